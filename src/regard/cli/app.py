@@ -1,0 +1,187 @@
+"""The shell around every verb: global options, exit codes and errors.
+
+Knows how a run ends; knows no verb but by its `register(app)`. The rules that bind every verb:
+results go to stdout and everything else to stderr; exit 0 done, 1 failed, 2 bad input, 130 Ctrl-C, 143 terminated;
+one line for an error, a traceback only with --debug; a reader that goes away (`| head`) ends the run without a word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from regard.errors import InputError, RegardError
+
+__all__ = ["Register", "build", "run", "verbs"]
+
+Register = Callable[[typer.Typer], None]
+
+FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, READER_GONE = 1, 2, 130, 143, 141
+
+
+class Terminated(BaseException):
+    """SIGTERM came. Like KeyboardInterrupt it passes `except Exception`, so that `finally` can put things in order."""
+
+
+def verbs() -> list[Register]:
+    """The verbs of `regard`, in the order of the help page. Their files import torch inside the functions only."""
+    from regard.cli import embed, models, tour
+
+    return [tour.register, embed.register, models.register]
+
+
+def build(registers: Iterable[Register], *, pretty: bool = False) -> typer.Typer:
+    """An app with the global options and the verbs given. `pretty` draws help with rich, for terminals."""
+    app = typer.Typer(
+        name="regard",
+        add_completion=False,
+        rich_markup_mode="rich" if pretty else None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_global_options)
+    for register in registers:
+        register(app)
+    return app
+
+
+def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None) -> int:
+    """Run one command line and return its exit code; whatever happens, the user gets a line and not a traceback."""
+    debug, arguments = _take_debug(arguments)
+    try:
+        _prepare_streams()
+        with _termination():
+            code = _invoke(arguments, verbs() if registers is None else registers)
+            # Here and not at exit, where the interpreter could no longer say what went wrong.
+            sys.stdout.flush()
+        return code
+    except BaseException as error:
+        code, message = _explain(error)
+        _abandon_stdout()
+        if debug and not isinstance(error, typer.TyperException | BrokenPipeError):
+            traceback.print_exception(error)
+        _say(message)
+        return code
+
+
+def _invoke(arguments: Sequence[str], registers: Iterable[Register]) -> int:
+    command = typer.main.get_command(build(registers, pretty=sys.stdout.isatty()))
+    try:
+        with command.make_context("regard", list(arguments) or ["--help"]) as context:
+            command.invoke(context)
+    except typer.Exit as leave:
+        return leave.exit_code
+    return 0
+
+
+def _explain(error: BaseException) -> tuple[int, str]:
+    match error:
+        case RegardError():
+            return BAD_INPUT, f"error: {error}"
+        case typer.TyperException():
+            return error.exit_code, f"error: {_usage(error)}"
+        case typer.Abort() | KeyboardInterrupt():
+            return INTERRUPTED, "interrupted"
+        case Terminated():
+            return TERMINATED, "terminated"
+        case BrokenPipeError():
+            return READER_GONE, ""
+        case OSError() if error.strerror:
+            where = f": {error.filename}" if error.filename is not None else ""
+            return FAILED, f"error: {error.strerror}{where}"
+        case SystemExit():
+            return (error.code if isinstance(error.code, int) else FAILED if error.code else 0), ""
+    said = " ".join(str(error).split())
+    name = type(error).__name__
+    return FAILED, f"internal error: {f'{name}: {said}' if said else name}; run again with --debug to see where"
+
+
+def _usage(error: typer.TyperException) -> str:
+    """What is wrong with the command line, and where its help is."""
+    # "Value error, " is how pydantic, which typer converts values with, opens every sentence.
+    message = error.format_message().replace("Value error, ", "").rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{message} (see `{context.command_path} --help`)" if context is not None else message
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"regard {version('regard')}")
+        raise typer.Exit
+
+
+def _global_options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error came from; works after a verb too.")
+    ] = False,
+) -> None:
+    """Train, use and look inside transformer language models."""
+
+
+def _take_debug(arguments: Sequence[str]) -> tuple[bool, Sequence[str]]:
+    """Whether --debug is among the options, and the rest; behind `--` it is a text like any other."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options = [argument for argument in arguments[:end] if argument != "--debug"]
+    return len(options) < end, [*options, *arguments[end:]]
+
+
+@contextlib.contextmanager
+def _termination() -> Iterator[None]:
+    """Let SIGTERM unwind the stack. Only the main thread may set a handler."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _prepare_streams() -> None:
+    """What we print is UTF-8 whatever the locale; a character that no encoding can carry must not end the run."""
+    if sys.stderr is None:
+        # The interpreter's way to say "closed"; `print` would then send messages to stdout, into the results.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (for the life of the process)
+    if sys.stdout is None:
+        raise InputError("standard output is closed; send it to a file, or to /dev/null")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _abandon_stdout() -> None:
+    """Send what stdout did not take nowhere: the interpreter flushes once more at exit, and would complain."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _say(message: str) -> None:
+    if message:
+        with contextlib.suppress(OSError):
+            print(message, file=sys.stderr, flush=True)

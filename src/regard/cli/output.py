@@ -1,0 +1,98 @@
+"""What verbs print: results on stdout, everything else on stderr.
+
+Knows JSON and the terminal, not what a result means.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from regard.errors import RegardError
+
+__all__ = ["note", "print_json", "print_line", "progress"]
+
+
+def print_json(document: object) -> None:
+    """The one result of a verb with --json: one indented document and a line end."""
+    _write(_encode(document, indent=2))
+
+
+def print_line(document: object) -> None:
+    """One object of a verb that streams: a document on a line of its own, sent at once."""
+    _write(_encode(document, indent=None))
+    sys.stdout.flush()
+
+
+def note(message: str) -> None:
+    """Tell the user something that is not the result."""
+    print(message, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress(doing: str, *, total: int | None = None, unit: str = "texts") -> Iterator[Callable[[int], None]]:
+    """Show on stderr how far a job is; call what it yields with the number of `unit` done since the last call.
+
+    A terminal sees count, rate and time left while it runs (no time left without a `total`); every stderr gets one
+    summary line at the end. A job that ends with an exception gets no summary: the error is the last word.
+    """
+    begin, done = time.perf_counter(), 0
+
+    def rate() -> float:
+        return done / max(time.perf_counter() - begin, 1e-9)
+
+    if not sys.stderr.isatty():
+
+        def count(more: int) -> None:
+            nonlocal done
+            done += more
+
+        yield count
+    else:
+        # Here and not above: rich.progress costs as much to import as all the rest of the command line.
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+        )
+        # Left to itself, rich would send what is printed to stdout meanwhile to the bar's own stream.
+        with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+            task = bar.add_task(doing, total=total, rate="")
+
+            def advance(more: int) -> None:
+                nonlocal done
+                done += more
+                bar.update(task, advance=more, rate=f"{_figures(rate())} {unit}/s")
+
+            yield advance
+    seconds = time.perf_counter() - begin
+    note(f"{doing}: {done:,} {unit} in {_figures(seconds)} s, {_figures(rate())} {unit}/s")
+
+
+def _figures(value: float) -> str:
+    """Three figures are as many as a time or a rate deserves: 0.0123, 1.23, 12.3, 12,345."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _encode(document: object, *, indent: int | None) -> str:
+    try:
+        return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=indent)
+    except ValueError as error:
+        if "JSON compliant" not in str(error):
+            raise
+        raise RegardError(
+            "the result holds NaN or infinity, which JSON cannot carry; look for a damaged checkpoint or an overflow"
+        ) from None
+
+
+def _write(text: str) -> None:
+    # Half a surrogate pair has no UTF-8; the escape that replaces it is JSON's own.
+    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")

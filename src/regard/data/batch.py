@@ -1,0 +1,56 @@
+"""Token ids to a batch a model takes: which texts go together, and their tensors. Knows no tokenizer and no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from regard.nn.masks import Layout, Packed, Padded
+
+__all__ = ["Batch", "by_budget", "collate"]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What a model is called with: `model(batch.ids, batch.layout)`."""
+
+    ids: Tensor
+    layout: Layout
+
+    def to(self, device: torch.device) -> Batch:
+        layout = self.layout
+        if isinstance(layout, Packed):
+            layout = Packed(layout.lengths, layout.starts.to(device), layout.places.to(device))
+        elif layout.keep is not None:
+            layout = Padded(layout.keep.to(device))
+        return Batch(self.ids.to(device), layout)
+
+
+def collate(texts: Sequence[Sequence[int]], *, packed: bool = True, padding: int = 0) -> Batch:
+    """One batch of token ids: packed without padding, or padded on the right with the id `padding`."""
+    lengths = [len(ids) for ids in texts]
+    if not lengths or min(lengths) == 0:
+        raise ValueError(f"a batch needs texts of at least one token, got lengths {lengths[:8]}")
+    if packed:
+        return Batch(torch.tensor(list(chain.from_iterable(texts))), Packed.of(lengths))
+    ids = torch.full((len(texts), max(lengths)), padding)
+    for row, text in zip(ids, texts, strict=True):
+        row[: len(text)] = torch.tensor(text)
+    return Batch(ids, Padded(None) if min(lengths) == max(lengths) else Padded.of(lengths))
+
+
+def by_budget(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Group places by length, longest first, at most `budget` tokens a group (or one text): nearly no padding."""
+    groups: list[list[int]] = []
+    room = 0
+    for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if lengths[place] > room:
+            groups.append([])
+            room = budget
+        groups[-1].append(place)
+        room -= lengths[place]
+    return groups

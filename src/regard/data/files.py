@@ -1,0 +1,146 @@
+"""Text files as lines: standard input, compressed files, and what to say when one cannot be read.
+
+Knows files and UTF-8. Knows no column, no tensor, no tokenizer and no option of the command line.
+A line ends with LF or CR LF and nothing else: U+2028, vertical tabs and lone carriage returns belong to the text.
+"""
+
+from __future__ import annotations
+
+import bz2
+import difflib
+import gzip
+import lzma
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+
+from regard.errors import InputError
+
+__all__ = ["STANDARD_INPUT", "name_of", "open_bytes", "open_text", "suffix_of"]
+
+STANDARD_INPUT = "-"
+
+_UNPACKERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+# None of these can begin a UTF-8 text, save bzip2's "BZh", which is therefore read with the block mark behind it.
+_MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz"}
+_DAMAGE = (EOFError, OSError, lzma.LZMAError, zlib.error)
+
+
+def name_of(path: str | os.PathLike[str]) -> str:
+    """How errors call the input."""
+    return "standard input" if os.fspath(path) == STANDARD_INPUT else os.fspath(path)
+
+
+def suffix_of(path: str | os.PathLike[str]) -> str:
+    """What the name says of the content, the compression apart: `.tsv` for `train.TSV.gz`, `""` for standard input."""
+    inner = Path(os.fspath(path).lower())
+    return inner.with_suffix("").suffix if inner.suffix in _UNPACKERS else inner.suffix
+
+
+@contextmanager
+def open_text(path: str | os.PathLike[str]) -> Iterator[Iterator[str]]:
+    """Lines without their ends, one at a time; `-` is standard input, .gz, .xz and .bz2 are unpacked.
+
+    InputError names the file and the line for bytes that are not UTF-8 and for a compressed file that is cut off.
+    """
+    with open_bytes(path) as file:
+        yield _decode(file, name_of(path))
+
+
+@contextmanager
+def open_bytes(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """The unpacked bytes of a file or of standard input (which stays open); InputError when it cannot be opened.
+
+    Damage inside a compressed file shows while reading: EOFError, OSError, lzma.LZMAError or zlib.error.
+    """
+    if os.fspath(path) == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise InputError("standard input is closed: name a file, or send the texts through a pipe")
+        yield _unpack(cast("BinaryIO", sys.stdin.buffer), path)
+        return
+    try:
+        file = open(path, "rb")  # noqa: SIM115 (a `with` here would catch the caller's own OSError)
+    except (OSError, ValueError) as error:
+        raise InputError(_why_not(Path(path), error)) from None
+    with file, _unpack(file, path) as unpacked:
+        yield unpacked
+
+
+def _unpack(file: BinaryIO, path: str | os.PathLike[str]) -> IO[bytes]:
+    """The name decides; where it says nothing (standard input, no suffix), the first bytes do."""
+    start: bytes = file.peek(10)[:10] if hasattr(file, "peek") else b""
+    named = Path(path).suffix.lower() if os.fspath(path) != STANDARD_INPUT else ""
+    if named in _UNPACKERS:
+        if not start:
+            raise InputError(f"{name_of(path)} is empty, which no {named} file is: copy or download it again")
+        return cast("IO[bytes]", _UNPACKERS[named](file))
+    found = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), None)
+    if start.startswith(b"BZh") and start[4:] == b"1AY&SY":
+        found = ".bz2"
+    return cast("IO[bytes]", _UNPACKERS[found](file)) if found else file
+
+
+def _decode(file: IO[bytes], name: str) -> Iterator[str]:
+    lines = iter(file)
+    number = 0
+    while True:
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except _DAMAGE as error:
+            raise InputError(
+                f"{name} breaks off or is damaged after line {number} ({_say(error)}): copy or download it again"
+            ) from None
+        number += 1
+        if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise InputError(f"{name} line 1: this is UTF-16, expected UTF-8; convert it: {_convert('UTF-16', name)}")
+        try:
+            # The mark that some editors put before UTF-8 is no part of the first text.
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{name} line {number}: byte {error.start + 1} of the line, 0x{error.object[error.start]:02x}, is not "
+                f"UTF-8; convert the file: {_convert('LATIN1', name)} (or what its encoding is)"
+            ) from None
+        yield text.removesuffix("\n").removesuffix("\r")
+
+
+def _convert(encoding: str, name: str) -> str:
+    return f"iconv -f {encoding} -t UTF-8 {'FILE' if ' ' in name else name} > NEW"
+
+
+def _say(error: BaseException) -> str:
+    """The system's words without its number, and without the file name that our sentence already has."""
+    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)) or type(error).__name__
+
+
+def _why_not(path: Path, error: Exception) -> str:
+    if isinstance(error, IsADirectoryError):
+        inside = min(_names(path), default=None)
+        return f"{path} is a folder, expected a file{f', such as {path / inside}' if inside else ''}"
+    if isinstance(error, FileNotFoundError):
+        folder = path.parent
+        if not folder.is_dir():
+            return f"{path} cannot be read: there is no folder {folder}"
+        return f"there is no file {path}{_near(path, folder)} (`-` reads standard input)"
+    return f"{path} cannot be read: {_say(error)}; expected a file, or `-` for standard input"
+
+
+def _near(path: Path, folder: Path) -> str:
+    close = difflib.get_close_matches(path.name, _names(folder), n=1, cutoff=0.5)
+    return f"; did you mean {folder / close[0]}" if close else ""
+
+
+def _names(folder: Path) -> list[str]:
+    """Names of files in a folder, up to a bound: a folder of a million files must not make an error slow."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in islice(entries, 10_000) if entry.is_file()]
+    except OSError:
+        return []

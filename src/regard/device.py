@@ -1,0 +1,21 @@
+"""Where the arithmetic runs."""
+
+from __future__ import annotations
+
+import torch
+
+from regard.errors import InputError, nearest
+
+__all__ = ["choose"]
+
+
+def choose(name: str = "auto") -> torch.device:
+    """`auto` takes a CUDA GPU where there is one; `cpu`, `cuda` and `cuda:N` mean what they say."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, number = name.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
+        raise InputError(f"unknown device {name!r}; {nearest(name, ['auto', 'cpu', 'cuda'])}")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise InputError(f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA GPUs; use --device cpu")
+    return torch.device(name)

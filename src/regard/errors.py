@@ -1,0 +1,27 @@
+"""The errors a user can mend, and the hint for a name that does not exist.
+
+Knows nothing of tensors, files or the command line. Every message says what was expected, what came and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["InputError", "RegardError", "nearest"]
+
+
+class RegardError(Exception):
+    """Something went wrong that is not a defect of Regard; the message is meant for the user."""
+
+
+class InputError(RegardError, ValueError):
+    """What the user gave (a file, a name, an option, a value) cannot be used; the command line exits with 2."""
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """The hint that ends an error about an unknown name: the nearest choice if one is near, and all choices."""
+    known = sorted(choices)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}choices: {', '.join(known)}"

@@ -1,0 +1,145 @@
+"""`Embedder`: texts to vectors from any layer of any text model, as a scikit-learn transformer.
+
+The work is done by `regard.vectors`; this is its scikit-learn face. scikit-learn itself is imported only where its
+protocol asks for its types.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+from regard.device import choose
+from regard.errors import InputError, nearest
+from regard.loading import DEFAULT, find, load
+from regard.text import Tokenizer
+from regard.vectors import Engine, TokenVectors
+from regard.weights.sentence import SentenceSettings, read_settings
+
+__all__ = ["Embedder", "TokenVectors", "engine"]
+
+
+class _ModelsOwn(str):
+    """A default that gives way to what the model's folder states."""
+
+
+POOLING = _ModelsOwn("mean")
+
+
+def engine(
+    model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT,
+    *,
+    pooling: str = POOLING,
+    max_length: int | None = None,
+    device: str = "auto",
+    **options: Any,
+) -> Engine:
+    """Load a model and make ready to embed. What a sentence-transformers folder states holds where nothing else is said."""
+    place = choose(device)
+    if isinstance(model, tuple):
+        settings, loaded = SentenceSettings(), model
+    else:
+        folder = find(model)
+        settings, loaded = read_settings(folder, pooling=isinstance(pooling, _ModelsOwn)), load(folder)
+    if isinstance(pooling, _ModelsOwn):
+        pooling = settings.pooling or str(pooling)
+    return Engine(*loaded, pooling=pooling, max_length=max_length, stated=settings.max_length, device=place, **options)
+
+
+class Embedder:
+    """Vectors of texts: float32, one row a text, in the order that came.
+
+    `model`: a folder, a built-in name, a Hugging Face hub name, or a (model, tokenizer) pair.
+    `layers`: counted as transformers' hidden states, 0 the embeddings' output, -1 the last with the final norm: a number,
+    or `sum`, `mean` or `concat` of a slice, such as "concat(-4:)".
+    `pooling`: "cls", "mean", "max", or "none" for a list of `TokenVectors`. The default is the mean, or what a
+    sentence-transformers folder states.
+    `max_length`: in tokens; by default what the folder states or the model's positions. Longer texts are cut.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT,
+        *,
+        layers: int | str = -1,
+        pooling: str = POOLING,
+        normalize: bool = False,
+        max_length: int | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.model = model
+        self.layers = layers
+        self.pooling = pooling
+        self.normalize = normalize
+        self.max_length = max_length
+        self.device = device
+
+    def fit(self, X: Any = None, y: Any = None) -> Embedder:
+        """Nothing is learned from X; the model is loaded, so that a mistake shows here."""
+        self._engine()
+        return self
+
+    def transform(self, X: Iterable[str]) -> Any:
+        """float32 (n, width); with pooling "none" a list of `TokenVectors`."""
+        texts = _texts(X)
+        ready = self._engine()
+        return ready.tokens(texts) if ready.pooling == "none" else ready.pooled(texts)
+
+    def fit_transform(self, X: Iterable[str], y: Any = None) -> Any:
+        return self.fit().transform(X)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in PARAMETERS}
+
+    def set_params(self, **params: Any) -> Embedder:
+        for name, value in params.items():
+            if name not in PARAMETERS:
+                raise InputError(f"Embedder has no parameter {name!r}; {nearest(name, PARAMETERS)}")
+            setattr(self, name, value)
+        return self
+
+    def _engine(self) -> Engine:
+        """The loaded model, kept until a parameter changes; never copied or pickled with the estimator."""
+        wanted = tuple(self.get_params().values())
+        held: tuple[Any, Engine] | None = self.__dict__.get("_held")
+        if held is None or held[0] != wanted:
+            held = wanted, engine(**self.get_params())
+            self.__dict__["_held"] = held
+        return held[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.get_params()
+
+    def __repr__(self) -> str:
+        return f"Embedder({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type="transformer",
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(preserves_dtype=[]),
+            input_tags=InputTags(two_d_array=False, one_d_array=True, string=True),
+            requires_fit=False,
+        )
+
+
+PARAMETERS = tuple(name for name in inspect.signature(Embedder.__init__).parameters if name != "self")
+
+
+def _texts(X: Iterable[str]) -> list[str]:
+    if isinstance(X, str):
+        raise InputError("expected a list of texts, got one str; put it in a list")
+    texts = list(X)
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"expected texts, got {type(text).__name__} at place {place}")
+    return texts

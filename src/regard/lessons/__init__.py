@@ -1,0 +1,1 @@
+"""The decks' worked examples, each small enough to train while one watches."""

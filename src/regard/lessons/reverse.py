@@ -1,0 +1,243 @@
+"""The reversed-sequence lesson: read some digits, say them backwards, with or without attention.
+
+Knows the data, how the deck trains and what to measure. Knows nothing of files, pages or the command line.
+
+    data = create_dataset(2000, 200, 4, 10)
+    model = new_model(data, score="dot")
+    for epoch in train_reverse(model, data):
+        print(epoch.number, epoch.loss)  # stop whenever you like
+    print(measure(model, data).test.token_accuracy)
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.errors import InputError
+from regard.models.seq2seq import Score, Seq2Seq, Seq2SeqConfig
+from regard.nn import record
+
+__all__ = [
+    "Accuracy",
+    "Dataset",
+    "Epoch",
+    "Measures",
+    "create_dataset",
+    "measure",
+    "new_model",
+    "one_hot_decode",
+    "train_reverse",
+]
+
+Recipe = Literal["luong", "deck"]
+
+# The deck's settings. It does not say how long it trained: with 22 epochs the model without attention comes as far.
+TRAIN_SIZE, TEST_SIZE, TIMESTEPS, FEATURES = 2000, 200, 4, 10
+UNITS, BATCH_SIZE, LEARNING_RATE = 16, 10, 1e-3
+EPOCHS = 22
+
+
+class Dataset(NamedTuple):
+    """One-hot sequences (N, T, n_features); each y is its X backwards."""
+
+    X_train: Tensor
+    y_train: Tensor
+    X_test: Tensor
+    y_test: Tensor
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """How far a training is: `number` of `total` epochs, the epoch's mean loss, and the seconds spent in all."""
+
+    number: int
+    total: int
+    loss: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Percent of right digits, and percent of sequences with no digit wrong. The deck's "accuracy" is the first."""
+
+    token_accuracy: float
+    sequence_accuracy: float
+
+
+@dataclass(frozen=True, eq=False)
+class Measures:
+    """What a model can do: `answers` (N, T) are the digits it gives for the test set.
+
+    `attention` (N, T, S) says where it looked for each of them, and `alignment_accuracy` in how many percent of the steps
+    it looked most at the digit it had to say, the anti-diagonal; both are None where there is no attention.
+    """
+
+    train: Accuracy
+    test: Accuracy
+    answers: Tensor
+    attention: Tensor | None
+    alignment_accuracy: float | None
+
+
+def create_dataset(
+    train_size: int,
+    test_size: int,
+    n_timesteps_in: int,
+    n_features: int,
+    *,
+    seed: int = 0,
+    held_out: Sequence[Sequence[int]] = (),
+) -> Dataset:
+    """Draw sequences of digits 0 to n_features - 1, no two alike, so that no test sequence is in the training set.
+
+    The sequences of `held_out` open the test set.
+    """
+    _check_sizes(train_size, test_size, n_timesteps_in, n_features)
+    drawn = {_checked(digits, n_timesteps_in, n_features): None for digits in held_out}  # a set that keeps the order
+    if len(drawn) > test_size:
+        raise InputError(f"{len(drawn)} sequences are held out for a test set of {test_size}; raise test_size")
+    draw, digits = random.Random(seed), range(n_features)
+    while len(drawn) < train_size + test_size:
+        drawn[tuple(draw.choices(digits, k=n_timesteps_in))] = None
+    X = F.one_hot(torch.tensor(list(drawn)), n_features).float()
+    y = X.flip(1)
+    return Dataset(X[test_size:], y[test_size:], X[:test_size], y[:test_size])
+
+
+def one_hot_decode(encoded: Tensor) -> list[int]:
+    """The digits of one sequence (T, n_features)."""
+    digits: list[int] = encoded.argmax(-1).tolist()
+    return digits
+
+
+def new_model(
+    data: Dataset, *, score: Score = "none", recipe: Recipe = "luong", units: int = UNITS, seed: int = 0
+) -> Seq2Seq:
+    """An LSTM encoder-decoder for the data, with weights that begin as Keras begins them, since the deck uses Keras."""
+    features = data.X_train.shape[-1]
+    config = Seq2SeqConfig(source=features, target=features, units=units, score=score, recipe=recipe)
+    with torch.random.fork_rng(devices=[]):  # the constructor draws too; the caller's random state is not ours to move
+        model = Seq2Seq(config)
+    _start_as_keras(model, torch.Generator().manual_seed(seed))
+    return model
+
+
+def train_reverse(
+    model: Seq2Seq,
+    data: Dataset,
+    *,
+    epochs: int | None = None,
+    batch_size: int = BATCH_SIZE,
+    learning_rate: float = LEARNING_RATE,
+    seed: int = 0,
+) -> Iterator[Epoch]:
+    """Train as the deck does and yield after every epoch: Adam, cross-entropy, and the decoder hears only itself.
+
+    Its first input is zeros, each later one its own softmax output. The same seed gives the same weights.
+    """
+    total = EPOCHS if epochs is None else epochs
+    order = torch.Generator().manual_seed(seed)
+    targets = data.y_train.argmax(-1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-7, fused=True)  # Keras' epsilon
+    seconds = 0.0
+    for number in range(1, total + 1):
+        begin, losses = time.perf_counter(), []
+        model.train()
+        with _one_thread():
+            for batch in torch.randperm(len(targets), generator=order).split(batch_size):
+                scores = model(data.X_train[batch], steps=targets.shape[1])
+                loss = F.cross_entropy(scores.flatten(0, 1), targets[batch].flatten())
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.detach())
+        seconds += time.perf_counter() - begin
+        yield Epoch(number, total, torch.stack(losses).mean().item(), seconds)
+
+
+@torch.no_grad()
+def measure(model: Seq2Seq, data: Dataset) -> Measures:
+    """Let the model answer both sets, and look inside while it answers the test set."""
+    model.eval()
+    steps = data.y_test.shape[1]
+    with _one_thread():
+        train = model(data.X_train, steps=steps).argmax(-1)
+        with record(model) as tape:
+            answers = model(data.X_test, steps=steps).argmax(-1)
+        attention = None if model.config.score == "none" else tape.attention("cross")[0][:, 0]
+    alignment = None
+    if attention is not None:
+        places = torch.arange(steps - 1, -1, -1)
+        alignment = _percent(attention.argmax(-1) == places)
+    return Measures(
+        _accuracy(train, data.y_train), _accuracy(answers, data.y_test), answers, attention, alignment
+    )
+
+
+def _accuracy(answers: Tensor, targets: Tensor) -> Accuracy:
+    right = answers == targets.argmax(-1)
+    return Accuracy(_percent(right), _percent(right.all(-1)))
+
+
+def _percent(right: Tensor) -> float:
+    return 100 * right.sum().item() / right.numel()
+
+
+def _start_as_keras(model: nn.Module, generator: torch.Generator) -> None:
+    """Glorot-uniform inputs, orthogonal recurrences, zero biases but 1 for the forget gate."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight, generator=generator)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.LSTM | nn.LSTMCell):
+            for name, parameter in module.named_parameters():
+                if name.startswith("weight_ih"):
+                    nn.init.xavier_uniform_(parameter, generator=generator)
+                elif name.startswith("weight_hh"):
+                    nn.init.orthogonal_(parameter, generator=generator)
+                else:
+                    nn.init.zeros_(parameter)
+                    if name.startswith("bias_ih"):  # torch has two biases and adds them; its gates are i, f, g, o
+                        nn.init.ones_(parameter.detach().chunk(4)[1])
+
+
+def _check_sizes(train_size: int, test_size: int, n_timesteps_in: int, n_features: int) -> None:
+    sizes = dict(train_size=train_size, test_size=test_size, n_timesteps_in=n_timesteps_in, n_features=n_features)
+    for name, size in sizes.items():
+        if size < 1:
+            raise InputError(f"{name} must be at least 1, not {size}")
+    room = n_features**n_timesteps_in
+    if train_size + test_size > room:
+        raise InputError(
+            f"there are only {n_features}^{n_timesteps_in} = {room:,} different sequences, not the "
+            f"{train_size + test_size:,} of train_size + test_size; lower these, or raise n_timesteps_in or n_features"
+        )
+
+
+def _checked(digits: Sequence[int], n_timesteps_in: int, n_features: int) -> tuple[int, ...]:
+    if len(digits) != n_timesteps_in or not all(0 <= digit < n_features for digit in digits):
+        raise InputError(
+            f"a sequence held out must have {n_timesteps_in} digits from 0 to {n_features - 1}, not {list(digits)}"
+        )
+    return tuple(digits)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """So small a model is faster on one thread than on several, which would wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,112 @@
+"""BERT, and its kin DistilBERT and RoBERTa: an encoder that reads in both directions, with its pretraining heads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.nn import Layer, Layout, Learned, Padded, Stack, TextEmbedding, initial
+from regard.nn.block import ACTIVATIONS
+from regard.nn.masks import first
+
+__all__ = ["HEADS", "Bert", "BertConfig", "MaskedHead", "Pooler"]
+
+HEADS = {"bert": ("pooler", "masked", "next"), "distilbert": ("masked",), "roberta": ("pooler", "masked")}
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """The defaults are BERT base. Families: bert; distilbert (no segments, no pooler); roberta (two unused positions)."""
+
+    family: str = "bert"
+    vocabulary: int = 30522
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    ffn: int = 3072
+    positions: int = 512
+    position_offset: int = 0
+    segments: int = 2
+    activation: str = "gelu"
+    eps: float = 1e-12
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    padding: int = 0  # the id of [PAD], kept for the files
+
+
+class Pooler(nn.Module):
+    """The first token's vector, once more through a layer: the input of sentence-level heads."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        return torch.tanh(self.linear(first(x, layout)))
+
+
+class MaskedHead(nn.Module):
+    """Logits over the vocabulary: a layer, a norm, and the product with the (tied) embedding matrix.
+
+    Position-wise, so it can be given only the rows that are wanted.
+    """
+
+    def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
+        super().__init__()
+        self.linear = nn.Linear(config.width, config.width)
+        self.norm = nn.LayerNorm(config.width, eps=config.eps)
+        self.activation = ACTIVATIONS[config.activation]
+        self.bias = nn.Parameter(torch.zeros(config.vocabulary))
+        self.tied = [embedding]  # in a list: the matrix belongs to the embedding alone
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.activation(self.linear(x)))
+        return F.linear(x, self.tied[0].weight, self.bias)
+
+
+class Bert(nn.Module):
+    """`model(ids, layout)` gives the last hidden state (B, T, W), or (N, W) where packed. Heads are called by name:
+
+    `model.masked(hidden)` (B, T, V), `model.pooler(hidden, layout)` (B, W), `model.next(pooled)` (B, 2), whose first
+    number speaks for "B follows A".
+    """
+
+    def __init__(self, config: BertConfig, *, heads: Collection[str] | None = None) -> None:
+        super().__init__()
+        self.config = config
+        heads = HEADS[config.family] if heads is None else heads
+        layer = Layer(
+            width=config.width,
+            heads=config.heads,
+            ffn=config.ffn,
+            eps=config.eps,
+            activation=config.activation,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+        )
+        self.embedding = TextEmbedding(
+            config.vocabulary,
+            config.width,
+            positions=Learned(config.positions, config.width, offset=config.position_offset),
+            segments=config.segments,
+            norm=layer.new_norm(),
+            dropout=config.dropout,
+        )
+        self.encoder = Stack(layer, config.depth)
+        self.pooler = Pooler(config.width) if "pooler" in heads else None
+        self.masked = MaskedHead(config, self.embedding.tokens) if "masked" in heads else None
+        self.next = nn.Linear(config.width, 2) if "next" in heads else None
+        initial.normal(self)
+
+    def states(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Iterator[Tensor]:
+        """Every hidden state as it is made, the embeddings' output first."""
+        layout = layout or Padded()
+        return self.encoder.states(self.embedding(ids, layout, segments), layout)
+
+    def forward(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Tensor:
+        *_, last = self.states(ids, layout, segments)
+        return last

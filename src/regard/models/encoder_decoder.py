@@ -1,0 +1,69 @@
+"""What the 2017 Transformer and T5 share: a source is read once, a target is said token by token while looking at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from regard.nn import Cache, Layout, Padded, Stack, State, TextEmbedding
+
+__all__ = ["EncoderDecoder"]
+
+
+class EncoderDecoder(nn.Module):
+    """A family sets `encoder`, `decoder`, `embedding`, `begin` (the decoder's first token) and `logits`.
+
+    `model(source, target)` gives the decoder's last hidden state (B, T, W); both may be packed, each with its layout.
+    """
+
+    encoder: Stack
+    decoder: Stack
+    embedding: TextEmbedding
+    begin: int
+
+    @property
+    def said(self) -> TextEmbedding:
+        """The embedding of the target."""
+        return self.embedding
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The scores of the next word (..., V)."""
+        raise TypeError(f"{type(self).__name__} has no output layer")
+
+    def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
+        """Every hidden state of the encoder as it is made, the embeddings' output first."""
+        layout = layout or Padded()
+        return self.encoder.states(self.embedding(ids, layout), layout)
+
+    def encode(self, ids: Tensor, layout: Layout | None = None) -> Tensor:
+        *_, memory = self.states(ids, layout)
+        return memory
+
+    def decode(
+        self, ids: Tensor, memory: Tensor, layout: Layout | None = None, memory_layout: Layout | None = None
+    ) -> Tensor:
+        layout = layout or Padded()
+        hidden: Tensor = self.decoder(self.said(ids, layout), layout, memory, memory_layout)
+        return hidden
+
+    def forward(
+        self, ids: Tensor, target: Tensor, layout: Layout | None = None, target_layout: Layout | None = None
+    ) -> Tensor:
+        return self.decode(target, self.encode(ids, layout), target_layout, layout)
+
+    def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, State]:
+        """Read the sources and say the first token: the logits (B, V) of what follows, and the state."""
+        layout = layout or Padded()
+        keep = torch.ones(len(ids), 0, dtype=torch.bool, device=ids.device)
+        state = State(Cache(len(self.decoder.layers)), keep, self.encode(ids, layout), layout)
+        return self.step(torch.full((len(ids),), self.begin, device=ids.device), state)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
+        layout = Padded()
+        x = self.said(tokens[:, None], layout, start=state.cache.length)
+        state.grow(1)
+        hidden = self.decoder(x, layout, state.memory, state.memory_layout, cache=state.cache)
+        return self.logits(hidden[:, -1]), state

@@ -1,0 +1,93 @@
+"""GPT-2: a decoder that has lost its encoder; every token sees only what came before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.nn import Cache, Layer, Layout, Learned, Padded, Stack, State, TextEmbedding, initial
+
+__all__ = ["Gpt", "GptConfig"]
+
+
+@dataclass(frozen=True)
+class GptConfig:
+    """The defaults are GPT-2 small."""
+
+    family: str = "gpt2"
+    vocabulary: int = 50257
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    ffn: int = 3072
+    positions: int = 1024
+    activation: str = "gelu-tanh"
+    eps: float = 1e-5
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+
+
+class Gpt(nn.Module):
+    """`model(ids, layout)` gives the last hidden state, `model.logits(hidden)` the scores of the next token."""
+
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__()
+        self.config = config
+        layer = Layer(
+            width=config.width,
+            heads=config.heads,
+            ffn=config.ffn,
+            norm_first=True,
+            eps=config.eps,
+            activation=config.activation,
+            causal=True,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+        )
+        self.embedding = TextEmbedding(
+            config.vocabulary,
+            config.width,
+            positions=Learned(config.positions, config.width),
+            dropout=config.dropout,
+        )
+        self.decoder = Stack(layer, config.depth, final_norm=True)
+        initial.normal(self)
+        for block in self.decoder.layers:  # each layer adds twice to the residual stream: keep its size
+            for linear in (block.attention.output, block.ffn.outer):
+                nn.init.normal_(linear.weight, 0.0, 0.02 / math.sqrt(2 * config.depth))
+
+    def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
+        """Every hidden state as it is made, the embeddings' output first."""
+        layout = layout or Padded()
+        return self.decoder.states(self.embedding(ids, layout), layout)
+
+    def forward(self, ids: Tensor, layout: Layout | None = None) -> Tensor:
+        *_, last = self.states(ids, layout)
+        return last
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self.embedding.tokens.weight)
+
+    def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, State]:
+        """Read the prompts (B, T), padded on the right; the logits (B, V) of what follows, and the state."""
+        keep = None if layout is None else layout.keep
+        keep = torch.ones_like(ids, dtype=torch.bool) if keep is None else keep
+        state = State(Cache(len(self.decoder.layers)), keep)
+        layout = Padded(None if bool(keep.all()) else keep)
+        hidden = self.decoder(self.embedding(ids, layout), layout, cache=state.cache)
+        last = hidden[torch.arange(len(ids), device=ids.device), state.lengths - 1]
+        return self.logits(last), state
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
+        start = state.lengths[:, None]
+        state.grow(1)
+        layout = Padded(state.keep)
+        x = self.embedding(tokens[:, None], layout, start=start)
+        hidden = self.decoder(x, layout, cache=state.cache)
+        return self.logits(hidden[:, -1]), state

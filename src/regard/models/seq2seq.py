@@ -1,0 +1,185 @@
+"""Recurrent encoder-decoder: an LSTM (or GRU) reads, another one writes, with or without attention between them.
+
+The sequences are vectors of any kind, or tokens where `embedding` is set. Without attention all the decoder knows of
+the source is the encoder's last state; with it, each step looks at all of its states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from regard.nn import Layout, Padded, Recurrent, StackedCell, bahdanau, luong_dot, luong_general, recording
+from regard.nn.masks import padded
+from regard.nn.recurrent import CellKind, RecurrentState
+
+__all__ = ["Seq2Seq", "Seq2SeqConfig", "Seq2SeqState"]
+
+Score = Literal["none", "dot", "general", "additive"]
+
+
+@dataclass(frozen=True)
+class Seq2SeqConfig:
+    """`source` and `target` are the widths of the vectors, or the vocabularies where `embedding` is not 0.
+
+    Recipe "luong": the new decoder state looks at the source, and state and context together give the word.
+    Recipe "deck": the previous state looks at the source, and the context joins the input of the cell.
+    Feedback of a vector decoder's own output: "softmax" for choices such as one-hot letters, "identity" for frames.
+    """
+
+    family: str = "seq2seq"
+    source: int = 10
+    target: int = 10
+    units: int = 16
+    embedding: int = 0
+    depth: int = 1
+    cell: CellKind = "lstm"
+    bidirectional: bool = False
+    score: Score = "none"
+    recipe: Literal["luong", "deck"] = "luong"
+    feedback: Literal["softmax", "identity"] = "softmax"
+    dropout: float = 0.0
+    begin: int = 0  # the decoder's first token; a decoder of vectors begins with zeros
+
+
+@dataclass(eq=False)
+class Seq2SeqState:
+    """Where a decoding stands: the cell's state, its last output, and the source's states."""
+
+    hidden: RecurrentState
+    output: Tensor
+    memory: Tensor
+    memory_layout: Padded
+
+    def reorder(self, index: Tensor) -> None:
+        """Row i continues what row index[i] began."""
+        self.hidden = tuple(part[:, index] for part in self.hidden)
+        self.output, self.memory = self.output[index], self.memory[index]
+        if self.memory_layout.keep is not None:
+            self.memory_layout = Padded(self.memory_layout.keep[index])
+
+
+class Encoder(nn.Module):
+    """Reads vectors (B, S, F): all states, and the last state of every layer."""
+
+    def __init__(self, width: int, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.recurrent = Recurrent(
+            width,
+            config.units,
+            cell=config.cell,
+            depth=config.depth,
+            bidirectional=config.bidirectional,
+            dropout=config.dropout,
+        )
+
+    def forward(self, x: Tensor, layout: Layout) -> tuple[Tensor, RecurrentState]:
+        recording.hidden(self, 0, x, layout)
+        states, last = self.recurrent(x, layout)
+        recording.hidden(self, 1, states, layout)
+        return states, last
+
+
+class Decoder(nn.Module):
+    """One step: the last word's vector and the state give the next word's scores."""
+
+    def __init__(self, width: int, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        units, attends = config.units, config.score != "none"
+        makers = {"dot": luong_dot, "general": lambda: luong_general(units), "additive": lambda: bahdanau(units)}
+        self.cross = makers[config.score]() if attends else None
+        self.context_first = attends and config.recipe == "deck"
+        self.cell = StackedCell(
+            width + (units if self.context_first else 0),
+            units,
+            cell=config.cell,
+            depth=config.depth,
+            dropout=config.dropout,
+        )
+        self.join = nn.Linear(2 * units, units) if attends and config.recipe == "luong" else None
+        self.dropout = nn.Dropout(config.dropout)
+        self.output = nn.Linear(units, config.target)
+
+    def forward(self, x: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
+        if self.context_first:
+            x = torch.cat([self._look(state.output, state), x], dim=-1)
+        output, hidden = self.cell(x, state.hidden)
+        state = Seq2SeqState(hidden, output, state.memory, state.memory_layout)
+        if self.join is not None:
+            output = torch.tanh(self.join(torch.cat([output, self._look(output, state)], dim=-1)))
+        return self.output(self.dropout(output)), state
+
+    def _look(self, query: Tensor, state: Seq2SeqState) -> Tensor:
+        """The context vector (B, units): a weighted average of the source's states."""
+        assert self.cross is not None
+        context: Tensor = self.cross(query[:, None], Padded(), state.memory, state.memory_layout)
+        return context[:, 0]
+
+
+class Seq2Seq(nn.Module):
+    """`model(source, target)` reads the source and gives the scores (B, T, target) of each next item."""
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.config = config
+        words = config.embedding
+        self.source_embedding = nn.Embedding(config.source, words) if words else None
+        self.target_embedding = nn.Embedding(config.target, words) if words else None
+        self.encoder = Encoder(words or config.source, config)
+        self.decoder = Decoder(words or config.target, config)
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor | None = None,
+        layout: Layout | None = None,
+        *,
+        steps: int | None = None,
+    ) -> Tensor:
+        """With a target each step is told the right last item; without, it hears its own, for `steps` steps."""
+        state = self.read(source, layout)
+        if target is None and steps is None:
+            raise ValueError("give a target to be told, or a number of steps to run alone")
+        told = None if target is None else target.shape[1]
+        x, outputs = self._first(state), []
+        for number in range(told if told is not None else steps or 0):
+            scores, state = self.decoder(x, state)
+            outputs.append(scores)
+            x = self._next(scores) if target is None else self._vector(target[:, number])
+        return torch.stack(outputs, dim=1)
+
+    def read(self, source: Tensor, layout: Layout | None = None) -> Seq2SeqState:
+        """Encode the source: vectors (B, S, F) or ids (B, S); packed ones without B."""
+        layout = layout or Padded()
+        x = source if self.source_embedding is None else self.source_embedding(source)
+        memory, last = self.encoder(x, layout)
+        memory, shape = padded(memory, layout)
+        return Seq2SeqState(last, last[0][-1], memory, shape)
+
+    def start(self, source: Tensor, layout: Layout | None = None) -> tuple[Tensor, Seq2SeqState]:
+        """Read the sources and take the first step: the scores (B, target) of what follows, and the state."""
+        state = self.read(source, layout)
+        scores, state = self.decoder(self._first(state), state)
+        return scores, state
+
+    def step(self, items: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
+        """Say one more item in each row, tokens (B,) or vectors (B, target)."""
+        scores, state = self.decoder(self._vector(items), state)
+        return scores, state
+
+    def _first(self, state: Seq2SeqState) -> Tensor:
+        if self.target_embedding is None:
+            return state.output.new_zeros(len(state.output), self.config.target)
+        return self._vector(torch.full((len(state.output),), self.config.begin, device=state.output.device))
+
+    def _vector(self, items: Tensor) -> Tensor:
+        result: Tensor = items if self.target_embedding is None else self.target_embedding(items)
+        return result
+
+    def _next(self, scores: Tensor) -> Tensor:
+        if self.target_embedding is not None:
+            return self._vector(scores.argmax(-1))
+        return scores.softmax(-1) if self.config.feedback == "softmax" else scores

@@ -1,0 +1,231 @@
+"""Attention: a query looks at a set of keys and takes a weighted average of their values.
+
+One class serves multi-head, cross and causal attention and the attentions of recurrent models. Luong's dot attention is
+multi-head attention with one head, no projections and scale 1; a matrix on the keys makes it "general"; Bahdanau's only
+changes the score. Knows nothing of residuals, norms or text.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.nn import recording
+from regard.nn.cache import Pairs
+from regard.nn.masks import Layout, Packed, Padded, allowed, runs
+
+__all__ = ["Additive", "Attention", "Fused", "Separate", "bahdanau", "luong_dot", "luong_general", "mix"]
+
+HALF = (torch.bfloat16, torch.float16)
+
+
+class Separate(nn.Module):
+    """Queries from x, keys and values from the memory, by three modules."""
+
+    def __init__(self, query: nn.Module, key: nn.Module, value: nn.Module) -> None:
+        super().__init__()
+        self.query, self.key, self.value = query, key, value
+
+    def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.query(x), self.key(memory), self.value(memory)
+
+
+class Fused(nn.Linear):
+    """Self-attention's three projections as one matrix product, which is faster than three."""
+
+    def __init__(self, width: int, inner: int, *, bias: bool = True) -> None:
+        super().__init__(width, 3 * inner, bias=bias)
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value = super().forward(x).chunk(3, dim=-1)
+        return query, key, value
+
+
+class Additive(nn.Module):
+    """Bahdanau's score v . tanh(q + k). With projected q and k this is v . tanh(W [q ; k]), W cut in two."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.v = nn.Linear(width, 1, bias=False)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        scores: Tensor = self.v(torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)))
+        return scores.squeeze(-1)
+
+
+def mix(
+    query: Tensor,
+    key: Tensor,
+    *,
+    scale: float,
+    score: nn.Module | None = None,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """The attention map softmax(scale * score(q, k) + bias), (B, H, T, S): the one place where it is a tensor."""
+    if query.dtype in HALF and score is None:  # as the fused kernels do: sums and softmax in float32
+        query, key = query.float(), key.float()
+    scores = query @ key.transpose(-2, -1) if score is None else score(query, key)
+    scores = scores * scale
+    if bias is not None:
+        scores = scores + bias
+    if mask is None:
+        return scores.softmax(-1)
+    # A row with nothing to look at becomes zeros, as in the fused kernels, not NaN.
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    return scores.softmax(-1).masked_fill(~mask, 0.0)
+
+
+class Attention(nn.Module):
+    """`project` gives queries, keys and values; `output` closes. `scale` defaults to 1/sqrt(head width).
+
+    The batch may be padded (B, T, W) or packed (N, W). The fast path never builds the map; the explicit path does, where
+    a score module or an edit needs it. Both give the same numbers.
+    """
+
+    def __init__(
+        self,
+        project: nn.Module,
+        output: nn.Module,
+        *,
+        heads: int = 1,
+        scale: float | None = None,
+        score: nn.Module | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.project, self.output, self.score = project, output, score
+        self.heads, self.scale, self.causal, self.dropout = heads, scale, causal, dropout
+
+    def forward(
+        self,
+        x: Tensor,
+        layout: Layout,
+        memory: Tensor | None = None,
+        memory_layout: Layout | None = None,
+        *,
+        bias: Tensor | None = None,
+        cache: Pairs | None = None,
+    ) -> Tensor:
+        """Look from x at itself, or at a memory. `bias` (1, H, T, S) is added to the scores, cut to size where packed."""
+        if isinstance(layout, Packed):
+            if cache is not None:
+                raise ValueError("a cache needs a padded batch: packed batches are for whole sequences")
+            query, key, value = (self._split(p) for p in self.project(x, x if memory is None else memory))
+            keys = layout if memory is None else memory_layout
+            if not isinstance(keys, Packed):
+                raise ValueError("packed queries need a packed memory, given with its layout")
+            mixed = self._packed(query, key, value, layout, keys, bias)
+        else:
+            query, key, value = self._cached(x, memory, cache)
+            keys = layout if memory is None else (memory_layout or Padded())
+            if not isinstance(keys, Padded):
+                raise ValueError("padded queries need a padded memory, given with its layout")
+            mixed = self._padded(query, key, value, keys, bias).transpose(1, 2)
+        result: Tensor = self.output(mixed.flatten(-2))
+        return result
+
+    def summary(self, query: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One query (B, W) looks at any set of values (B, S, W): context (B, W) and weights (B, S, 1), which sum to 1."""
+        q, k, v = (self._split(p).transpose(1, 2) for p in self.project(query[:, None], values))
+        mask = None if keep is None else keep[:, None, None]
+        weights = mix(q, k, scale=self.factor(q), score=self.score, mask=mask)
+        return self.output((weights.to(v.dtype) @ v).transpose(1, 2).flatten(-2))[:, 0], weights.mean(1).transpose(1, 2)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1))
+
+    def factor(self, query: Tensor) -> float:
+        """What the scores are multiplied by."""
+        return 1 / math.sqrt(query.shape[-1]) if self.scale is None else self.scale
+
+    def _cached(self, x: Tensor, memory: Tensor | None, cache: Pairs | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values (B, H, T, D), the earlier steps' included. A memory is projected once per source."""
+        if memory is not None and cache is not None and cache.key is not None and cache.value is not None:
+            assert isinstance(self.project, Separate)
+            return self._split(self.project.query(x)).transpose(1, 2), cache.key, cache.value
+        query, key, value = (
+            self._split(p).transpose(1, 2) for p in self.project(x, x if memory is None else memory)
+        )
+        if cache is not None:
+            key, value = cache.extend(key, value)
+        return query, key, value
+
+    def _padded(self, query: Tensor, key: Tensor, value: Tensor, keys: Padded, bias: Tensor | None) -> Tensor:
+        edit = recording.attention(self, query, key, None, keys, bias)
+        T, S = query.shape[2], key.shape[2]
+        # Kernels align "causal" to the top left, so it is theirs only where it is the whole mask and T = S.
+        triangle = self.causal and T == S and keys.keep is None and bias is None and self.score is None and edit is None
+        mask = None if triangle else allowed(keys, query, T, S, causal=self.causal)
+        return self._mix(query, key, value, mask=mask, bias=bias, triangle=triangle, edit=edit)
+
+    def _packed(
+        self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed, bias: Tensor | None
+    ) -> Tensor:
+        """Each run of equal lengths is a rectangle without padding; a GPU takes them all in one kernel."""
+        edit = recording.attention(self, query, key, layout, keys, bias)
+        dropout = self.dropout if self.training else 0.0
+        if query.is_cuda and query.dtype in HALF and bias is None and self.score is None and edit is None and not dropout:
+            from torch.nn.attention.varlen import varlen_attn
+
+            window = (-1, 0) if self.causal else (-1, -1)
+            longest = max(layout.lengths), max(keys.lengths)
+            mixed = varlen_attn(
+                query, key, value, layout.starts, keys.starts, *longest, scale=self.factor(query), window_size=window
+            )
+            return mixed if isinstance(mixed, Tensor) else mixed[0]
+        pieces = []
+        for run in runs(layout, keys):
+            q = run.of_queries(query).transpose(1, 2)
+            k, v = run.of_keys(key).transpose(1, 2), run.of_keys(value).transpose(1, 2)
+            b = None if bias is None else bias[..., : run.queries, : run.keys]
+            triangle = self.causal and b is None and self.score is None and edit is None
+            mask = None if triangle else allowed(Padded(), q, run.queries, run.keys, causal=self.causal)
+            pieces.append(self._mix(q, k, v, mask=mask, bias=b, triangle=triangle, edit=edit).transpose(1, 2).flatten(0, 1))
+        return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+
+    def _mix(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None,
+        bias: Tensor | None,
+        triangle: bool,
+        edit: recording.Edited | None,
+    ) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
+        if self.score is None and edit is None:
+            if bias is not None:
+                bias = bias.to(query.dtype)
+                mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
+            return F.scaled_dot_product_attention(
+                query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=triangle, scale=self.factor(query)
+            )
+        weights = mix(query, key, scale=self.factor(query), score=self.score, bias=bias, mask=mask)
+        if edit is not None:
+            weights = edit(weights)
+        return F.dropout(weights, dropout).to(value.dtype) @ value
+
+
+def luong_dot() -> Attention:
+    """Luong's dot score s . h: no parameters at all."""
+    return Attention(Separate(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity(), scale=1.0)
+
+
+def luong_general(width: int, memory_width: int | None = None) -> Attention:
+    """Luong's general score s . W h."""
+    key = nn.Linear(memory_width or width, width, bias=False)
+    return Attention(Separate(nn.Identity(), key, nn.Identity()), nn.Identity(), scale=1.0)
+
+
+def bahdanau(width: int, memory_width: int | None = None, *, hidden: int | None = None) -> Attention:
+    """Bahdanau's additive score v . tanh(W [s ; h])."""
+    hidden = hidden or width
+    query, key = nn.Linear(width, hidden, bias=False), nn.Linear(memory_width or width, hidden, bias=False)
+    return Attention(Separate(query, key, nn.Identity()), nn.Identity(), scale=1.0, score=Additive(hidden))

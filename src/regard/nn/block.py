@@ -1,0 +1,129 @@
+"""One layer of any Transformer: attention, perhaps cross-attention, and a feed-forward network, each with a residual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.nn.attention import Attention, Fused, Separate
+from regard.nn.cache import LayerCache
+from regard.nn.masks import Layout
+
+__all__ = ["ACTIVATIONS", "Block", "FeedForward", "Layer", "Residual"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The scalars in which the families' layers differ."""
+
+    width: int
+    heads: int
+    ffn: int
+    norm_first: bool = False
+    norm: Literal["layer", "rms"] = "layer"
+    eps: float = 1e-12
+    activation: str = "gelu"
+    gated: bool = False  # the feed-forward network multiplies its activation with a second projection
+    bias: bool = True
+    scale: float | None = None  # of the attention scores; None is 1/sqrt(head width)
+    head_width: int | None = None  # None is width / heads
+    causal: bool = False
+    cross: bool = False  # looks at a memory too
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    ffn_dropout: float = 0.0  # inside the feed-forward network
+
+    def new_norm(self) -> nn.Module:
+        kind: Any = nn.LayerNorm if self.norm == "layer" else nn.RMSNorm
+        module: nn.Module = kind(self.width, eps=self.eps)
+        return module
+
+    def new_attention(self, *, cross: bool = False) -> Attention:
+        inner = self.heads * (self.head_width or self.width // self.heads)
+        linear = partial(nn.Linear, bias=self.bias)
+        project = (
+            Separate(linear(self.width, inner), linear(self.width, inner), linear(self.width, inner))
+            if cross
+            else Fused(self.width, inner, bias=self.bias)
+        )
+        return Attention(
+            project,
+            linear(inner, self.width),
+            heads=self.heads,
+            scale=self.scale,
+            causal=self.causal and not cross,
+            dropout=self.attention_dropout,
+        )
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with an activation between, the same at every position; gated: act(a x) * (b x)."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        self.inner = nn.Linear(layer.width, layer.ffn, bias=layer.bias)
+        self.gate = nn.Linear(layer.width, layer.ffn, bias=layer.bias) if layer.gated else None
+        self.outer = nn.Linear(layer.ffn, layer.width, bias=layer.bias)
+        self.activation = ACTIVATIONS[layer.activation]
+        self.dropout = nn.Dropout(layer.ffn_dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.activation(self.inner(x))
+        if self.gate is not None:
+            inner = inner * self.gate(x)
+        result: Tensor = self.outer(self.dropout(inner))
+        return result
+
+
+class Residual(nn.Module):
+    """norm(x + branch(x)), or x + branch(norm(x)) where the norm comes first."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        self.norm = layer.new_norm()
+        self.first = layer.norm_first
+        self.dropout = nn.Dropout(layer.dropout)
+
+    def forward(self, x: Tensor, branch: Callable[..., Tensor], *args: Any, **options: Any) -> Tensor:
+        if self.first:
+            return x + self.dropout(branch(self.norm(x), *args, **options))
+        result: Tensor = self.norm(x + self.dropout(branch(x, *args, **options)))
+        return result
+
+
+class Block(nn.Module):
+    """The layer of the paper's figure 1, built from the scalars of a `Layer`."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        self.attention, self.attended = layer.new_attention(), Residual(layer)
+        if layer.cross:
+            self.cross, self.crossed = layer.new_attention(cross=True), Residual(layer)
+        self.ffn, self.fed = FeedForward(layer), Residual(layer)
+        self.looks_across = layer.cross
+
+    def forward(
+        self,
+        x: Tensor,
+        layout: Layout,
+        memory: Tensor | None = None,
+        memory_layout: Layout | None = None,
+        *,
+        bias: Tensor | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        x = self.attended(x, self.attention, layout, bias=bias, cache=cache and cache.own)
+        if self.looks_across:
+            x = self.crossed(x, self.cross, layout, memory, memory_layout, cache=cache and cache.cross)
+        return self.fed(x, self.ffn)  # type: ignore[no-any-return]

@@ -1,0 +1,74 @@
+"""The first step into a model: tokens or image patches become vectors that know their place."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from regard.nn.masks import Layout
+
+__all__ = ["PatchEmbedding", "TextEmbedding"]
+
+
+class TextEmbedding(nn.Module):
+    """Token + position + segment vectors, summed; then norm and dropout where the family has them.
+
+    `positions` is a module from positions to vectors. `scaled` multiplies tokens by sqrt(width) (the 2017 Transformer).
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        *,
+        positions: nn.Module | None = None,
+        segments: int = 0,
+        norm: nn.Module | None = None,
+        dropout: float = 0.0,
+        scaled: bool = False,
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = positions
+        self.segments = nn.Embedding(segments, width) if segments else None
+        self.norm = norm
+        self.dropout = nn.Dropout(dropout)
+        self.scale = math.sqrt(width) if scaled else 1.0
+
+    def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None, *, start: int | Tensor = 0) -> Tensor:
+        """ids (B, T) or packed (N,); `segments` of the same shape, 0 where not given; `start` tokens came before."""
+        x: Tensor = self.tokens(ids)
+        if self.scale != 1.0:
+            x = x * self.scale
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+        if self.positions is not None:
+            x = x + self.positions(layout.positions(ids, start)).to(x.dtype)
+        if self.norm is not None:
+            x = self.norm(x)
+        result: Tensor = self.dropout(x)
+        return result
+
+
+class PatchEmbedding(nn.Module):
+    """An image as a sentence: square patches become words, [CLS] goes in front, each place has a learned vector."""
+
+    def __init__(self, *, image: tuple[int, int], patch: tuple[int, int], channels: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.image = image
+        self.project = nn.Conv2d(channels, width, kernel_size=patch, stride=patch)
+        self.cls = nn.Parameter(torch.zeros(1, 1, width))
+        count = (image[0] // patch[0]) * (image[1] // patch[1])
+        self.positions = nn.Parameter(torch.zeros(1, count + 1, width))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Pixels (B, channels, height, width) to vectors (B, 1 + patches, W)."""
+        if tuple(pixels.shape[-2:]) != tuple(self.image):
+            raise ValueError(f"this model sees images of {self.image} pixels, got {tuple(pixels.shape[-2:])}")
+        patches = self.project(pixels).flatten(2).transpose(1, 2)
+        x = torch.cat([self.cls.expand(len(patches), -1, -1), patches], dim=1)
+        result: Tensor = self.dropout(x + self.positions)
+        return result

@@ -1,0 +1,119 @@
+"""How a batch lies in memory, and which token may look at which.
+
+A batch is `Padded` (a rectangle, some places of which hold no token) or `Packed` (one sequence behind the other, no
+padding at all). Every layer but attention treats tokens one by one, so only attention looks at the layout.
+Masks follow one convention: bool, True = may be attended to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+__all__ = ["Layout", "Packed", "Padded", "Run", "allowed", "first", "padded", "repacked", "runs"]
+
+
+@dataclass(frozen=True, eq=False)
+class Padded:
+    """A rectangular batch (B, T, ...). `keep` (B, T) is True where there is a token; None: everywhere."""
+
+    keep: Tensor | None = None
+
+    @staticmethod
+    def of(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Padded:
+        """Right padding to the longest of `lengths`."""
+        size = torch.tensor(lengths, device=device)
+        return Padded(torch.arange(max(lengths), device=device) < size[:, None])
+
+    def positions(self, x: Tensor, start: int | Tensor = 0) -> Tensor:
+        """The place of each token in its sequence, (T,); `start` tokens came before, or as many per row (B, 1)."""
+        return torch.arange(x.shape[1], device=x.device) + start
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Sequences one behind the other, (N, ...) with N the sum of `lengths`. Build it with `Packed.of`."""
+
+    lengths: tuple[int, ...]
+    starts: Tensor  # (B + 1,) int32, where each sequence begins and the last one ends
+    places: Tensor  # (N,) the place of each token in its sequence
+
+    @staticmethod
+    def of(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Packed:
+        if not lengths or min(lengths) < 1:
+            raise ValueError(f"a packed batch needs sequences of at least one token, got lengths {list(lengths)[:8]}")
+        size = torch.tensor(lengths)
+        ends = size.cumsum(0)
+        places = torch.arange(int(ends[-1])) - (ends - size).repeat_interleave(size)
+        starts = torch.cat([torch.zeros(1, dtype=torch.int32), ends.to(torch.int32)])
+        return Packed(tuple(lengths), starts.to(device), places.to(device))
+
+    def positions(self, x: Tensor, start: int | Tensor = 0) -> Tensor:
+        return self.places + start
+
+
+Layout = Padded | Packed
+
+
+def allowed(layout: Padded, x: Tensor, queries: int, keys: int, *, causal: bool) -> Tensor | None:
+    """The mask for `queries` tokens at the end of `keys` tokens, ready to broadcast to (B, H, T, S); None: all allowed."""
+    keep = layout.keep
+    mask = None if keep is None else keep[:, None, None, :keys]
+    if causal and queries > 1:
+        order = torch.ones(queries, keys, dtype=torch.bool, device=x.device).tril(keys - queries)
+        mask = order if mask is None else mask & order
+    return mask
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring sequences of a packed batch with the same number of queries and keys: a rectangle, no padding."""
+
+    count: int
+    queries: int
+    keys: int
+    query_start: int
+    key_start: int
+
+    def of_queries(self, x: Tensor) -> Tensor:
+        return self._rectangle(x, self.query_start, self.queries)
+
+    def of_keys(self, x: Tensor) -> Tensor:
+        return self._rectangle(x, self.key_start, self.keys)
+
+    def _rectangle(self, x: Tensor, start: int, length: int) -> Tensor:
+        return x[start : start + self.count * length].unflatten(0, (self.count, length))
+
+
+def runs(queries: Packed, keys: Packed) -> Iterator[Run]:
+    """Cut two packed layouts of the same number of sequences into runs."""
+    query_start = key_start = 0
+    for (t, s), group in groupby(zip(queries.lengths, keys.lengths, strict=True)):
+        count = sum(1 for _ in group)
+        yield Run(count, t, s, query_start, key_start)
+        query_start += count * t
+        key_start += count * s
+
+
+def first(x: Tensor, layout: Layout) -> Tensor:
+    """The vector of each sequence's first token, (B, W): [CLS] in BERT."""
+    return x[layout.starts[:-1].long()] if isinstance(layout, Packed) else x[:, 0]
+
+
+def padded(x: Tensor, layout: Layout) -> tuple[Tensor, Padded]:
+    """The same batch as a rectangle; places without a token hold zeros if it was packed."""
+    if isinstance(layout, Padded):
+        return x, layout
+    rows = torch.nn.utils.rnn.pad_sequence(list(x.split(list(layout.lengths))), batch_first=True)
+    return rows, Padded.of(layout.lengths, device=x.device)
+
+
+def repacked(x: Tensor, layout: Layout) -> Tensor:
+    """The way back from `padded`: give a rectangle the layout it came from."""
+    if isinstance(layout, Padded):
+        return x
+    return torch.cat([row[:length] for row, length in zip(x, layout.lengths, strict=True)])

@@ -1,0 +1,98 @@
+"""Recurrent layers over padded or packed batches: LSTM or GRU, one direction or two, and a cell for one step.
+
+The inputs are vectors of any kind: words, letters, image frames.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from regard.nn.masks import Layout, Padded, padded, repacked
+
+__all__ = ["CellKind", "Recurrent", "RecurrentState", "StackedCell", "lengths", "reversed_in_place"]
+
+CellKind = Literal["lstm", "gru"]
+RecurrentState = tuple[Tensor, ...]  # (h, c) for an LSTM, (h,) for a GRU; each (layers, B, units)
+
+
+def lengths(x: Tensor, layout: Padded) -> Tensor:
+    """The number of tokens of each sequence of a right-padded batch."""
+    return torch.full((len(x),), x.shape[1]) if layout.keep is None else layout.keep.sum(1).cpu()
+
+
+def reversed_in_place(x: Tensor, layout: Padded) -> Tensor:
+    """Each sequence backwards, its padding left where it was."""
+    if layout.keep is None:
+        return x.flip(1)
+    places = torch.arange(x.shape[1], device=x.device)
+    size = layout.keep.sum(1, keepdim=True)
+    index = torch.where(places < size, size - 1 - places, places)
+    return x.gather(1, index[..., None].expand_as(x))
+
+
+class Recurrent(nn.Module):
+    """Reads a whole sequence. With two directions each has half the units, so the output is `units` wide either way."""
+
+    def __init__(
+        self,
+        width: int,
+        units: int,
+        *,
+        cell: CellKind = "lstm",
+        depth: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if bidirectional and units % 2:
+            raise ValueError(f"two directions share the units: {units} is odd")
+        kind = nn.LSTM if cell == "lstm" else nn.GRU
+        self.layers = kind(
+            width,
+            units // 2 if bidirectional else units,
+            num_layers=depth,
+            batch_first=True,
+            bidirectional=bidirectional,
+            dropout=dropout if depth > 1 else 0.0,
+        )
+
+    def forward(self, x: Tensor, layout: Layout) -> tuple[Tensor, RecurrentState]:
+        """All states (B, T, units) in the layout that came, and the last state of every layer."""
+        rows, shape = padded(x, layout)
+        if shape.keep is None:
+            states, last = self.layers(rows)
+        else:
+            sequence = pack_padded_sequence(rows, lengths(rows, shape), batch_first=True, enforce_sorted=False)
+            states, last = self.layers(sequence)
+            states, _ = pad_packed_sequence(states, batch_first=True, total_length=rows.shape[1])
+        last = last if isinstance(last, tuple) else (last,)
+        if self.layers.bidirectional:  # (2 * layers, B, half) -> (layers, B, units)
+            last = tuple(torch.cat([s[0::2], s[1::2]], dim=-1) for s in last)
+        return repacked(states, layout), last
+
+
+class StackedCell(nn.Module):
+    """One step of a recurrent decoder, any number of layers."""
+
+    def __init__(
+        self, width: int, units: int, *, cell: CellKind = "lstm", depth: int = 1, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        kind = nn.LSTMCell if cell == "lstm" else nn.GRUCell
+        self.cells = nn.ModuleList(kind(width if i == 0 else units, units) for i in range(depth))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """x (B, width) and the state -> the top layer's output (B, units) and the next state."""
+        following = []
+        for number, cell in enumerate(self.cells):
+            x = self.dropout(x) if number else x
+            new = cell(x, tuple(s[number] for s in state) if len(state) > 1 else state[0][number])
+            new = new if isinstance(new, tuple) else (new,)
+            following.append(new)
+            x = new[0]
+        return x, tuple(torch.stack(parts) for parts in zip(*following, strict=True))

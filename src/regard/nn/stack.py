@@ -1,0 +1,75 @@
+"""A stack of blocks: an encoder, or a decoder when its blocks are causal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from regard.nn import recording
+from regard.nn.block import Block, Layer
+from regard.nn.cache import Cache
+from regard.nn.masks import Layout, Packed
+from regard.nn.positions import RelativeBias
+
+__all__ = ["Stack"]
+
+
+class Stack(nn.Module):
+    """`depth` blocks of one shape with weights of their own, a final norm if it is asked for, T5's bias if one is given."""
+
+    def __init__(
+        self,
+        layer: Layer,
+        depth: int,
+        *,
+        final_norm: bool = False,
+        relative: RelativeBias | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Block(layer) for _ in range(depth))
+        self.norm = layer.new_norm() if final_norm else nn.Identity()
+        self.relative = relative
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        layout: Layout,
+        memory: Tensor | None = None,
+        memory_layout: Layout | None = None,
+        *,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """The last hidden state."""
+        for state in self.states(x, layout, memory, memory_layout, cache=cache):
+            x = state
+        return x
+
+    def states(
+        self,
+        x: Tensor,
+        layout: Layout,
+        memory: Tensor | None = None,
+        memory_layout: Layout | None = None,
+        *,
+        cache: Cache | None = None,
+    ) -> Iterator[Tensor]:
+        """Every hidden state, as it is made: 0 is x itself, the last has the final norm. Stop early to save the rest."""
+        bias = self._bias(x, layout, cache)
+        recording.hidden(self, 0, x, layout)
+        yield x
+        for number, block in enumerate(self.layers, start=1):
+            x = block(x, layout, memory, memory_layout, bias=bias, cache=cache and cache.layers[number - 1])
+            if number == len(self.layers):
+                x = self.dropout(self.norm(x))
+            recording.hidden(self, number, x, layout)
+            yield x
+
+    def _bias(self, x: Tensor, layout: Layout, cache: Cache | None) -> Tensor | None:
+        if self.relative is None:
+            return None
+        length = max(layout.lengths) if isinstance(layout, Packed) else x.shape[1]
+        bias: Tensor = self.relative(length, length + (cache.length if cache else 0))
+        return bias

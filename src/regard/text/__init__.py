@@ -1,0 +1,12 @@
+"""Text to token ids and back, with the place of every token in the original text.
+
+Knows the tokenizer files of a model folder; knows nothing of tensors, models or tasks. Reading order: tokenizer,
+encoding, vocabulary, settings.
+"""
+
+from __future__ import annotations
+
+from regard.text.encoding import Encoding
+from regard.text.tokenizer import Tokenizer
+
+__all__ = ["Encoding", "Tokenizer"]

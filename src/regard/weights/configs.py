@@ -1,0 +1,267 @@
+"""config.json to a configuration and back: strictly typed, nothing in it is ever executed or looked up.
+
+A setting that would change the arithmetic in a way Regard does not do is refused, not ignored; keys that only keep
+books (names, dates, labels) are not read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from regard.errors import InputError, nearest
+from regard.models.catalog import FAMILIES, Config
+
+__all__ = ["parse_config", "write_config"]
+
+ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu"}
+CODE = ("auto_map", "custom_pipelines", "custom_generate", "trust_remote_code", "code_revision")
+KERNELS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+SIZES = ("vocabulary", "width", "depth", "heads", "ffn", "positions")
+NATIVE = "regard-"  # families with no file format elsewhere carry this prefix, and our own field names
+
+
+@dataclass(frozen=True)
+class Format:
+    """One family's file: their key for each of our fields, and what other keys must be if they are there."""
+
+    keys: dict[str, str]
+    fixed: dict[str, object] = field(default_factory=dict)
+
+
+_ENCODER = Format(
+    {
+        "vocabulary": "vocab_size",
+        "width": "hidden_size",
+        "depth": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "ffn": "intermediate_size",
+        "positions": "max_position_embeddings",
+        "segments": "type_vocab_size",
+        "activation": "hidden_act",
+        "eps": "layer_norm_eps",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "padding": "pad_token_id",
+    },
+    {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
+)
+FORMATS: dict[str, Format] = {
+    "bert": _ENCODER,
+    "roberta": _ENCODER,
+    "distilbert": Format(
+        {
+            "vocabulary": "vocab_size",
+            "width": "dim",
+            "depth": "n_layers",
+            "heads": "n_heads",
+            "ffn": "hidden_dim",
+            "positions": "max_position_embeddings",
+            "activation": "activation",
+            "dropout": "dropout",
+            "attention_dropout": "attention_dropout",
+            "padding": "pad_token_id",
+        }
+    ),
+    "gpt2": Format(
+        {
+            "vocabulary": "vocab_size",
+            "width": "n_embd",
+            "depth": "n_layer",
+            "heads": "n_head",
+            "ffn": "n_inner",
+            "positions": "n_positions",
+            "activation": "activation_function",
+            "eps": "layer_norm_epsilon",
+            "dropout": "resid_pdrop",
+            "attention_dropout": "attn_pdrop",
+        },
+        {
+            "scale_attn_weights": True,
+            "scale_attn_by_inverse_layer_idx": False,
+            "tie_word_embeddings": True,
+            "add_cross_attention": False,
+        },
+    ),
+    "t5": Format(
+        {
+            "vocabulary": "vocab_size",
+            "width": "d_model",
+            "head_width": "d_kv",
+            "depth": "num_layers",
+            "decoder_depth": "num_decoder_layers",
+            "heads": "num_heads",
+            "ffn": "d_ff",
+            "activation": "feed_forward_proj",
+            "buckets": "relative_attention_num_buckets",
+            "reach": "relative_attention_max_distance",
+            "eps": "layer_norm_epsilon",
+            "dropout": "dropout_rate",
+            "scaled": "tie_word_embeddings",
+            "padding": "pad_token_id",
+            "end": "eos_token_id",
+            "begin": "decoder_start_token_id",
+        },
+        {"is_decoder": False},
+    ),
+    "vit": Format(
+        {
+            "width": "hidden_size",
+            "depth": "num_hidden_layers",
+            "heads": "num_attention_heads",
+            "ffn": "intermediate_size",
+            "image": "image_size",
+            "patch": "patch_size",
+            "channels": "num_channels",
+            "activation": "hidden_act",
+            "eps": "layer_norm_eps",
+            "dropout": "hidden_dropout_prob",
+            "attention_dropout": "attention_probs_dropout_prob",
+        },
+        {"qkv_bias": True},
+    ),
+}
+
+
+def parse_config(document: Mapping[str, object], path: Path) -> Config:
+    """The configuration in a config.json; `path` is only for messages."""
+    _refuse_code(document, path)
+    kind = document.get("model_type")
+    known = [*FORMATS, *(NATIVE + name for name in FAMILIES if name not in FORMATS)]
+    if not isinstance(kind, str) or kind not in known:
+        hint = nearest(kind, known) if isinstance(kind, str) else f"choices: {', '.join(known)}"
+        raise InputError(f"{path}: model_type is {kind!r}, which Regard does not know; {hint}")
+    family = kind.removeprefix(NATIVE)
+    if kind in FORMATS:
+        fields = _read(document, family, path)
+    else:
+        fields = {key: value for key, value in document.items() if key not in ("model_type", "dtype")}
+    names = {f.name for f in dataclasses.fields(FAMILIES[family].config)}
+    for name in fields:
+        if name not in names:
+            raise InputError(f"{path}: unknown key {name!r}; {nearest(name, names)}")
+    adapter: TypeAdapter[Any] = TypeAdapter(FAMILIES[family].config)
+    try:
+        config: Config = adapter.validate_json(json.dumps({**fields, "family": family}), strict=True)
+    except ValidationError as error:
+        theirs = FORMATS[family].keys if kind in FORMATS else {}
+        places = [(str(e["loc"][0]) if e["loc"] else "", e["msg"], e["input"]) for e in error.errors()]
+        faults = [f"{theirs.get(name, name)}: {message} (it is {str(value)[:60]})" for name, message, value in places]
+        raise InputError(f"{path}: {'; '.join(faults)}") from None
+    _check(config, path)
+    return config
+
+
+def _refuse_code(document: Mapping[str, object], path: Path) -> None:
+    """Nothing in a file may name code to run; say so before anything else is read."""
+    for key in CODE:
+        if document.get(key):
+            raise InputError(
+                f"{path}: {key!r} names code to run, and Regard runs no code from a checkpoint. If the model is of a family "
+                f"Regard knows, remove {key!r} from the file; else convert it to one"
+            )
+    for key, value in document.items():
+        if key.endswith("attn_implementation") and value is not None and value not in KERNELS:
+            raise InputError(f"{path}: {key!r} names a kernel to fetch ({str(value)[:60]!r}); remove it from the file")
+
+
+def _read(document: Mapping[str, object], family: str, path: Path) -> dict[str, object]:
+    """Their document in our fields; types are checked later."""
+    shape = FORMATS[family]
+    for key, value in shape.fixed.items():
+        if document.get(key, value) != value:
+            raise InputError(f"{path}: {key} is {document[key]!r}; Regard's {family} only does {value!r}")
+    found: dict[str, Any] = {ours: document[key] for ours, key in shape.keys.items() if document.get(key) is not None}
+    if family == "gpt2":
+        found.setdefault("ffn", 4 * found["width"] if isinstance(found.get("width"), int) else 0)
+    missing = [shape.keys[name] for name in SIZES if name in shape.keys and name not in found]
+    if missing:
+        raise InputError(f"{path}: {', '.join(missing)} is missing: this is not a complete {family} config.json")
+    if "activation" in found:
+        gate, _, name = str(found["activation"]).rpartition("-")
+        if family == "t5":
+            found["gated"] = gate == "gated"
+            name = "gelu_new" if gate and name == "gelu" else name  # transformers' reading of "gated-gelu"
+        name = "gelu_new" if name == "gelu_pytorch_tanh" else name
+        ours = {theirs: mine for mine, theirs in ACTIVATIONS.items()}
+        if name not in ours:
+            raise InputError(f"{path}: {shape.keys['activation']} is {found['activation']!r}; {nearest(name, ours)}")
+        found["activation"] = ours[name]
+    if family == "roberta" and isinstance(found["positions"], int):
+        padding = found.setdefault("padding", 1)
+        found["position_offset"] = padding + 1
+        found["positions"] -= padding + 1
+    elif family == "distilbert":
+        found["segments"] = 0
+    elif family == "t5":
+        found.setdefault("decoder_depth", found["depth"])
+        found.setdefault("begin", found.get("padding", 0))
+        found["scaled"] = document.get("scale_decoder_outputs", found.get("scaled", True))
+    elif family == "vit":
+        for name in ("image", "patch"):
+            if isinstance(found.get(name), int):
+                found[name] = [found[name]] * 2
+        labels = document.get("id2label")
+        found["labels"] = document.get("num_labels", len(labels) if isinstance(labels, dict) else 2)
+    return found
+
+
+def _check(config: Config, path: Path) -> None:
+    """Numbers a model can be built from: a file must not ask for a billion layers."""
+    values = dataclasses.asdict(config)
+    for name, value in values.items():
+        if isinstance(value, bool) or name == "family":
+            continue
+        low = 0 if name in ("padding", "begin", "end", "position_offset", "segments", "embedding", "characters") else 1
+        high = 1000 if "depth" in name else 10_000_000
+        if isinstance(value, int) and not low <= value <= high:
+            raise InputError(f"{path}: {name} is {value}; it must be between {low} and {high}")
+        if "dropout" in name and not 0 <= value < 1:
+            raise InputError(f"{path}: {name} is {value}; it must be at least 0 and below 1")
+        if name == "eps" and not 0 < value < 1:
+            raise InputError(f"{path}: {name} is {value}; it must be between 0 and 1")
+    if "heads" in values and "head_width" not in values and values["width"] % values["heads"]:
+        raise InputError(f"{path}: {values['heads']} heads do not divide a width of {values['width']}")
+
+
+def write_config(config: Config, *, heads: Collection[str], dtype: str) -> dict[str, object]:
+    """The document for config.json, in the words other software reads."""
+    ours: dict[str, Any] = dataclasses.asdict(config)
+    family = ours.pop("family")
+    if family not in FORMATS:
+        return {"model_type": NATIVE + family, "dtype": dtype, **ours}
+    document = {key: ours[name] for name, key in FORMATS[family].keys.items()}
+    document |= {"model_type": family, "dtype": dtype, "architectures": [_architecture(family, heads)]}
+    document[FORMATS[family].keys["activation"]] = ACTIVATIONS[ours["activation"]]
+    if family == "roberta":
+        document["max_position_embeddings"] += ours["position_offset"]
+    elif family == "gpt2":
+        document["embd_pdrop"] = ours["dropout"]
+    elif family == "t5":
+        gate = "gated-" if ours["gated"] else ""
+        document["feed_forward_proj"] = gate + ours["activation"].removesuffix("-tanh")
+        document["is_encoder_decoder"] = True
+    elif family == "vit":
+        for key in ("image_size", "patch_size"):
+            high, wide = document[key]
+            document[key] = high if high == wide else [high, wide]
+        document["id2label"] = {str(i): f"LABEL_{i}" for i in range(ours["labels"])}
+        document["label2id"] = {f"LABEL_{i}": i for i in range(ours["labels"])}
+    return document
+
+
+def _architecture(family: str, heads: Collection[str]) -> str:
+    if family == "gpt2":
+        return "GPT2LMHeadModel"
+    if family == "t5":
+        return "T5ForConditionalGeneration"
+    if family == "vit":
+        return "ViTForImageClassification" if "classifier" in heads else "ViTModel"
+    name = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta"}[family]
+    return name + ("ForPreTraining" if "next" in heads else "ForMaskedLM" if "masked" in heads else "Model")

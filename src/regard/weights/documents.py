@@ -1,0 +1,99 @@
+"""Strict JSON: one object from one file of bounded size, or an error that names the place.
+
+Knows JSON and nothing of what is in it. The file may come from a stranger.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from pathlib import Path
+
+from regard.errors import InputError
+
+__all__ = ["json_bytes", "read_json"]
+
+# A string that never ends is one token too: else a hostile file makes the search quadratic.
+TOKEN = re.compile(r'(?s)"(?:[^"\\]|\\.)*+"?|[^\s,:\[\]{}"]+')
+
+
+class _Refused(Exception):
+    """JSON that Python accepts and we do not; `token` is what to look for in the text."""
+
+    def __init__(self, message: str, *, token: str) -> None:
+        super().__init__(message)
+        self.token = token
+
+
+def read_json(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> dict[str, object]:
+    """The JSON object in a file of at most `limit` bytes; a repeated key or a number that is not finite is refused."""
+    path = Path(path)
+    text = _read_text(path, limit=limit)
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}; mend it, or download or copy it again"
+        ) from error
+    except _Refused as error:
+        raise InputError(f"{path}{_place(text, error.token)}: {error}; mend it there") from None
+    except RecursionError:
+        raise InputError(
+            f"{path}: refused: its brackets are nested too deeply; no file of a model needs that"
+        ) from None
+    except (ValueError, MemoryError) as error:
+        raise InputError(f"{path}: refused: {error or 'it needs too much memory'}") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path}:1:1: expected a JSON object {{...}}, found {text.strip()[:20]!r}")
+    return value
+
+
+def json_bytes(value: object) -> bytes:
+    """One value as JSON whose bytes depend on nothing but the value."""
+    return (json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def _read_text(path: Path, *, limit: int) -> str:
+    if not path.is_file():
+        raise InputError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}; expected a JSON file")
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(data) > limit:
+        raise InputError(f"{path}: refused: larger than {limit:,} bytes; no such file of a model needs that")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
+        raise InputError(
+            f"{path}:{line}:{column}: byte {data[error.start]:#04x} is not UTF-8; save it as UTF-8"
+        ) from None
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _Refused(f"the key {key!r} appears twice in one object", token=json.dumps(key, ensure_ascii=False))
+        found[key] = value
+    return found
+
+
+def _finite(literal: str) -> float:
+    value = float(literal)
+    if not math.isfinite(value):
+        raise _Refused(f"{literal[:20]} is not a finite number", token=literal)
+    return value
+
+
+def _place(text: str, token: str) -> str:
+    """`:line:column` of the last place where `token` stands: for a key that stands twice, the second."""
+    start = max((match.start() for match in TOKEN.finditer(text) if match.group() == token), default=None)
+    if start is None:
+        return ""
+    return f":{text.count(chr(10), 0, start) + 1}:{start - text.rfind(chr(10), 0, start)}"

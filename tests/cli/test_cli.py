@@ -1,0 +1,103 @@
+"""The program `regard` itself: help, version, names nearly right, and what all of that costs."""
+
+from __future__ import annotations
+
+import os
+import pty
+import resource
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+REGARD = [sys.executable, "-m", "regard"]
+
+
+def regard(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*REGARD, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+
+
+def on_a_terminal(*arguments: str) -> str:
+    """What the program writes when its stdout is a terminal."""
+    reader, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [*REGARD, *arguments], stdout=terminal, stderr=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(terminal)
+    written = b""
+    try:
+        while part := os.read(reader, 4096):
+            written += part
+    except OSError:  # Linux says EIO where the other side has closed
+        pass
+    os.close(reader)
+    process.wait(timeout=60)
+    return written.decode()
+
+
+def cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], []])
+def test_help_lists_the_verbs(arguments: list[str]) -> None:
+    result = regard(*arguments)
+    assert result.returncode == 0
+    assert result.stderr == ""
+    for verb in ("tour", "embed", "models", "--version", "--debug"):
+        assert verb in result.stdout
+
+
+@pytest.mark.parametrize("call", [regard, on_a_terminal])
+def test_help_is_quick(call: object) -> None:
+    """0.3 CPU-seconds; the best of five, since other programs can only make it slower."""
+    assert callable(call)
+    spent = []
+    for _ in range(5):
+        before = cpu_seconds()
+        call("--help")
+        spent.append(cpu_seconds() - before)
+    assert min(spent) < 0.3, spent
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["embed", "--help"], ["tour", "--help"], ["models", "--help"]])
+def test_help_does_not_import_torch(arguments: list[str]) -> None:
+    program = (
+        "import sys; from regard.cli.app import run; code = run(sys.argv[1:]); "
+        "heavy = {'torch', 'numpy', 'transformers', 'huggingface_hub', 'sklearn'} & set(sys.modules); "
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+    result = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_help_is_drawn_on_terminals_and_plain_in_pipes() -> None:
+    assert "╭" in on_a_terminal("--help")
+    piped = regard("--help").stdout
+    assert "╭" not in piped
+    assert "\x1b" not in piped
+
+
+def test_module_and_script_are_one_program() -> None:
+    script = Path(sys.executable).with_name("regard")
+    result = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout) == (0, f"regard {version('regard')}\n")
+    assert regard("--version").stdout == result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["embd", "a.txt"], "No such command 'embd'. Did you mean 'embed'?"),
+        (["embed", "a.txt", "--modle", "x"], "--model"),
+        (["embed", "a.txt", "--device", "gpu"], "'gpu' is not one of 'auto', 'cpu', 'cuda'"),
+    ],
+)
+def test_names_nearly_right_get_the_right_one(arguments: list[str], hint: str) -> None:
+    result = regard(*arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert hint in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,41 @@
+"""The shared options, parsed through a verb that uses them all."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+
+from regard.cli.app import run
+from regard.cli.options import DEFAULT_MODEL, DeviceOption, JsonOption, ModelOption, SeedOption
+from regard.cli.output import print_json
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def show(
+        model: ModelOption = DEFAULT_MODEL,
+        device: DeviceOption = "auto",
+        seed: SeedOption = 0,
+        as_json: JsonOption = False,
+    ) -> None:
+        print_json([model, device, seed, as_json])
+
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_defaults_and_values(capsys: Captured) -> None:
+    assert run(["show"], registers=[register]) == 0
+    assert json.loads(capsys.readouterr().out) == ["regard-bert", "auto", 0, False]
+    assert run(["show", "-m", "x", "--device", "cuda", "--seed", "7", "--json"], registers=[register]) == 0
+    assert json.loads(capsys.readouterr().out) == ["x", "cuda", 7, True]
+
+
+@pytest.mark.parametrize("arguments", [["--device", "tpu"], ["--seed", "-1"], ["--seed", "x"], ["--model"]])
+def test_bad_values_exit_2(arguments: list[str], capsys: Captured) -> None:
+    assert run(["show", *arguments], registers=[register]) == 2
+    error = capsys.readouterr().err
+    assert arguments[0] in error
+    assert error.count("\n") == 1

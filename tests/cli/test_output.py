@@ -1,0 +1,95 @@
+"""JSON that any reader accepts, and progress that stays out of the results."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.cli.output import note, print_json, print_line, progress
+from regard.errors import RegardError
+
+Captured = pytest.CaptureFixture[str]
+
+texts = st.text()
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner) | st.dictionaries(texts, inner),
+    max_leaves=8,
+)
+
+
+@given(documents)
+def test_documents_come_back_and_lines_are_lines(document: object) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        written: list[str] = []
+        patch.setattr("sys.stdout.write", written.append)
+        print_json(document)
+        print_line(document)
+    whole, line = written
+    assert json.loads(whole) == json.loads(line) == document
+    assert line.count("\n") == 1
+    whole.encode("utf-8")
+
+
+def test_letters_are_printed_as_letters(capsys: Captured) -> None:
+    print_json({"text": "été"})
+    assert capsys.readouterr().out == '{\n  "text": "été"\n}\n'
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_json_cannot_say_is_refused(value: float, capsys: Captured) -> None:
+    for write in (print_json, print_line):
+        with pytest.raises(RegardError, match="NaN or infinity"):
+            write({"score": [value]})
+    assert capsys.readouterr().out == ""
+
+
+def test_notes_go_to_stderr(capsys: Captured) -> None:
+    note("3 texts were cut")
+    assert capsys.readouterr() == ("", "3 texts were cut\n")
+
+
+def test_progress_off_a_terminal_is_one_summary_line(capsys: Captured) -> None:
+    with progress("embedding", total=2000, unit="texts") as advance:
+        for _ in range(4):
+            advance(500)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("embedding: 2,000 texts in ")
+    assert captured.err.endswith(" texts/s\n")
+    assert captured.err.count("\n") == 1
+
+
+def test_a_job_that_fails_gets_no_summary(capsys: Captured) -> None:
+    with pytest.raises(ZeroDivisionError), progress("embedding"):
+        raise ZeroDivisionError
+    assert capsys.readouterr().err == ""
+
+
+def test_on_a_terminal_the_bar_is_drawn_and_results_stay_on_stdout() -> None:
+    program = (
+        "from regard.cli.output import progress\n"
+        "with progress('embedding', total=4) as advance:\n"
+        "    advance(3)\n"
+        "    print('a result')\n"
+        "    advance(1)\n"
+    )
+    reader, terminal = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    result = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=terminal, env=environment, timeout=60
+    )
+    os.close(terminal)
+    drawn = os.read(reader, 1 << 20).decode()
+    os.close(reader)
+    assert result.stdout == b"a result\n"
+    assert "4/4" in drawn
+    assert "texts/s" in drawn
+    assert "embedding: 4 texts in " in drawn

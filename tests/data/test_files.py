@@ -1,0 +1,151 @@
+"""Lines of text files: what splits them, what is unpacked, and what the errors name."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data.files import open_bytes, open_text, suffix_of
+from regard.errors import InputError
+
+PACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+
+
+def lines(path: str | Path) -> list[str]:
+    with open_text(path) as found:
+        return list(found)
+
+
+def stdin_of(content: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BufferedReader(io.BytesIO(content)))  # type: ignore[arg-type]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r")), min_size=1))
+def test_only_line_feeds_split(texts: list[str]) -> None:
+    content = b"\xef\xbb\xbf" + "\n".join([*texts, ""]).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", stdin_of(content))
+        assert lines("-") == texts
+
+
+def test_other_line_ends_stay_in_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("a\u2028b\x0bc\x85d\re\r\nlast".encode())
+    assert lines(path) == ["a\u2028b\x0bc\x85d\re", "last"]
+
+
+def test_byte_order_mark_is_dropped_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\n")
+    assert lines(path) == ["one", "\ufefftwo"]
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_compressed_by_name_and_on_standard_input(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = PACK[suffix]("één\ntwee\n".encode())
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(packed)
+    assert lines(path) == ["één", "twee"]
+    monkeypatch.setattr("sys.stdin", stdin_of(packed))
+    assert lines("-") == ["één", "twee"]
+
+
+def test_a_text_that_begins_like_bzip2_is_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"BZh9 is how bzip2 begins\n")
+    assert lines(path) == ["BZh9 is how bzip2 begins"]
+
+
+@pytest.mark.parametrize("suffix", PACK)
+@pytest.mark.parametrize("keep", [0, 1, 5, 0.5, -1])
+def test_cut_compressed_files_are_refused(suffix: str, keep: float, tmp_path: Path) -> None:
+    packed = PACK[suffix]("".join(f"line {number}\n" for number in range(1000)).encode())
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(packed[: int(len(packed) * keep) if keep == 0.5 else int(keep)])
+    with pytest.raises(InputError, match=rf"a\.txt\{suffix} .*copy or download it again"):
+        lines(path)
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_damaged_compressed_files_are_refused(suffix: str, tmp_path: Path) -> None:
+    packed = bytearray(PACK[suffix](b"".join(b"line %d\n" % number for number in range(1000))))
+    packed[len(packed) // 2] ^= 0xFF
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(packed)
+    with pytest.raises(InputError, match="damaged after line"):
+        lines(path)
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_invalid_bytes_name_file_line_byte_and_remedy(mark: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(mark + b"fine\ncaf\xe9 \n")
+    with pytest.raises(InputError, match=r"a\.txt line 2: byte 4 of the line, 0xe9, is not UTF-8.*iconv -f LATIN1"):
+        lines(path)
+    path.write_bytes(mark + b"caf\xe9\n")
+    with pytest.raises(InputError, match=r"a\.txt line 1: byte 4 of the line, 0xe9"):
+        lines(path)
+
+
+def test_utf16_is_called_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("hello\n".encode("utf-16"))
+    with pytest.raises(InputError, match=r"line 1: this is UTF-16.*iconv -f UTF-16"):
+        lines(path)
+
+
+def test_a_long_line_comes_in_one_piece(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("é" * 1_000_000 + "\nshort\n", encoding="utf-8")
+    assert [len(line) for line in lines(path)] == [1_000_000, 5]
+
+
+def test_a_missing_file_gets_the_nearest_name(tmp_path: Path) -> None:
+    (tmp_path / "reviews.tsv").touch()
+    with pytest.raises(InputError, match=r"there is no file .*reviws\.tsv; did you mean .*reviews\.tsv"):
+        lines(tmp_path / "reviws.tsv")
+    with pytest.raises(InputError, match=r"there is no folder .*nowhere"):
+        lines(tmp_path / "nowhere" / "a.txt")
+
+
+def test_folders_and_impossible_names(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"is a folder, expected a file$"):
+        lines(tmp_path)
+    (tmp_path / "b.txt").touch()
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(InputError, match=r"is a folder, expected a file, such as .*a\.txt"):
+        lines(tmp_path)
+    for name in ("a\0b", "a" * 5000):
+        with pytest.raises(InputError, match="cannot be read"):
+            lines(name)
+
+
+def test_standard_input_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = stdin_of(b"a\n")
+    monkeypatch.setattr("sys.stdin", stream)
+    with open_bytes("-") as file:
+        assert file.read() == b"a\n"
+    assert not stream.closed
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InputError, match="standard input is closed"):
+        lines("-")
+
+
+def test_the_caller_s_own_error_passes(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("a\n")
+    with pytest.raises(OSError, match="mine"), open_text(path):
+        raise OSError("mine")
+
+
+def test_suffix_without_the_compression() -> None:
+    names = ["train.TSV.gz", "a.jsonl", "a.gz", "-", "a.tar"]
+    assert [suffix_of(name) for name in names] == [".tsv", ".jsonl", "", "", ".tar"]

@@ -1,0 +1,212 @@
+"""One attention, two executions: the fused kernels and the path that builds the map give the same numbers and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.nn import Attention, Fused, Layout, Packed, Padded, Pairs, RelativeBias, Separate, Tape
+
+WIDTH, HEADS, INNER = 16, 2, 32
+TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (2e-2, 2e-2)}  # of values and of gradients
+QUERIES, KEYS = [5, 3, 3, 1], [4, 6, 6, 2]
+Explicit = Callable[[nn.Module], AbstractContextManager[Tape]]
+Randomise = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is looked at and how: `cached` tokens came before, `steps` come at once."""
+
+    causal: bool = False
+    cross: bool = False
+    layout: str = "full"  # full, padded, packed
+    bias: bool = False
+    cached: int = 0
+    steps: int = 5
+
+
+CASES = {
+    "full": Case(),
+    "padded": Case(layout="padded"),
+    "packed": Case(layout="packed"),
+    "bias": Case(bias=True),
+    "bias, padded": Case(bias=True, layout="padded"),
+    "bias, packed": Case(bias=True, layout="packed"),
+    "causal": Case(causal=True),
+    "causal, padded": Case(causal=True, layout="padded"),
+    "causal, packed": Case(causal=True, layout="packed"),
+    "causal, bias": Case(causal=True, bias=True),
+    "causal, bias, padded": Case(causal=True, bias=True, layout="padded"),
+    "causal, bias, packed": Case(causal=True, bias=True, layout="packed"),
+    "cached, one token": Case(causal=True, cached=4, steps=1),
+    "cached, several tokens": Case(causal=True, cached=4, steps=3),
+    "cached, one token, padded": Case(causal=True, cached=4, steps=1, layout="padded"),
+    "cached, several tokens, padded": Case(causal=True, cached=4, steps=3, layout="padded"),
+    "cached, one token, bias": Case(causal=True, cached=4, steps=1, bias=True),
+    "cached, several tokens, bias": Case(causal=True, cached=4, steps=3, bias=True),
+    "cross": Case(cross=True),
+    "cross, padded": Case(cross=True, layout="padded"),
+    "cross, packed": Case(cross=True, layout="packed"),
+    "cross, several steps": Case(cross=True, cached=2, steps=3, layout="padded"),
+}
+
+
+class Looking(nn.Module):
+    """An attention and, perhaps, T5's bias, as one thing with parameters."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        linear = nn.Linear
+        project = (
+            Separate(linear(WIDTH, INNER), linear(WIDTH, INNER), linear(WIDTH, INNER))
+            if case.cross
+            else Fused(WIDTH, INNER)
+        )
+        self.attention = Attention(project, linear(INNER, WIDTH), heads=HEADS, causal=case.causal)
+        self.relative = RelativeBias(HEADS, buckets=8, reach=16, causal=case.causal) if case.bias else None
+        self.case = case
+
+    def forward(self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None) -> Tensor:
+        case, cache = self.case, Pairs() if self.case.cached else None
+        pieces = []
+        if cache is not None:
+            early = layout
+            if isinstance(layout, Padded) and layout.keep is not None and not case.cross:
+                early = Padded(layout.keep[:, : case.cached])
+            before = x[:, : case.cached]
+            pieces.append(self.attention(before, early, memory, memory_layout, bias=self._bias(before, 0), cache=cache))
+        now = x[:, case.cached :] if cache is not None else x
+        bias = self._bias(now, case.cached, layout)
+        pieces.append(self.attention(now, layout, memory, memory_layout, bias=bias, cache=cache))
+        return torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
+
+    def _bias(self, x: Tensor, before: int, layout: Layout | None = None) -> Tensor | None:
+        length = max(layout.lengths) if isinstance(layout, Packed) else x.shape[1]
+        return None if self.relative is None else self.relative(length, length + before)
+
+
+def inputs(case: Case, device: torch.device, dtype: torch.dtype) -> tuple[Any, ...]:
+    """x, its layout, the memory and its layout, the same for each call."""
+    generator = torch.Generator().manual_seed(3)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device, dtype).requires_grad_()
+
+    if case.layout == "packed":
+        memory = (random(sum(KEYS), WIDTH), Packed.of(KEYS, device=device)) if case.cross else (None, None)
+        return random(sum(QUERIES), WIDTH), Packed.of(QUERIES, device=device), *memory
+    total, size = case.cached + case.steps, len(QUERIES)
+    lengths = [total, *(max(1, total - cut) for cut in (1, 2, total))]
+    own = Padded.of(lengths, device=device) if case.layout == "padded" else Padded()
+    if not case.cross:
+        return random(size, total, WIDTH), own, None, None
+    keys = Padded.of(KEYS, device=device) if case.layout == "padded" else Padded()
+    return random(size, total, WIDTH), Padded(), random(size, max(KEYS), WIDTH), keys
+
+
+def run(module: Looking, arguments: tuple[Any, ...]) -> tuple[Tensor, list[Tensor]]:
+    output = module(*arguments)
+    weights = torch.linspace(-1, 1, output.numel(), device=output.device).view_as(output)
+    wanted = [a for a in arguments if isinstance(a, Tensor)] + list(module.parameters())
+    return output.detach(), list(torch.autograd.grad((output.float() * weights).sum(), wanted))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=["fp32", "bf16"])
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("name", CASES)
+def test_fused_equals_explicit(
+    device: torch.device, explicit: Explicit, randomised: Randomise, name: str, training: bool, dtype: torch.dtype
+) -> None:
+    case = CASES[name]
+    module = randomised(Looking(case)).to(device, dtype).train(training)
+    arguments = inputs(case, device, dtype)
+    value, gradient = TOLERANCES[dtype]
+    fused, fused_gradients = run(module, arguments)
+    with explicit(module) as tape:
+        built, built_gradients = run(module, arguments)
+    assert sum(len(readings) for readings in tape.readings.values()) == (2 if case.cached else 1)
+    assert all(r.edited and r.edited.kept for readings in tape.readings.values() for r in readings)
+    assert fused.dtype == built.dtype == dtype and not fused.isnan().any()
+    torch.testing.assert_close(fused, built, atol=value, rtol=value)
+    for one, other in zip(fused_gradients, built_gradients, strict=True):
+        if dtype == torch.float32:
+            torch.testing.assert_close(one, other, atol=gradient, rtol=gradient)
+        else:  # single numbers of bfloat16 differ by their last bits: judge the whole
+            assert (one - other).float().norm() <= gradient * (other.float().norm() + one.numel() ** 0.5)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.cached and not case.cross])
+def test_cached_steps_equal_the_whole(device: torch.device, randomised: Randomise, name: str) -> None:
+    case = CASES[name]
+    module = randomised(Looking(case)).to(device)
+    x, layout, _, _ = inputs(case, device, torch.float32)
+    bias = None if module.relative is None else module.relative(x.shape[1], x.shape[1])
+    torch.testing.assert_close(
+        module(x, layout, None, None), module.attention(x, layout, bias=bias), atol=1e-5, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("way", ["fused", "explicit"])
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=["fp32", "bf16"])
+def test_rows_without_keys_are_zero_and_so_are_their_gradients(
+    device: torch.device, explicit: Explicit, bias: bool, way: str, dtype: torch.dtype
+) -> None:
+    attention = Attention(Separate(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity(), heads=HEADS)
+    x = torch.randn(2, 3, WIDTH, device=device, dtype=dtype, requires_grad=True)
+    keep = torch.tensor([[False, False, False], [True, True, False]], device=device)
+    added = torch.randn(1, HEADS, 3, 3, device=device) if bias else None
+    with explicit(attention) if way == "explicit" else nullcontext():
+        output = attention(x, Padded(keep), bias=added)
+    (gradient,) = torch.autograd.grad(output.float().pow(2).sum(), x)
+    assert output[0].abs().max() == 0 and gradient[0].abs().max() == 0
+    assert output[1].abs().min() > 0 and not gradient.isnan().any() and not output.isnan().any()
+
+
+@pytest.mark.parametrize("way", ["fused", "explicit"])
+def test_left_padding_under_a_causal_mask_makes_no_nan(device: torch.device, explicit: Explicit, way: str) -> None:
+    attention = Attention(Fused(WIDTH, INNER), nn.Linear(INNER, WIDTH), heads=HEADS, causal=True).to(device)
+    x = torch.randn(2, 4, WIDTH, device=device)
+    keep = torch.tensor([[False, False, True, True], [True, True, True, True]], device=device)
+    with explicit(attention) if way == "explicit" else nullcontext():
+        output = attention(x, Padded(keep))
+    torch.testing.assert_close(output[0, :2], attention.output.bias.expand(2, WIDTH))  # type: ignore[operator]
+    torch.testing.assert_close(output[0, 2:], attention(x[:1, 2:], Padded())[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["full", "padded", "packed"])
+@pytest.mark.parametrize("way", ["fused", "explicit"])
+def test_causal_over_more_keys_than_queries_is_aligned_at_the_end(
+    device: torch.device, explicit: Explicit, layout: str, way: str
+) -> None:
+    """Two queries over five keys: the first sees four, the last all five, in every layout."""
+    attention = Attention(Separate(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity(), causal=True)
+    x, memory = torch.randn(2, 2, 4, device=device), torch.randn(2, 5, 4, device=device)
+    with explicit(attention) if way == "explicit" else nullcontext():
+        if layout == "packed":
+            flat = x.flatten(0, 1), Packed.of([2, 2], device=device)
+            got = attention(*flat, memory.flatten(0, 1), Packed.of([5, 5], device=device)).view(2, 2, 4)
+        else:
+            got = attention(x, Padded(), memory, Padded.of([5, 5], device=device) if layout == "padded" else Padded())
+    for t, seen in enumerate((4, 5)):
+        weights = (x[:, t, None] @ memory[:, :seen].transpose(1, 2) / 2).softmax(-1)
+        torch.testing.assert_close(got[:, t, None], weights @ memory[:, :seen], atol=1e-5, rtol=1e-5)
+
+
+def test_dropout_works_on_both_paths_in_training_only(device: torch.device, explicit: Explicit) -> None:
+    attention = Attention(Fused(WIDTH, INNER), nn.Linear(INNER, WIDTH), heads=HEADS, dropout=0.5).to(device)
+    x = torch.randn(2, 6, WIDTH, device=device)
+    expected = attention.eval()(x, Padded())
+    for way in (nullcontext(), explicit(attention)):
+        with way:
+            torch.testing.assert_close(attention.eval()(x, Padded()), expected, atol=1e-5, rtol=1e-5)
+            draws = torch.stack([attention.train()(x, Padded()) for _ in range(200)])
+        assert not torch.equal(draws[0], draws[1])
+        torch.testing.assert_close(draws.mean(0), expected, atol=0.2, rtol=0)

@@ -1,0 +1,180 @@
+"""One layer against its formulas: norms, the feed-forward network, the order of residual and norm, what comes after what."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.nn import Block, FeedForward, Layer, Packed, Padded, Residual, Stack
+from regard.nn.block import ACTIVATIONS
+
+LAYER = Layer(width=8, heads=2, ffn=12, eps=1e-6)
+Randomise = Callable[..., Any]
+
+
+def array(x: Tensor) -> np.ndarray[Any, Any]:
+    return x.detach().cpu().double().numpy()
+
+
+def test_layer_norm_is_mean_and_deviation_with_gain_and_bias(device: torch.device, randomised: Randomise) -> None:
+    """Per position: subtract the mean, divide by the deviation, then a gain and a bias for each neuron."""
+    norm = randomised(Layer(width=8, heads=2, ffn=12, eps=1e-5).new_norm()).to(device)
+    x = torch.randn(3, 5, 8, device=device) * 4 + 2
+    expected = np.empty((3, 5, 8))
+    for b in range(3):
+        for t in range(5):
+            row = array(x[b, t])
+            deviation = math.sqrt(((row - row.mean()) ** 2).mean() + 1e-5)
+            expected[b, t] = (row - row.mean()) / deviation * array(norm.weight) + array(norm.bias)
+    np.testing.assert_allclose(array(norm.train()(x)), expected, atol=1e-5)
+    assert torch.equal(norm.train()(x), norm.eval()(x))
+    torch.testing.assert_close(norm(x[:1]), norm(x)[:1], atol=1e-6, rtol=0)  # its statistics are of the example alone
+
+
+def test_root_mean_square_norm(device: torch.device, randomised: Randomise) -> None:
+    norm = randomised(Layer(width=8, heads=2, ffn=12, norm="rms", eps=1e-5).new_norm()).to(device)
+    x = torch.randn(3, 8, device=device)
+    rows = array(x)
+    expected = rows / np.sqrt((rows**2).mean(-1, keepdims=True) + 1e-5) * array(norm.weight)
+    np.testing.assert_allclose(array(norm(x)), expected, atol=1e-5)
+    assert [name for name, _ in norm.named_parameters()] == ["weight"]
+
+
+def gelu(x: float) -> float:
+    return x * 0.5 * (1 + math.erf(x / math.sqrt(2)))
+
+
+def gelu_tanh(x: float) -> float:
+    return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+PLAIN = {"relu": lambda x: max(x, 0.0), "gelu": gelu, "gelu-tanh": gelu_tanh}
+
+
+def test_every_activation_is_checked() -> None:
+    assert set(PLAIN) == set(ACTIVATIONS)
+
+
+@pytest.mark.parametrize("activation", PLAIN)
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_feed_forward_is_the_formula(
+    device: torch.device, randomised: Randomise, activation: str, gated: bool, bias: bool
+) -> None:
+    layer = Layer(width=4, heads=1, ffn=6, activation=activation, gated=gated, bias=bias)
+    module = randomised(FeedForward(layer)).to(device)
+    x = torch.randn(2, 3, 4, device=device)
+
+    def linear(m: nn.Linear, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return rows @ array(m.weight).T + (array(m.bias) if bias else 0.0)
+
+    inner = np.vectorize(PLAIN[activation])(linear(module.inner, array(x)))
+    if gated:
+        inner = inner * linear(module.gate, array(x))
+    np.testing.assert_allclose(array(module(x)), linear(module.outer, inner), atol=1e-5)
+    assert (module.inner.bias is not None) == bias
+
+
+def test_feed_forward_treats_each_position_alone(device: torch.device) -> None:
+    module, x = FeedForward(LAYER).to(device), torch.randn(2, 5, 8, device=device)
+    alone = torch.stack([module(x[:, t]) for t in range(5)], dim=1)
+    torch.testing.assert_close(module(x), alone, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_residual_puts_the_norm_after_or_before(device: torch.device, randomised: Randomise, first: bool) -> None:
+    residual = randomised(Residual(Layer(width=8, heads=2, ffn=12, norm_first=first))).to(device)
+    branch, x = nn.Linear(8, 8).to(device), torch.randn(2, 8, device=device)
+    expected = x + branch(residual.norm(x)) if first else residual.norm(x + branch(x))
+    assert torch.equal(residual(x, branch), expected)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["post-norm", "pre-norm"])
+@pytest.mark.parametrize("cross", [False, True], ids=["encoder", "decoder"])
+def test_a_block_is_attention_then_cross_then_feed_forward(
+    device: torch.device, randomised: Randomise, first: bool, cross: bool
+) -> None:
+    layer = Layer(width=8, heads=2, ffn=12, norm_first=first, cross=cross, causal=cross)
+    block = randomised(Block(layer)).to(device)
+    x, memory = torch.randn(2, 4, 8, device=device), torch.randn(2, 3, 8, device=device)
+    layout, source = Padded.of([4, 2], device=device), Padded.of([3, 1], device=device)
+
+    def step(x: Tensor, residual: Residual, branch: Callable[[Tensor], Tensor]) -> Tensor:
+        return x + branch(residual.norm(x)) if first else residual.norm(x + branch(x))
+
+    y = step(x, block.attended, lambda h: block.attention(h, layout))
+    if cross:
+        y = step(y, block.crossed, lambda h: block.cross(h, layout, memory, source))
+    y = step(y, block.fed, block.ffn)
+    got = block(x, layout, memory, source) if cross else block(x, layout)
+    assert got.shape == x.shape
+    torch.testing.assert_close(got, y, atol=1e-6, rtol=1e-6)
+    if not first:  # the last thing a post-norm layer does is its norm
+        inside = (got - block.fed.norm.bias) / block.fed.norm.weight
+        torch.testing.assert_close(inside.mean(-1), torch.zeros(2, 4, device=device), atol=1e-4, rtol=0)
+
+
+def test_an_encoder_block_is_the_formula_in_numpy(randomised: Randomise) -> None:
+    """E6 and D3 written out with nothing of ours: MHA, add and norm, FFN, add and norm."""
+    block = randomised(Block(Layer(width=8, heads=2, ffn=12, activation="relu", eps=1e-6))).double()
+    x = torch.randn(5, 8, dtype=torch.float64)
+    weights = {name: array(p) for name, p in block.named_parameters()}
+
+    def norm(rows: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+        centred = rows - rows.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+        return scaled * weights[f"{name}.norm.weight"] + weights[f"{name}.norm.bias"]
+
+    def linear(rows: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+        return rows @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    query, key, value = np.split(linear(array(x), "attention.project"), 3, axis=-1)
+    heads = []
+    for part in (slice(0, 4), slice(4, 8)):
+        scores = np.exp(query[:, part] @ key[:, part].T / math.sqrt(4))
+        heads.append(scores / scores.sum(-1, keepdims=True) @ value[:, part])
+    attended = norm(array(x) + linear(np.concatenate(heads, -1), "attention.output"), "attended")
+    fed = norm(attended + linear(np.maximum(linear(attended, "ffn.inner"), 0), "ffn.outer"), "fed")
+    np.testing.assert_allclose(array(block(x[None], Padded())[0]), fed, atol=1e-10)
+
+
+def test_a_head_may_be_wider_than_its_share(device: torch.device) -> None:
+    block = Block(Layer(width=8, heads=2, ffn=12, head_width=16, cross=True)).to(device)
+    assert block.attention.output.weight.shape == (8, 32)  # type: ignore[union-attr]
+    x = torch.randn(2, 3, 8, device=device)
+    assert block(x, Padded(), x, Padded()).shape == (2, 3, 8)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_without_positions_order_does_not_matter(device: torch.device, randomised: Randomise, first: bool) -> None:
+    """Self-attention is sequence-agnostic: permuted tokens give permuted outputs. A causal mask is what breaks it."""
+    x, order = torch.randn(2, 6, 8, device=device), torch.tensor([3, 0, 5, 1, 4, 2], device=device)
+    encoder = randomised(Stack(Layer(width=8, heads=2, ffn=12, norm_first=first), 2)).to(device)
+    torch.testing.assert_close(
+        encoder(x[:, order], Padded()), encoder(x, Padded())[:, order], atol=1e-5, rtol=1e-5
+    )
+    decoder = randomised(Stack(Layer(width=8, heads=2, ffn=12, norm_first=first, causal=True), 2)).to(device)
+    assert (decoder(x[:, order], Padded()) - decoder(x, Padded())[:, order]).abs().max() > 1e-2
+
+
+def test_dropout_is_for_training(device: torch.device) -> None:
+    block = Block(Layer(width=8, heads=2, ffn=12, dropout=0.5, attention_dropout=0.5, ffn_dropout=0.5)).to(device)
+    x = torch.randn(2, 4, 8, device=device)
+    assert torch.equal(block.eval()(x, Padded()), block(x, Padded()))
+    assert not torch.equal(block.train()(x, Padded()), block(x, Padded()))
+
+
+def test_a_packed_block_equals_a_padded_one(device: torch.device, randomised: Randomise) -> None:
+    block = randomised(Block(LAYER)).to(device)
+    lengths = [3, 5, 5, 1]
+    x = torch.randn(sum(lengths), 8, device=device)
+    rectangle = nn.utils.rnn.pad_sequence(list(x.split(lengths)), batch_first=True, padding_value=7.0)
+    layout = Padded.of(lengths, device=device)
+    got = block(x, Packed.of(lengths, device=device))
+    torch.testing.assert_close(got, block(rectangle, layout)[layout.keep], atol=1e-5, rtol=1e-5)

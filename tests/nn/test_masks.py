@@ -1,0 +1,117 @@
+"""The layouts of a batch, checked against plain loops."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.nn import Packed, Padded
+from regard.nn.masks import allowed, first, padded, repacked, runs
+
+LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
+quick = settings(max_examples=40, deadline=None)
+
+
+def test_right_padding_keeps_the_tokens(device: torch.device) -> None:
+    keep = Padded.of([3, 1, 2], device=device).keep
+    assert keep is not None and keep.device.type == device.type
+    assert keep.tolist() == [[True, True, True], [True, False, False], [True, True, False]]
+
+
+@quick
+@given(LENGTHS)
+def test_packed_knows_starts_and_places(lengths: list[int]) -> None:
+    layout = Packed.of(lengths)
+    starts, places = [0], []
+    for length in lengths:
+        starts.append(starts[-1] + length)
+        places.extend(range(length))
+    assert layout.starts.tolist() == starts
+    assert layout.starts.dtype == torch.int32
+    assert layout.places.tolist() == places
+    assert layout.positions(torch.zeros(sum(lengths)), 5).tolist() == [place + 5 for place in places]
+
+
+@pytest.mark.parametrize("lengths", [[], [3, 0, 2], [-1]])
+def test_packed_refuses_empty_sequences(lengths: list[int]) -> None:
+    with pytest.raises(ValueError, match="at least one token"):
+        Packed.of(lengths)
+
+
+def test_positions_of_a_padded_batch(device: torch.device) -> None:
+    ids = torch.zeros(2, 3, device=device)
+    assert Padded().positions(ids).tolist() == [0, 1, 2]
+    assert Padded().positions(ids, 4).tolist() == [4, 5, 6]
+    start = torch.tensor([[1], [7]], device=device)
+    assert Padded().positions(ids, start).tolist() == [[1, 2, 3], [7, 8, 9]]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("queries", [1, 2, 4])
+@pytest.mark.parametrize("with_padding", [False, True])
+def test_allowed_is_aligned_at_the_end(device: torch.device, causal: bool, queries: int, with_padding: bool) -> None:
+    """The last query is the last token: with T < S it sees what came before, as in decoding from a cache."""
+    lengths, keys = [4, 2, 3], 4
+    layout = Padded.of(lengths, device=device) if with_padding else Padded()
+    mask = allowed(layout, torch.zeros(1, device=device), queries, keys, causal=causal)
+    shape = (len(lengths), 1, queries, keys)
+    full = (torch.ones(shape, dtype=torch.bool) if mask is None else mask.cpu()).broadcast_to(shape)
+    for b in range(len(lengths)):
+        for t in range(queries):
+            for s in range(keys):
+                real = not with_padding or s < lengths[b]
+                earlier = not causal or s <= keys - queries + t
+                assert bool(full[b, 0, t, s]) == (real and earlier)
+
+
+def test_nothing_to_mask_is_no_mask() -> None:
+    assert allowed(Padded(), torch.zeros(1), 3, 3, causal=False) is None
+    assert allowed(Padded(), torch.zeros(1), 1, 3, causal=True) is None
+
+
+@quick
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=10))
+def test_runs_are_rectangles_that_cover_everything_in_order(pairs: list[tuple[int, int]]) -> None:
+    queries, keys = Packed.of([t for t, _ in pairs]), Packed.of([s for _, s in pairs])
+    tokens, others = torch.arange(sum(queries.lengths)), torch.arange(sum(keys.lengths))
+    seen, looked_at, shapes = [], [], []
+    for run in runs(queries, keys):
+        seen.append(run.of_queries(tokens).flatten())
+        looked_at.append(run.of_keys(others).flatten())
+        shapes += [(run.queries, run.keys)] * run.count
+    assert torch.equal(torch.cat(seen), tokens)
+    assert torch.equal(torch.cat(looked_at), others)
+    assert shapes == pairs
+
+
+def test_runs_join_neighbours_of_equal_length() -> None:
+    layout = Packed.of([2, 2, 3, 3, 3, 2])
+    assert [run.count for run in runs(layout, layout)] == [2, 3, 1]
+
+
+def test_runs_need_as_many_memories_as_sequences() -> None:
+    with pytest.raises(ValueError):
+        list(runs(Packed.of([1, 2]), Packed.of([1, 2, 3])))
+
+
+@quick
+@given(LENGTHS)
+def test_padded_and_repacked_undo_each_other(lengths: list[int]) -> None:
+    layout = Packed.of(lengths)
+    x = torch.randn(sum(lengths), 3)
+    rows, shape = padded(x, layout)
+    assert rows.shape == (len(lengths), max(lengths), 3)
+    assert shape.keep is not None and shape.keep.sum(1).tolist() == lengths
+    assert rows[~shape.keep].abs().sum() == 0
+    assert torch.equal(repacked(rows, layout), x)
+    assert torch.equal(first(x, layout), first(rows, shape))
+
+
+def test_a_padded_batch_stays_as_it_is() -> None:
+    x, layout = torch.randn(2, 3, 4), Padded.of([3, 2])
+    rows, shape = padded(x, layout)
+    assert rows is x and shape is layout
+    assert repacked(x, layout) is x
+    assert torch.equal(first(x, layout), x[:, 0])

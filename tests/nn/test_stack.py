@@ -1,0 +1,160 @@
+"""A stack of blocks: its states, its final norm, T5's shared bias, caches, and batches in any layout."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.nn import Cache, Layer, Packed, Padded, RelativeBias, Stack
+
+LAYER = Layer(width=8, heads=2, ffn=12, eps=1e-6)
+KINDS = {
+    "encoder": LAYER,
+    "encoder with bias": replace(LAYER, norm_first=True, norm="rms", bias=False, scale=1.0),
+    "decoder": replace(LAYER, causal=True, norm_first=True),
+    "decoder with bias": replace(LAYER, causal=True, norm_first=True, norm="rms", bias=False, scale=1.0),
+    "decoder with memory": replace(LAYER, causal=True, cross=True),
+    "decoder with memory and bias": replace(LAYER, causal=True, cross=True, norm_first=True, scale=1.0),
+}
+Randomise = Callable[..., Any]
+
+
+def made(kind: str, randomised: Randomise, device: torch.device) -> Stack:
+    layer = KINDS[kind]
+    relative = RelativeBias(2, buckets=8, reach=16, causal=layer.causal) if "bias" in kind else None
+    stack: Stack = randomised(Stack(layer, 2, final_norm=layer.norm_first, relative=relative)).to(device)
+    return stack
+
+
+def test_states_are_the_input_each_layer_and_the_final_norm(device: torch.device, randomised: Randomise) -> None:
+    stack = randomised(Stack(replace(LAYER, norm_first=True), 3, final_norm=True)).to(device)
+    x = torch.randn(2, 4, 8, device=device)
+    states = list(stack.states(x, Padded()))
+    assert len(states) == 4 and states[0] is x
+    h = x
+    for number, block in enumerate(stack.layers, start=1):
+        h = block(h, Padded())
+        expected = stack.norm(h) if number == 3 else h
+        torch.testing.assert_close(states[number], expected, atol=1e-6, rtol=1e-6)
+    assert torch.equal(stack(x, Padded()), states[-1])
+
+
+def test_layers_have_weights_of_their_own_and_suit_any_length(device: torch.device) -> None:
+    stack = Stack(LAYER, 6).to(device)
+    assert len(stack.layers) == 6
+    assert len({p.data_ptr() for p in stack.parameters()}) == len(list(stack.parameters()))
+    first, second = (dict(stack.layers[i].named_parameters()) for i in (0, 1))
+    assert all(not torch.equal(first[n], second[n]) for n in first if n.endswith("weight") and "norm" not in n)
+    for length in (1, 7, 50):
+        assert stack(torch.randn(1, length, 8, device=device), Padded()).shape == (1, length, 8)
+
+
+def test_stopping_early_saves_the_layers_above(device: torch.device) -> None:
+    stack, ran = Stack(LAYER, 4).to(device), []
+    for number, block in enumerate(stack.layers):
+        block.register_forward_hook(lambda *_, number=number: ran.append(number))
+    for number, _ in enumerate(stack.states(torch.randn(1, 2, 8, device=device), Padded())):
+        if number == 2:
+            break
+    assert ran == [0, 1]
+
+
+def test_every_layer_gets_the_one_bias(device: torch.device, randomised: Randomise) -> None:
+    stack = made("encoder with bias", randomised, device)
+    x, seen = torch.randn(1, 5, 8, device=device), []
+    for block in stack.layers:
+        block.attention.register_forward_pre_hook(lambda _, args, options: seen.append(options["bias"]), with_kwargs=True)
+    before = stack(x, Padded())
+    assert len(seen) == 2 and torch.equal(seen[0], seen[1]) and torch.equal(seen[0], stack.relative(5, 5))  # type: ignore[misc]
+    nn.init.zeros_(stack.relative.table.weight)  # type: ignore[union-attr]
+    assert (stack(x, Padded()) - before).abs().max() > 1e-3
+
+
+def test_every_layer_looks_at_the_same_memory(device: torch.device, randomised: Randomise) -> None:
+    """Keys and values of all decoder layers come from the top of the encoder."""
+    stack, seen = made("decoder with memory", randomised, device), []
+    for block in stack.layers:
+        block.cross.project.register_forward_pre_hook(lambda _, args: seen.append(args[1]))
+    memory = torch.randn(2, 3, 8, device=device)
+    stack(torch.randn(2, 4, 8, device=device), Padded(), memory, Padded())
+    assert len(seen) == 2 and all(one is memory for one in seen)
+
+
+def batch(kind: str, pool: list[tuple[Tensor, Tensor]], chosen: list[int], layout: str, device: torch.device) -> list[Any]:
+    """The chosen sequences (and memories) as arguments of a stack; what lies in padding must not matter."""
+    arguments: list[Any] = []
+    for side in (0, 1) if "memory" in kind else (0,):
+        parts = [pool[i][side] for i in chosen]
+        lengths = [len(part) for part in parts]
+        if layout == "packed":
+            arguments += [torch.cat(parts), Packed.of(lengths, device=device)]
+        else:
+            rows = nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=5.0)
+            arguments += [rows, Padded.of(lengths, device=device)]
+    return arguments
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sequence_does_not_depend_on_its_neighbours(device: torch.device, randomised: Randomise, kind: str) -> None:
+    """100 random batchings, padded and packed, in any order: the numbers of each sequence alone."""
+    stack, draw = made(kind, randomised, device).eval(), random.Random(7)
+    pool = [
+        (torch.randn(draw.randint(1, 7), 8, device=device), torch.randn(draw.randint(1, 7), 8, device=device))
+        for _ in range(12)
+    ]
+    with torch.no_grad():
+        alone = [stack(*batch(kind, pool, [i], "padded", device))[0] for i in range(12)]
+        for _ in range(100):
+            chosen = draw.sample(range(12), draw.randint(1, 8))
+            lengths = [len(pool[i][0]) for i in chosen]
+            in_rows = stack(*batch(kind, pool, chosen, "padded", device))
+            in_line = stack(*batch(kind, pool, chosen, "packed", device)).split(lengths)
+            for i, length, row, piece in zip(chosen, lengths, in_rows, in_line, strict=True):
+                torch.testing.assert_close(row[:length], alone[i], atol=1e-5, rtol=1e-5)
+                torch.testing.assert_close(piece, alone[i], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_and_padded_have_the_same_gradients(device: torch.device, randomised: Randomise, kind: str) -> None:
+    stack = made(kind, randomised, device)
+    pool = [(torch.randn(t, 8, device=device), torch.randn(s, 8, device=device)) for t, s in ((3, 4), (5, 2), (5, 2))]
+    gradients = []
+    for layout in ("padded", "packed"):
+        arguments = batch(kind, pool, [0, 1, 2], layout, device)
+        output = stack(*arguments)
+        kept = output[arguments[1].keep] if layout == "padded" else output
+        weights = torch.linspace(-1, 1, kept.numel(), device=device).view_as(kept)
+        gradients.append(torch.autograd.grad((kept * weights).sum(), list(stack.parameters())))
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "decoder" in kind])
+@pytest.mark.parametrize("steps", [[1] * 6, [3, 1, 2], [1, 5], [4, 2]], ids=str)
+def test_cached_equals_uncached(device: torch.device, randomised: Randomise, kind: str, steps: list[int]) -> None:
+    stack = made(kind, randomised, device)
+    x = torch.randn(3, 6, 8, device=device)
+    memory = (torch.randn(3, 4, 8, device=device), Padded.of([4, 1, 3], device=device)) if "memory" in kind else ()
+    cache, pieces = Cache(2), []
+    for piece in x.split(steps, dim=1):
+        pieces.append(stack(piece, Padded(), *memory, cache=cache))
+        assert cache.length == sum(p.shape[1] for p in pieces)
+    torch.testing.assert_close(torch.cat(pieces, dim=1), stack(x, Padded(), *memory), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "decoder" in kind])
+def test_a_decoder_does_not_see_what_comes_later(device: torch.device, randomised: Randomise, kind: str) -> None:
+    stack = made(kind, randomised, device)
+    x = torch.randn(2, 6, 8, device=device)
+    memory = (torch.randn(2, 4, 8, device=device), Padded()) if "memory" in kind else ()
+    changed = x.clone()
+    changed[:, 4:] = torch.randn(2, 2, 8, device=device)
+    before, after = stack(x, Padded(), *memory), stack(changed, Padded(), *memory)
+    torch.testing.assert_close(after[:, :4], before[:, :4], atol=1e-6, rtol=0)
+    assert (after[:, 4:] - before[:, 4:]).abs().max() > 1e-2

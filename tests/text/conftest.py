@@ -1,0 +1,123 @@
+"""Tokenizer folders made of the published vocabularies, and transformers' own tokenizers over the same files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
+
+from regard.text import Encoding, Tokenizer
+
+NASTY = [
+    "",
+    " \t\n",
+    "A Visually stunning rumination on love, don't you think?",
+    "Héllo WÖRLD naïve e\u0301\u0301 \uff21\uff22 İstanbul ﬁ ß ΑΣ",
+    "[CLS] x [SEP][MASK] [PAD][UNK] a <mask> b<mask>  c </s><s><|endoftext|>hi",
+    "日本語テキスト 漢字 한국어 தமிழ் ไทย",
+    "joiners \u200d \u200c👩‍👩‍👧‍👦 🏳️‍🌈",
+    "\u202e\u05e9\u05dc\u05d5\u05dd\u200f مرحبا \u2066abc\u2069",
+    "nul\0in\0side \x85 \u2028 \u3000 \xa0 \ufeff \ufffd \ue000",
+    "x" * 100 + " " + "y" * 101 + " " + "unbelievable" * 20,
+    "1,000.50$ #$% ```code``` <b>html</b> a_b-c",
+]
+
+
+@dataclass(frozen=True)
+class Both:
+    """One folder read twice: by Regard and, independently, by transformers."""
+
+    folder: Path
+    ours: Tokenizer
+    theirs: Any
+
+    def agree(self, encoding: Encoding, *texts: str, **options: Any) -> bool:
+        """Whether all that transformers says of a text, or a pair, is what the encoding says."""
+        wanted = ("offsets_mapping", "token_type_ids", "special_tokens_mask")
+        reference = self.theirs(*texts, **options, **{f"return_{name}": True for name in wanted})
+        return (
+            encoding.ids == reference["input_ids"]
+            and encoding.tokens == reference.tokens()
+            and encoding.offsets == reference["offset_mapping"]
+            and encoding.words == reference.word_ids()
+            and encoding.segments == reference["token_type_ids"]
+            and encoding.special == [bool(mark) for mark in reference["special_tokens_mask"]]
+        )
+
+
+@pytest.fixture(scope="session")
+def bert(shared_data: Callable[[str], Path]) -> Both:
+    from transformers import BertTokenizerFast
+
+    folder = shared_data("vocab-bert-base-uncased")
+    return Both(folder, Tokenizer.open(folder), BertTokenizerFast.from_pretrained(str(folder)))
+
+
+@pytest.fixture(scope="session")
+def gpt2(shared_data: Callable[[str], Path]) -> Both:
+    from transformers import GPT2TokenizerFast
+
+    folder = shared_data("vocab-gpt2")
+    return Both(folder, Tokenizer.open(folder), GPT2TokenizerFast.from_pretrained(str(folder)))
+
+
+@pytest.fixture(scope="session")
+def roberta(shared_data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """GPT-2's pieces between RoBERTa's special tokens, numbered in RoBERTa's manner."""
+    from transformers import AddedToken, RobertaTokenizerFast
+
+    source, folder = shared_data("vocab-gpt2"), tmp_path_factory.mktemp("roberta")
+    pieces = json.loads((source / "vocab.json").read_text(encoding="utf-8"))
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *sorted(pieces, key=lambda piece: pieces[piece])[:-1], "<mask>"]
+    (folder / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
+    (folder / "config.json").write_text(json.dumps({"model_type": "roberta"}))
+    shutil.copyfile(source / "merges.txt", folder / "merges.txt")
+    # The published tokenizer.json strips the space before <mask>; transformers 5 forgets that for bare vocabularies.
+    mask = AddedToken("<mask>", lstrip=True, special=True, normalized=False)
+    return Both(folder, Tokenizer.open(folder), RobertaTokenizerFast.from_pretrained(str(folder), mask_token=mask))
+
+
+@pytest.fixture(params=["bert", "gpt2", "roberta"])
+def both(request: pytest.FixtureRequest) -> Both:
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Both)
+    return found
+
+
+@pytest.fixture
+def nasty() -> list[str]:
+    return list(NASTY)
+
+
+@pytest.fixture(scope="session")
+def sentences(shared_data: Callable[[str], Path]) -> list[str]:
+    lines = shared_data("sst2/train.tsv").read_text(encoding="utf-8").split("\n")
+    return [line.split("\t")[0] for line in lines[:500]]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Tokenizer:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "##s", "caf", "##e"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    return Tokenizer.open(tmp_path)
+
+
+@pytest.fixture
+def unigram() -> tokenizers.Tokenizer:
+    """A pipeline like T5's, with seven pieces."""
+    scores = {"<pad>": 0.0, "</s>": 0.0, "<unk>": 0.0, "▁": -2.0, "▁hello": -1.0, "▁wor": -3.0, "ld": -3.0}
+    pipeline = tokenizers.Tokenizer(models.Unigram(list(scores.items()), unk_id=2))
+    pipeline.pre_tokenizer = pre_tokenizers.Metaspace()
+    pipeline.decoder = decoders.Metaspace()
+    pipeline.add_special_tokens(["<pad>", "</s>", "<unk>", "<extra_id_0>"])
+    pipeline.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    return pipeline

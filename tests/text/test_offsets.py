@@ -1,0 +1,77 @@
+"""Any text at all keeps its offsets and equals the reference: joiners, right-to-left, NUL, surrogates, megabytes."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from regard.text import Encoding
+
+FRAGMENTS = ["[MASK]", "<mask>", "</s>", "<|endoftext|>", "hello", " world", "##ing", "n't", "e\u0301"]
+FRAGMENTS += ["\U0001f469\u200d\U0001f469\u200d\U0001f467", "\u05e9\u05dc\u05d5\u05dd", "\u0645\u0631\u062d"]
+ODD = "\ud800\udbff\udc00\udfff\u200d\u200c\u200f\u202e\u2066\ufeff\ufffd\0\x85\u2028\xa0 \n\tAé漢한"
+TEXTS = st.lists(st.characters() | st.sampled_from(ODD) | st.sampled_from(FRAGMENTS), max_size=40).map("".join)
+
+
+def whole(text: str) -> str:
+    """The text as UTF-8 can hold it, made without the code under test."""
+    return "".join("\ufffd" if unicodedata.category(mark) == "Cs" else mark for mark in text)
+
+
+def wordpiece_place(token: str, text: str) -> bool:
+    """Whether the slice of the text, cleaned as BERT cleans, is the piece."""
+    gone = {"Cc", "Cf", "Cn", "Co", "Cs"}
+    kept = [mark for mark in text if unicodedata.category(mark) not in gone and mark != "\ufffd"]
+    marks = [mark for mark in unicodedata.normalize("NFD", "".join(kept)) if unicodedata.category(mark) != "Mn"]
+    clean = "".join(mark.lower() for mark in marks)
+    piece = token.removeprefix("##") if token.startswith("##") and not text.startswith("#") else token
+    # One character can become several, a Hangul syllable its letters: then a piece may be a part of it.
+    split = len(marks) > sum(unicodedata.category(mark) != "Mn" for mark in kept)
+    return piece in clean if split else piece == clean
+
+
+def check_offsets(name: str, encoding: Encoding, text: str) -> None:
+    covered = bytearray(len(text))
+    for token, (start, end), special in zip(encoding.tokens, encoding.offsets, encoding.special, strict=True):
+        assert 0 <= start <= end <= len(text)
+        covered[start:end] = b"\1" * (end - start)
+        if special:
+            assert (start, end) == (0, 0)
+        elif name == "bert" and token != "[UNK]":
+            assert token == text[start:end] or wordpiece_place(token, text[start:end]), (token, text[start:end])
+    if name == "gpt2":
+        assert all(covered)
+    elif name == "roberta":
+        assert all(mark.isspace() for mark, seen in zip(text, covered, strict=True) if not seen)
+
+
+@settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(text=TEXTS)
+def test_any_text_keeps_its_offsets_and_equals_the_reference(bert: Any, gpt2: Any, roberta: Any, text: str) -> None:
+    for name, pair in {"bert": bert, "gpt2": gpt2, "roberta": roberta}.items():
+        encoding = pair.ours.encode(text)
+        reference = pair.theirs.backend_tokenizer.encode(whole(text))
+        assert (encoding.ids, encoding.offsets) == (reference.ids, reference.offsets)
+        check_offsets(name, encoding, text)
+        if name == "gpt2":
+            assert pair.ours.decode(encoding.ids, special=True) == whole(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["a" * 2**20, "hello wörld, " * 80_000, "\u202e\u05e9\u05dc 👩‍👩‍👧\0\ud800" * 80_000],
+    ids=["one word", "words", "joiners"],
+)
+def test_a_line_of_a_megabyte(bert: Any, gpt2: Any, line: str) -> None:
+    for name, pair in {"bert": bert, "gpt2": gpt2}.items():
+        (ids,), (cut,) = pair.ours.ids_batch([line], max_length=512)
+        (reference,) = pair.theirs.backend_tokenizer.encode_batch_fast([whole(line)])
+        last = 1 if name == "bert" else 0
+        kept = min(len(reference.ids), 512)
+        assert ids == reference.ids[: kept - last] + reference.ids[len(reference.ids) - last :]
+        assert cut == len(reference.ids) - kept
+    check_offsets("bert", bert.ours.encode(line), line)

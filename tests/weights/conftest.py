@@ -1,0 +1,131 @@
+"""A Hugging Face hub on 127.0.0.1 that answers what `huggingface_hub` asks, keeps a log, and can cut a transfer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+
+@dataclass
+class FakeHub:
+    """Repositories as {name: {file: bytes}}; `log` holds (method, path) of every request that came."""
+
+    models: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    gated: set[str] = field(default_factory=set)
+    down: bool = False
+    plain_errors: bool = False
+    cuts: dict[str, int] = field(default_factory=dict)
+    log: list[tuple[str, str]] = field(default_factory=list)
+    url: str = ""
+
+    def commit(self, name: str) -> str:
+        """A commit that changes with the content, as a real one does."""
+        digest = hashlib.sha1()
+        for file, data in sorted(self.models[name].items()):
+            digest.update(file.encode() + b"\0" + data)
+        return digest.hexdigest()
+
+    def transferred(self) -> list[str]:
+        """The names of the files whose bytes were asked for, in order."""
+        found = (re.search(r"/resolve/[^/]+/(.+)$", path) for method, path in self.log if method == "GET")
+        return [match[1] for match in found if match]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    hub: FakeHub
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    def answer(self) -> None:
+        path = self.path.partition("?")[0]
+        self.hub.log.append((self.command, path))
+        if self.hub.down:
+            return self.send(503, b"down")
+        asked = re.fullmatch(r"/api/models/(?P<name>.+)/(?P<what>revision|tree)/(?P<revision>[^/]+)(?P<file>)", path)
+        asked = asked or re.fullmatch(r"/(?P<name>.+)/(?P<what>resolve)/(?P<revision>[^/]+)/(?P<file>.+)", path)
+        if asked is None or asked["name"] not in self.hub.models:
+            return self.send(404, b"", {} if self.hub.plain_errors else {"X-Error-Code": "RepoNotFound"})
+        files, commit = self.hub.models[asked["name"]], self.hub.commit(asked["name"])
+        if asked["name"] in self.hub.gated:
+            return self.send(403, b"", {"X-Error-Code": "GatedRepo"})
+        if asked["revision"] not in ("main", commit):
+            return self.send(404, b"", {"X-Error-Code": "RevisionNotFound"})
+        if asked["what"] == "revision":
+            about = {"id": asked["name"], "sha": commit, "siblings": [{"rfilename": file} for file in files]}
+            return self.send(200, json.dumps(about).encode())
+        if asked["what"] == "tree":
+            tree = [{"type": "file", "path": f, "size": len(d), "oid": self.etag(d)} for f, d in files.items()]
+            return self.send(200, json.dumps(tree).encode())
+        if asked["file"] not in files:
+            return self.send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
+        self.send_file(asked["file"], files[asked["file"]], commit)
+
+    @staticmethod
+    def etag(data: bytes) -> str:
+        return hashlib.sha1(data).hexdigest()
+
+    def send_file(self, name: str, data: bytes, commit: str) -> None:
+        headers = {"ETag": f'"{self.etag(data)}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+        start = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        status, body = 200, data
+        if start:
+            status, body = 206, data[int(start[1]) :]
+            headers["Content-Range"] = f"bytes {start[1]}-{len(data) - 1}/{len(data)}"
+        if self.command == "GET" and self.hub.cuts.get(name, 0) > 0:
+            self.hub.cuts[name] -= 1
+            self.send(status, body[: len(body) // 2], headers, length=len(body))
+            self.close_connection = True
+            return
+        self.send(status, body, headers)
+
+    def send(
+        self, status: int, body: bytes, headers: dict[str, str] | None = None, *, length: int | None = None
+    ) -> None:
+        self.send_response(status)
+        for key, value in (headers or {}).items():
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+@pytest.fixture
+def fake_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
+    """A hub that this process talks to, with an empty cache of its own; `hub.url` is its address."""
+    from huggingface_hub import constants
+
+    hub = FakeHub()
+    handler = type("BoundHandler", (Handler,), {"hub": hub})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    # The library read these when it was imported.
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    yield hub
+    server.shutdown()
+    server.server_close()
+    thread.join()
