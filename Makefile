@@ -1,0 +1,72 @@
+# Regard from a fresh clone, with nothing but Python >= 3.11 and make.
+#   PYTHON=python3.12  the interpreter to build .venv with
+#   UV=1               use uv instead of venv and pip
+#   ARGS="-k mask"     more arguments for pytest
+
+PYTHON ?= python3
+UV ?=
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+comma := ,
+SETTINGS := pyproject.toml requirements/cpu-torch.txt
+
+.PHONY: help run test check format clean
+
+help:
+	@echo "make run     set up if needed, then: regard tour"
+	@echo "make test    the tests (slow ones: .venv/bin/pytest -m slow)"
+	@echo "make check   ruff, mypy, import-linter"
+	@echo "make format  let ruff rewrite the sources"
+	@echo "make clean   remove caches and builds (.venv stays)"
+
+run: $(VENV)/ready-to-run
+	@$(BIN)/python -m regard tour
+
+# One thread a worker: two workers that each start a thread per core only wait for each other.
+test: $(VENV)/ready-to-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: $(VENV)/ready-to-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/ready-to-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# A stamp is touched after all else has worked, so whatever was interrupted is simply done again.
+$(VENV)/ready-to-run: $(SETTINGS)
+	$(call install,.)
+	@touch $@
+
+# What suffices for the tests suffices to run.
+$(VENV)/ready-to-test: $(SETTINGS)
+	$(call install,.[dev$(comma)checkpoints])
+	@touch $@ $(VENV)/ready-to-run
+
+# An existing .venv is kept if its pip works; `python -m venv` completes one that was left half made.
+define install
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	    { echo "Python 3.11 or newer is needed, and $(PYTHON) is not: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "setting up $(VENV), once (torch is a large download) ..." >&2
+	$(if $(UV),$(call with_uv,$(1)),$(call with_pip,$(1)))
+endef
+
+define with_pip
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c requirements/cpu-torch.txt -e '$(1)'
+endef
+
+define with_uv
+	@command -v uv >/dev/null || \
+	    { echo "UV=1 was given, and uv is not installed: leave UV=1 out, or install uv" >&2; exit 1; }
+	@$(BIN)/python -c '' 2>/dev/null || uv venv --quiet --python '$(PYTHON)' $(VENV)
+	@uv pip install --quiet --python $(BIN)/python -c requirements/cpu-torch.txt -e '$(1)'
+endef
