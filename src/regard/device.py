@@ -17,5 +17,7 @@ def choose(name: str = "auto") -> torch.device:
     if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
         raise InputError(f"unknown device {name!r}; {nearest(name, ['auto', 'cpu', 'cuda'])}")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise InputError(f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA GPUs; use --device cpu")
+        raise InputError(
+            f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA GPUs; use --device cpu"
+        )
     return torch.device(name)

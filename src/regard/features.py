@@ -38,7 +38,7 @@ def engine(
     device: str = "auto",
     **options: Any,
 ) -> Engine:
-    """Load a model and make ready to embed. What a sentence-transformers folder states holds where nothing else is said."""
+    """Load a model and make ready to embed. A sentence-transformers folder's word holds where nothing else is said."""
     place = choose(device)
     if isinstance(model, tuple):
         settings, loaded = SentenceSettings(), model
@@ -54,8 +54,8 @@ class Embedder:
     """Vectors of texts: float32, one row a text, in the order that came.
 
     `model`: a folder, a built-in name, a Hugging Face hub name, or a (model, tokenizer) pair.
-    `layers`: counted as transformers' hidden states, 0 the embeddings' output, -1 the last with the final norm: a number,
-    or `sum`, `mean` or `concat` of a slice, such as "concat(-4:)".
+    `layers`: counted as transformers' hidden states, 0 the embeddings' output, -1 the last with the final norm: a
+    number, or `sum`, `mean` or `concat` of a slice, such as "concat(-4:)".
     `pooling`: "cls", "mean", "max", or "none" for a list of `TokenVectors`. The default is the mean, or what a
     sentence-transformers folder states.
     `max_length`: in tokens; by default what the folder states or the model's positions. Longer texts are cut.

@@ -28,12 +28,14 @@ class Layers:
     def parse(expression: int | str, count: int) -> Layers:
         """Read an expression for a model with `count` hidden states, numbered as transformers does."""
         text = str(expression).replace(" ", "")
-        if re.fullmatch(r"[+-]?\d+", text):
+        if re.fullmatch(r"[+-]?\d{1,9}", text):
             number = int(text)
             if not -count <= number < count:
-                raise InputError(f"layer {number} is not there: this model has layers 0 to {count - 1} (or -{count} to -1)")
+                raise InputError(
+                    f"layer {number} is not there: this model has layers 0 to {count - 1} (or -{count} to -1)"
+                )
             return Layers("only", (number % count,))
-        match = re.fullmatch(r"(\w+)\(([+-]?\d*):([+-]?\d*)\)", text)
+        match = re.fullmatch(r"(\w+)\(([+-]?\d{0,9}):([+-]?\d{0,9})\)", text)
         if not match or match[1] not in OPERATIONS or isinstance(expression, bool):
             raise InputError(f"unknown layer expression {expression!r}: expected {FORMS}")
         start, stop = (int(part) if part else None for part in match.groups()[1:])

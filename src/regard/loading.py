@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from regard.errors import InputError, nearest
+from regard.known import builtin_folder, builtins
 from regard.text import Tokenizer
 from regard.weights.load import read_model, write_model
 
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
-__all__ = ["DEFAULT", "builtins", "find", "load", "save"]
+__all__ = ["DEFAULT", "find", "load", "save"]
 
 DEFAULT = "regard-bert"
 
@@ -31,7 +28,8 @@ def load(
 ) -> tuple[nn.Module, Tokenizer | None]:
     """A model in evaluation mode and its tokenizer, from a folder, a built-in name or a Hugging Face hub name.
 
-    The tokenizer is None where there is none, as for a Vision Transformer. Weights come as `dtype`, whatever the file has.
+    The tokenizer is None where there is none, as for a Vision Transformer. Weights come as `dtype`, whatever the
+    file has.
     """
     folder = find(name_or_path, revision=revision, offline=offline)
     model = read_model(folder, dtype=dtype).to(device)
@@ -39,7 +37,7 @@ def load(
 
 
 def save(model: nn.Module, folder: str | os.PathLike[str], *, tokenizer: Tokenizer | None = None) -> None:
-    """Write a folder that Regard loads, and transformers too where it has the family; all or nothing, with checksums."""
+    """Write a folder that Regard loads, and transformers where it has the family: all or nothing, with checksums."""
     write_model(model, Path(folder), files=tokenizer.files() if tokenizer else {})
 
 
@@ -50,7 +48,7 @@ def find(name_or_path: str | os.PathLike[str], *, revision: str = "main", offlin
     if folder.is_dir():
         return folder
     if name in builtins():
-        return Path(str(_builtin_folder() / name))
+        return builtin_folder(name)
     if name.startswith("regard-"):
         known = builtins()
         hint = nearest(name, known) if known else "this version has none built in yet"
@@ -67,15 +65,3 @@ def find(name_or_path: str | os.PathLike[str], *, revision: str = "main", offlin
     from regard.weights.hub import fetch
 
     return fetch(name, revision=revision, offline=offline)
-
-
-def _builtin_folder() -> Traversable:
-    from importlib.resources import files
-
-    return files("regard") / "builtin"
-
-
-def builtins() -> list[str]:
-    """The names of the models that came with Regard."""
-    folder = _builtin_folder()
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []

@@ -21,11 +21,12 @@ from regard.layers import Layers
 from regard.nn.masks import Packed, first, runs
 from regard.text import Tokenizer
 
-__all__ = ["POOLINGS", "Engine", "Pooling", "TokenVectors"]
+__all__ = ["POOLINGS", "Engine", "Long", "Pooling", "TextError", "TokenVectors"]
 
 Pooling = Literal["cls", "mean", "max", "none"]
 Long = Literal["cut", "error", "windows"]
 POOLINGS = ("cls", "mean", "max", "none")
+LONGS = ("cut", "error", "windows")
 BUDGET = {"cpu": 2048, "cuda": 65536}  # tokens a batch: on a CPU what the caches hold, on a GPU what fills it
 
 
@@ -42,6 +43,17 @@ class TokenVectors:
     words: NDArray[np.int64]
 
 
+class TextError(InputError):
+    """One of the texts cannot be embedded: `place` says which, from 0, so that a caller can name its line."""
+
+    def __init__(self, place: int, reason: str) -> None:
+        super().__init__(place, reason)
+        self.place, self.reason = place, reason
+
+    def __str__(self) -> str:
+        return f"text {self.place + 1} {self.reason}"
+
+
 @dataclass(frozen=True)
 class Pieces:
     """Token ids ready to run. `owner` is the place of the text a piece comes from: windows cut a text into several."""
@@ -51,10 +63,11 @@ class Pieces:
 
 
 class Engine:
-    """A model, its tokenizer, and what to make of them. `cut` counts the texts that did not fit since it was made.
+    """A model, its tokenizer, and what to make of them. The model is moved to `device` and into evaluation mode.
 
-    `max_length` is what the user wants, `stated` what the model's files state. `long` says what becomes of those: "cut" at the end, "error", or "windows" (pieces of full length; their vectors are
-    averaged by length, or the maximum taken with pooling "max").
+    `max_length` is what the user wants, `stated` what the model's files state; `cut` counts the texts that did not fit
+    since the engine was made. `long` says what becomes of those: "cut" at the end, "error", or "windows" (pieces of
+    full length; their vectors are averaged by length, or the maximum taken with pooling "max").
     """
 
     def __init__(
@@ -72,9 +85,16 @@ class Engine:
     ) -> None:
         family = getattr(getattr(model, "config", None), "family", type(model).__name__)
         if tokenizer is None or not hasattr(model, "states") or not hasattr(model, "embedding"):
-            raise InputError(f"this {family} model cannot embed text: it has no {'layers' if tokenizer else 'tokenizer'} for it")
+            lacking = "layers" if tokenizer else "tokenizer"
+            raise InputError(f"this {family} model cannot embed text: it has no {lacking} for it")
         if pooling not in POOLINGS:
             raise InputError(f"unknown pooling {pooling!r}; {nearest(str(pooling), POOLINGS)}")
+        if long not in LONGS:
+            raise InputError(f"unknown way with long texts {long!r}; {nearest(str(long), LONGS)}")
+        if pooling == "none" and long == "windows":
+            raise InputError(
+                "windows join the vectors of a text's pieces, and pooling none joins none; use cut or error"
+            )
         self.model, self.tokenizer = model.to(device).eval(), tokenizer
         self.device = torch.device(device)
         config: Any = model.config
@@ -82,16 +102,27 @@ class Engine:
         self.pooling, self.normalize, self.long = pooling, normalize, long
         self.width: int = config.width * self.layers.factor
         self.limit = _limit(max_length, getattr(config, "positions", None), stated or tokenizer.max_length)
+        around = len(tokenizer.encode("").ids)
+        if self.limit is not None and self.limit <= around:
+            raise InputError(f"max_length is {self.limit}, and {around} special tokens leave no room for text in it")
         self.cut = 0
 
-    def pooled(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One vector a text, float32 (n, width), in the order that came."""
+    def check(self, texts: Sequence[str]) -> None:
+        """Refuse texts that `pooled` would refuse, for the price of their tokens."""
+        self._pieces(texts)
+
+    def pooled(self, texts: Sequence[str], *, done: Callable[[int], None] | None = None) -> NDArray[np.float32]:
+        """One vector a text, float32 (n, width), in the order that came. `done` hears how many are finished so far."""
         if self.pooling == "none":
             raise InputError('pooling "none" gives one vector a token: call tokens() instead')
         pieces = self._pieces(texts)
         vectors = np.empty((len(pieces.ids), self.width), dtype=np.float32)
+        finished = 0
         for group, hidden, layout in self._run(pieces.ids):
             vectors[group] = self._pool(hidden, layout).float().cpu().numpy()
+            finished += len(group)
+            if done is not None:
+                done(len(texts) * finished // len(pieces.ids))
         if len(pieces.ids) > len(texts):
             vectors = self._joined(vectors, pieces, len(texts))
         if self.normalize:
@@ -100,8 +131,8 @@ class Engine:
 
     def tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
         """Every token's vector, with its place in the text, special tokens included."""
-        if self.long == "windows":
-            raise InputError("windows join the vectors of a text's pieces, and pooling none has none to join; use cut or error")
+        if self.pooling != "none":
+            raise InputError(f'pooling "{self.pooling}" gives one vector a text: call pooled() instead')
         encodings = self.tokenizer.encode_batch(list(texts), max_length=self.limit)
         self._count(texts, [e.cut for e in encodings])
         ids = [e.ids for e in encodings]
@@ -110,10 +141,11 @@ class Engine:
         for group, hidden, layout in self._run(ids):
             if self.normalize:
                 hidden = F.normalize(hidden, dim=-1)
-            for place, vectors in zip(group, hidden.float().cpu().split(list(layout.lengths)), strict=True):
+            ends = np.cumsum(layout.lengths)[:-1]
+            for place, vectors in zip(group, np.split(hidden.float().cpu().numpy(), ends), strict=True):
                 e = encodings[place]
                 found[place] = TokenVectors(
-                    vectors.numpy(),
+                    vectors,
                     e.tokens,
                     np.array(e.offsets, dtype=np.int64).reshape(-1, 2),
                     np.array([-1 if word is None else word for word in e.words], dtype=np.int64),
@@ -126,8 +158,9 @@ class Engine:
         for group in by_budget([len(one) for one in ids], BUDGET[self.device.type]):
             batch = collate([ids[place] for place in group]).to(self.device)
             assert isinstance(batch.layout, Packed)
-            with torch.inference_mode():
-                yield group, self.layers.join(states(batch.ids, batch.layout)), batch.layout
+            with torch.inference_mode():  # left before the yield, or the caller would be in it too
+                hidden = self.layers.join(states(batch.ids, batch.layout))
+            yield group, hidden, batch.layout
 
     def _pool(self, hidden: Tensor, layout: Packed) -> Tensor:
         if self.pooling == "cls":
@@ -158,8 +191,6 @@ class Engine:
         body = encoding.ids[inner[0] : inner[-1] + 1]
         assert self.limit is not None
         size = self.limit - len(before) - len(after)
-        if size < 1:
-            raise InputError(f"a length of {self.limit} leaves no room for text beside the special tokens")
         return [before + body[i : i + size] + after for i in range(0, len(body), size)]
 
     def _joined(self, vectors: NDArray[np.float32], pieces: Pieces, count: int) -> NDArray[np.float32]:
@@ -168,15 +199,17 @@ class Engine:
         if self.pooling == "max":
             return np.maximum.reduceat(vectors, starts)
         weights = np.array([len(ids) for ids in pieces.ids], dtype=np.float32)[:, None]
-        total: NDArray[np.float32] = np.add.reduceat(vectors * weights, starts) / np.add.reduceat(weights, starts)
-        return total
+        total = np.add.reduceat(vectors * weights, starts) / np.add.reduceat(weights, starts)
+        return total.astype(np.float32, copy=False)
 
     def _count(self, texts: Sequence[str], gone: Sequence[int]) -> None:
         over = [place for place, count in enumerate(gone) if count]
         if over and self.long == "error":
-            raise InputError(
-                f"text {over[0] + 1} ({texts[over[0]][:40]!r}...) is {gone[over[0]]} tokens longer than {self.limit}; "
-                "allow cut or windows, or shorten it"
+            place = over[0]
+            raise TextError(
+                place,
+                f"({texts[place][:40]!r}...) has {gone[place]} tokens more than the {self.limit} that fit; "
+                "shorten it, or choose cut or windows",
             )
         self.cut += len(over)
 
@@ -194,4 +227,4 @@ def _limit(wanted: int | None, positions: int | None, stated: int | None) -> int
 def _refuse_empty(ids: Sequence[Sequence[int]]) -> None:
     for place, one in enumerate(ids):
         if not one:
-            raise InputError(f"text {place + 1} has no tokens for this model; leave it out or give it a word")
+            raise TextError(place, "has no tokens for this model; leave it out or give it a word")

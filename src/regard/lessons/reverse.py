@@ -5,7 +5,9 @@ Knows the data, how the deck trains and what to measure. Knows nothing of files,
     data = create_dataset(2000, 200, 4, 10)
     model = new_model(data, score="dot")
     for epoch in train_reverse(model, data):
-        print(epoch.number, epoch.loss)  # stop whenever you like
+        print(epoch.number, epoch.loss)
+        if epoch.done:  # or stop whenever you like
+            break
     print(measure(model, data).test.token_accuracy)
 """
 
@@ -40,10 +42,10 @@ __all__ = [
 
 Recipe = Literal["luong", "deck"]
 
-# The deck's settings. It does not say how long it trained: with 22 epochs the model without attention comes as far.
+# The deck's settings. How long it trained it does not say: after 24 epochs the model without attention is as good.
 TRAIN_SIZE, TEST_SIZE, TIMESTEPS, FEATURES = 2000, 200, 4, 10
 UNITS, BATCH_SIZE, LEARNING_RATE = 16, 10, 1e-3
-EPOCHS = 22
+EPOCHS = 24
 
 
 class Dataset(NamedTuple):
@@ -56,16 +58,6 @@ class Dataset(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Epoch:
-    """How far a training is: `number` of `total` epochs, the epoch's mean loss, and the seconds spent in all."""
-
-    number: int
-    total: int
-    loss: float
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Accuracy:
     """Percent of right digits, and percent of sequences with no digit wrong. The deck's "accuracy" is the first."""
 
@@ -73,12 +65,28 @@ class Accuracy:
     sequence_accuracy: float
 
 
+@dataclass(frozen=True)
+class Epoch:
+    """How far a training is: the epoch's mean loss, how good it is on the training set now, the seconds so far."""
+
+    number: int
+    total: int
+    loss: float
+    train: Accuracy
+    seconds: float
+
+    @property
+    def done(self) -> bool:
+        """No training digit is wrong any more."""
+        return self.train.token_accuracy == 100
+
+
 @dataclass(frozen=True, eq=False)
 class Measures:
     """What a model can do: `answers` (N, T) are the digits it gives for the test set.
 
-    `attention` (N, T, S) says where it looked for each of them, and `alignment_accuracy` in how many percent of the steps
-    it looked most at the digit it had to say, the anti-diagonal; both are None where there is no attention.
+    `attention` (N, T, S) says where it looked for each of them, and `alignment_accuracy` in how many percent of the
+    steps it looked most at the digit it had to say, the anti-diagonal; both are None where there is no attention.
     """
 
     train: Accuracy
@@ -153,34 +161,39 @@ def train_reverse(
         begin, losses = time.perf_counter(), []
         model.train()
         with _one_thread():
-            for batch in torch.randperm(len(targets), generator=order).split(batch_size):
+            for batch in torch.split(torch.randperm(len(targets), generator=order), batch_size):
                 scores = model(data.X_train[batch], steps=targets.shape[1])
                 loss = F.cross_entropy(scores.flatten(0, 1), targets[batch].flatten())
                 optimizer.zero_grad()
-                loss.backward()
+                torch.autograd.backward(loss)
                 optimizer.step()
                 losses.append(loss.detach())
+            train = _accuracy(_answers(model, data.X_train), data.y_train)
         seconds += time.perf_counter() - begin
-        yield Epoch(number, total, torch.stack(losses).mean().item(), seconds)
+        yield Epoch(number, total, torch.stack(losses).mean().item(), train, seconds)
 
 
 @torch.no_grad()
 def measure(model: Seq2Seq, data: Dataset) -> Measures:
     """Let the model answer both sets, and look inside while it answers the test set."""
-    model.eval()
-    steps = data.y_test.shape[1]
     with _one_thread():
-        train = model(data.X_train, steps=steps).argmax(-1)
+        train = _accuracy(_answers(model, data.X_train), data.y_train)
         with record(model) as tape:
-            answers = model(data.X_test, steps=steps).argmax(-1)
+            answers = _answers(model, data.X_test)
         attention = None if model.config.score == "none" else tape.attention("cross")[0][:, 0]
     alignment = None
     if attention is not None:
-        places = torch.arange(steps - 1, -1, -1)
-        alignment = _percent(attention.argmax(-1) == places)
-    return Measures(
-        _accuracy(train, data.y_train), _accuracy(answers, data.y_test), answers, attention, alignment
-    )
+        anti_diagonal = torch.arange(attention.shape[2] - 1, -1, -1)
+        alignment = _percent(attention.argmax(-1) == anti_diagonal)
+    return Measures(train, _accuracy(answers, data.y_test), answers, attention, alignment)
+
+
+@torch.no_grad()
+def _answers(model: Seq2Seq, sequences: Tensor) -> Tensor:
+    """The digits (N, T) the model gives."""
+    model.eval()
+    scores: Tensor = model(sequences, steps=sequences.shape[1])
+    return scores.argmax(-1)
 
 
 def _accuracy(answers: Tensor, targets: Tensor) -> Accuracy:

@@ -20,7 +20,7 @@ HEADS = {"bert": ("pooler", "masked", "next"), "distilbert": ("masked",), "rober
 
 @dataclass(frozen=True)
 class BertConfig:
-    """The defaults are BERT base. Families: bert; distilbert (no segments, no pooler); roberta (two unused positions)."""
+    """The defaults are BERT base. `family`: bert, distilbert (no segments), roberta (two unused positions)."""
 
     family: str = "bert"
     vocabulary: int = 30522
@@ -59,7 +59,8 @@ class MaskedHead(nn.Module):
         super().__init__()
         self.linear = nn.Linear(config.width, config.width)
         self.norm = nn.LayerNorm(config.width, eps=config.eps)
-        self.activation = ACTIVATIONS[config.activation]
+        # RoBERTa's head keeps gelu, whatever its layers do.
+        self.activation = ACTIVATIONS["gelu" if config.family == "roberta" else config.activation]
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
         self.tied = [embedding]  # in a list: the matrix belongs to the embedding alone
 

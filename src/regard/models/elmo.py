@@ -17,7 +17,7 @@ __all__ = ["BiLM", "Elmo", "ElmoConfig"]
 
 @dataclass(frozen=True)
 class ElmoConfig:
-    """`width` is each direction's; a word's vector has twice that. Words come as characters, or as ids where that is 0."""
+    """`width` is each direction's, a word's vector has twice that. Words are characters, or ids where that is 0."""
 
     family: str = "elmo"
     vocabulary: int = 30000

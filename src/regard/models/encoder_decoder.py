@@ -1,4 +1,4 @@
-"""What the 2017 Transformer and T5 share: a source is read once, a target is said token by token while looking at it."""
+"""What the 2017 Transformer and T5 share: a source is read once, a target is said token by token with a look at it."""
 
 from __future__ import annotations
 

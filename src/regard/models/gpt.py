@@ -57,9 +57,10 @@ class Gpt(nn.Module):
         )
         self.decoder = Stack(layer, config.depth, final_norm=True)
         initial.normal(self)
-        for block in self.decoder.layers:  # each layer adds twice to the residual stream: keep its size
-            for linear in (block.attention.output, block.ffn.outer):
-                nn.init.normal_(linear.weight, 0.0, 0.02 / math.sqrt(2 * config.depth))
+        for name, parameter in self.decoder.named_parameters():
+            if name.endswith((".attention.output.weight", ".ffn.outer.weight")):
+                # Each layer adds twice to the residual stream: keep its size.
+                nn.init.normal_(parameter, 0.0, 0.02 / math.sqrt(2 * config.depth))
 
     def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
         """Every hidden state as it is made, the embeddings' output first."""

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.nn import Layout, Padded, Recurrent, StackedCell, bahdanau, luong_dot, luong_general, recording
+from regard.nn import Attention, Layout, Padded, Recurrent, StackedCell, bahdanau, luong_dot, luong_general, recording
 from regard.nn.masks import padded
 from regard.nn.recurrent import CellKind, RecurrentState
 
@@ -83,14 +83,19 @@ class Encoder(nn.Module):
         return states, last
 
 
+def _attention(score: Score, units: int) -> Attention | None:
+    if score == "none":
+        return None
+    return luong_dot() if score == "dot" else luong_general(units) if score == "general" else bahdanau(units)
+
+
 class Decoder(nn.Module):
     """One step: the last word's vector and the state give the next word's scores."""
 
     def __init__(self, width: int, config: Seq2SeqConfig) -> None:
         super().__init__()
         units, attends = config.units, config.score != "none"
-        makers = {"dot": luong_dot, "general": lambda: luong_general(units), "additive": lambda: bahdanau(units)}
-        self.cross = makers[config.score]() if attends else None
+        self.cross = _attention(config.score, units)
         self.context_first = attends and config.recipe == "deck"
         self.cell = StackedCell(
             width + (units if self.context_first else 0),

@@ -59,7 +59,9 @@ class Transformer(EncoderDecoder):
             ffn_dropout=config.dropout,
         )
         self.embedding = self._embedding(config.vocabulary)
-        self.target_embedding = None if config.shared else self._embedding(config.target_vocabulary or config.vocabulary)
+        self.target_embedding = (
+            None if config.shared else self._embedding(config.target_vocabulary or config.vocabulary)
+        )
         self.encoder = Stack(shape, config.depth, final_norm=config.final_norm)
         self.decoder = Stack(replace(shape, causal=True, cross=True), config.depth, final_norm=config.final_norm)
         for parameter in self.parameters():

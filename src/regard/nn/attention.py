@@ -39,7 +39,9 @@ class Fused(nn.Linear):
     def __init__(self, width: int, inner: int, *, bias: bool = True) -> None:
         super().__init__(width, 3 * inner, bias=bias)
 
-    def forward(self, x: Tensor, memory: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(  # type: ignore[override]
+        self, x: Tensor, memory: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = super().forward(x).chunk(3, dim=-1)
         return query, key, value
 
@@ -82,8 +84,8 @@ def mix(
 class Attention(nn.Module):
     """`project` gives queries, keys and values; `output` closes. `scale` defaults to 1/sqrt(head width).
 
-    The batch may be padded (B, T, W) or packed (N, W). The fast path never builds the map; the explicit path does, where
-    a score module or an edit needs it. Both give the same numbers.
+    The batch may be padded (B, T, W) or packed (N, W). The fast path never builds the map; the explicit path does,
+    where a score module or an edit needs it. Both give the same numbers.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class Attention(nn.Module):
         bias: Tensor | None = None,
         cache: Pairs | None = None,
     ) -> Tensor:
-        """Look from x at itself, or at a memory. `bias` (1, H, T, S) is added to the scores, cut to size where packed."""
+        """Look from x at itself, or at a memory. `bias` (1, H, T, S) is added to the scores, cut to size if packed."""
         if isinstance(layout, Packed):
             if cache is not None:
                 raise ValueError("a cache needs a padded batch: packed batches are for whole sequences")
@@ -130,14 +132,14 @@ class Attention(nn.Module):
         return result
 
     def summary(self, query: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """One query (B, W) looks at any set of values (B, S, W): context (B, W) and weights (B, S, 1), which sum to 1."""
+        """One query (B, W) looks at any set of values (B, S, W): context (B, W), and weights (B, S, 1) of sum 1."""
         q, k, v = (self._split(p).transpose(1, 2) for p in self.project(query[:, None], values))
         mask = None if keep is None else keep[:, None, None]
         weights = mix(q, k, scale=self.factor(q), score=self.score, mask=mask)
         return self.output((weights.to(v.dtype) @ v).transpose(1, 2).flatten(-2))[:, 0], weights.mean(1).transpose(1, 2)
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1))
+        return x.view(*x.shape[:-1], self.heads, -1)
 
     def factor(self, query: Tensor) -> float:
         """What the scores are multiplied by."""
@@ -148,9 +150,7 @@ class Attention(nn.Module):
         if memory is not None and cache is not None and cache.key is not None and cache.value is not None:
             assert isinstance(self.project, Separate)
             return self._split(self.project.query(x)).transpose(1, 2), cache.key, cache.value
-        query, key, value = (
-            self._split(p).transpose(1, 2) for p in self.project(x, x if memory is None else memory)
-        )
+        query, key, value = (self._split(p).transpose(1, 2) for p in self.project(x, x if memory is None else memory))
         if cache is not None:
             key, value = cache.extend(key, value)
         return query, key, value
@@ -169,7 +169,14 @@ class Attention(nn.Module):
         """Each run of equal lengths is a rectangle without padding; a GPU takes them all in one kernel."""
         edit = recording.attention(self, query, key, layout, keys, bias)
         dropout = self.dropout if self.training else 0.0
-        if query.is_cuda and query.dtype in HALF and bias is None and self.score is None and edit is None and not dropout:
+        if (
+            query.is_cuda
+            and query.dtype in HALF
+            and bias is None
+            and self.score is None
+            and edit is None
+            and not dropout
+        ):
             from torch.nn.attention.varlen import varlen_attn
 
             window = (-1, 0) if self.causal else (-1, -1)
@@ -185,7 +192,9 @@ class Attention(nn.Module):
             b = None if bias is None else bias[..., : run.queries, : run.keys]
             triangle = self.causal and b is None and self.score is None and edit is None
             mask = None if triangle else allowed(Padded(), q, run.queries, run.keys, causal=self.causal)
-            pieces.append(self._mix(q, k, v, mask=mask, bias=b, triangle=triangle, edit=edit).transpose(1, 2).flatten(0, 1))
+            pieces.append(
+                self._mix(q, k, v, mask=mask, bias=b, triangle=triangle, edit=edit).transpose(1, 2).flatten(0, 1)
+            )
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
     def _mix(

@@ -1,4 +1,4 @@
-"""One layer of any Transformer: attention, perhaps cross-attention, and a feed-forward network, each with a residual."""
+"""One layer of any Transformer: attention, perhaps cross-attention, a feed-forward network, each with a residual."""
 
 from __future__ import annotations
 
@@ -96,9 +96,11 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(layer.dropout)
 
     def forward(self, x: Tensor, branch: Callable[..., Tensor], *args: Any, **options: Any) -> Tensor:
+        result: Tensor
         if self.first:
-            return x + self.dropout(branch(self.norm(x), *args, **options))
-        result: Tensor = self.norm(x + self.dropout(branch(x, *args, **options)))
+            result = x + self.dropout(branch(self.norm(x), *args, **options))
+        else:
+            result = self.norm(x + self.dropout(branch(x, *args, **options)))
         return result
 
 

@@ -47,7 +47,7 @@ class CharacterCNN(nn.Module):
         self.project = nn.Linear(total, width)
 
     def forward(self, ids: Tensor) -> Tensor:
-        # Room for a window to begin at every character, so that a word's vector does not depend on the padding behind it.
+        # Room for a window to begin at every character: a word's vector must not depend on the padding behind it.
         words = nn.functional.pad(ids.flatten(0, -2), (0, self.longest - 1))
         x = self.embedding(words).transpose(1, 2)
         best = []
@@ -56,4 +56,4 @@ class CharacterCNN(nn.Module):
             real = words[:, None, : answers.shape[2]] != 0
             best.append(answers.masked_fill(~real, 0.0).amax(2))
         result: Tensor = self.project(self.highways(torch.cat(best, dim=1)))
-        return result.unflatten(0, ids.shape[:-1])
+        return result.view(*ids.shape[:-1], -1)

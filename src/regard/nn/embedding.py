@@ -37,7 +37,9 @@ class TextEmbedding(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.scale = math.sqrt(width) if scaled else 1.0
 
-    def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None, *, start: int | Tensor = 0) -> Tensor:
+    def forward(
+        self, ids: Tensor, layout: Layout, segments: Tensor | None = None, *, start: int | Tensor = 0
+    ) -> Tensor:
         """ids (B, T) or packed (N,); `segments` of the same shape, 0 where not given; `start` tokens came before."""
         x: Tensor = self.tokens(ids)
         if self.scale != 1.0:
@@ -55,7 +57,9 @@ class TextEmbedding(nn.Module):
 class PatchEmbedding(nn.Module):
     """An image as a sentence: square patches become words, [CLS] goes in front, each place has a learned vector."""
 
-    def __init__(self, *, image: tuple[int, int], patch: tuple[int, int], channels: int, width: int, dropout: float) -> None:
+    def __init__(
+        self, *, image: tuple[int, int], patch: tuple[int, int], channels: int, width: int, dropout: float
+    ) -> None:
         super().__init__()
         self.image = image
         self.project = nn.Conv2d(channels, width, kernel_size=patch, stride=patch)

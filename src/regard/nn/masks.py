@@ -60,7 +60,7 @@ Layout = Padded | Packed
 
 
 def allowed(layout: Padded, x: Tensor, queries: int, keys: int, *, causal: bool) -> Tensor | None:
-    """The mask for `queries` tokens at the end of `keys` tokens, ready to broadcast to (B, H, T, S); None: all allowed."""
+    """The mask for `queries` tokens at the end of `keys` tokens, to broadcast to (B, H, T, S); None: all allowed."""
     keep = layout.keep
     mask = None if keep is None else keep[:, None, None, :keys]
     if causal and queries > 1:
@@ -86,7 +86,7 @@ class Run:
         return self._rectangle(x, self.key_start, self.keys)
 
     def _rectangle(self, x: Tensor, start: int, length: int) -> Tensor:
-        return x[start : start + self.count * length].unflatten(0, (self.count, length))
+        return x[start : start + self.count * length].view(self.count, length, *x.shape[1:])
 
 
 def runs(queries: Packed, keys: Packed) -> Iterator[Run]:
@@ -108,7 +108,7 @@ def padded(x: Tensor, layout: Layout) -> tuple[Tensor, Padded]:
     """The same batch as a rectangle; places without a token hold zeros if it was packed."""
     if isinstance(layout, Padded):
         return x, layout
-    rows = torch.nn.utils.rnn.pad_sequence(list(x.split(list(layout.lengths))), batch_first=True)
+    rows = torch.nn.utils.rnn.pad_sequence(list(torch.split(x, list(layout.lengths))), batch_first=True)
     return rows, Padded.of(layout.lengths, device=x.device)
 
 

@@ -21,4 +21,5 @@ class ScalarMix(nn.Module):
     def forward(self, states: Sequence[Tensor]) -> Tensor:
         if len(states) != len(self.s):
             raise ValueError(f"this mix weighs {len(self.s)} layers, got {len(states)}")
-        return self.gamma * torch.tensordot(self.s.softmax(0), torch.stack(list(states)), dims=1)
+        mixed: Tensor = self.gamma * torch.tensordot(self.s.softmax(0), torch.stack(list(states)), dims=1)
+        return mixed

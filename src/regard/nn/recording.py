@@ -1,8 +1,8 @@
 """Looking inside: `with record(model) as tape` keeps what the model's attentions and layers see in this thread.
 
 The fast kernels stay in use. The tape holds queries and keys, which exist anyway, and rebuilds a map when it is asked
-for, so a recorded forward gives the same numbers as any other. Only an `edit`, which changes maps, needs the explicit path.
-Other threads are not recorded and not slowed down. Knows nothing of text.
+for, so a recorded forward gives the same numbers as any other. Only an `edit`, which changes maps, needs the explicit
+path. Other threads are not recorded and not slowed down. Knows nothing of text.
 """
 
 from __future__ import annotations

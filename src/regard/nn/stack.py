@@ -16,7 +16,7 @@ __all__ = ["Stack"]
 
 
 class Stack(nn.Module):
-    """`depth` blocks of one shape with weights of their own, a final norm if it is asked for, T5's bias if one is given."""
+    """`depth` blocks of one shape, each with its own weights; a final norm if asked for, T5's bias if given."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Stack(nn.Module):
         *,
         cache: Cache | None = None,
     ) -> Iterator[Tensor]:
-        """Every hidden state, as it is made: 0 is x itself, the last has the final norm. Stop early to save the rest."""
+        """Every hidden state as it is made: 0 is x itself, the last has the final norm. Stop early to save the rest."""
         bias = self._bias(x, layout, cache)
         recording.hidden(self, 0, x, layout)
         yield x

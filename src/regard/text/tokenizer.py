@@ -142,11 +142,8 @@ class Tokenizer:
         """One more than the highest id: the rows that an embedding needs."""
         return max(self.vocabulary.values(), default=-1) + 1
 
-    def save(self, folder: Path) -> None:
-        """Write tokenizer.json, tokenizer_config.json and, for WordPiece, vocab.txt: all at once or not at all.
-
-        The files in which an earlier tokenizer kept its special tokens are taken away; all else in the folder stays.
-        """
+    def files(self) -> dict[str, bytes]:
+        """The files of a folder that holds this tokenizer; for WordPiece vocab.txt is among them."""
         # For this class transformers takes tokenizer.json as it is; BertTokenizer and its like rebuild parts of it.
         settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": self._inputs}
         if self.max_length is not None:
@@ -156,17 +153,26 @@ class Tokenizer:
             settings["do_lower_case"] = normalizer.lowercase
             settings["strip_accents"] = normalizer.strip_accents
             settings["tokenize_chinese_chars"] = normalizer.handle_chinese_chars
-        texts = {"tokenizer_config.json": json.dumps(settings, indent=2, ensure_ascii=False) + "\n"}
+        texts = {
+            "tokenizer.json": self._pipeline.to_str(pretty=True),
+            "tokenizer_config.json": json.dumps(settings, indent=2, ensure_ascii=False) + "\n",
+        }
         if isinstance(self._pipeline.model, models.WordPiece):
             ids = self._pipeline.get_vocab(with_added_tokens=False)
             tokens = sorted(ids, key=lambda token: ids[token])
             # An id is a line number there, so ids with gaps and tokens with line ends cannot be written that way.
             if all(ids[token] == line and "\n" not in token for line, token in enumerate(tokens)):
                 texts["vocab.txt"] = "".join(f"{token}\n" for token in tokens)
-        texts["tokenizer.json"] = self._pipeline.to_str(pretty=True)
+        return {name: text.encode("utf-8") for name, text in texts.items()}
+
+    def save(self, folder: Path) -> None:
+        """Write `files` into a folder, all at once or not at all, so that transformers too finds this tokenizer there.
+
+        The files in which an earlier tokenizer kept its special tokens are taken away; all else in the folder stays.
+        """
         with replacing_folder(folder, remove=REPLACED) as staging:
-            for name, text in texts.items():
-                (staging / name).write_bytes(text.encode("utf-8"))
+            for name, data in self.files().items():
+                (staging / name).write_bytes(data)
 
     def __repr__(self) -> str:
         kind = type(self._pipeline.model).__name__

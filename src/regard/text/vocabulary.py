@@ -70,8 +70,6 @@ def read(folder: Path) -> Found:
     # As transformers does: a special token is found in a text even where tokenizer.json does not list it as one.
     known = {token.content for token in pipeline.get_added_tokens_decoder().values()}
     pipeline.add_special_tokens([token for token in tokens.values() if token.content not in known])
-    pipeline.no_truncation()
-    pipeline.no_padding()
     with refusing(f"{path} cannot be used; what it puts around a text is not in its vocabulary"):
         segments = 1 in pipeline.encode("", "").type_ids and settings.kind not in WITHOUT_SEGMENTS
     inputs = ("input_ids", "token_type_ids", "attention_mask") if segments else ("input_ids", "attention_mask")

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
 
 from regard.errors import InputError
 from regard.models.catalog import Config, build, family_of
 from regard.weights.configs import parse_config, write_config
 from regard.weights.documents import json_bytes
 from regard.weights.files import read_json, read_tensors, write_folder
-from regard.weights.renames import Names, entries, from_theirs, names_of, tidied, to_theirs
+from regard.weights.renames import Names, entries, fitted, from_theirs, heads_in, names_of, tidied, to_theirs
 
 __all__ = ["read_model", "write_model"]
 
@@ -27,42 +29,19 @@ def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module
         raise InputError(f"{folder}: no config.json; expected a model folder with config.json and model.safetensors")
     config = parse_config(read_json(path), path)
     tensors = read_tensors(folder)
-    names = names_of(config)
-    found = tensors if names is None else tidied(names, tensors)
-    heads = [head for head in family_of(config.family).heads if _has_head(names, head, found)]
-    with torch.device("meta"):  # no memory, no random numbers: every weight comes from the file
-        model = build(config, heads=heads)
-    shapes = {name: parameter.shape for name, parameter in model.state_dict().items()}
-    table = {name: (name,) for name in shapes} if names is None else entries(names, config, heads)
-    state, wrong = {}, []
-    for ours, theirs in table.items():
-        parts = [found[name] for name in theirs if name in found]
-        if len(parts) < len(theirs):
-            wrong += [f"{name} is missing" for name in theirs if name not in found]
-            continue
-        try:
-            tensor = parts[0] if names is None else from_theirs(names, ours, parts)
-        except RuntimeError:
-            tensor = parts[0]
-        if tensor.shape != shapes[ours]:
-            wrong.append(f"{' + '.join(theirs)} has shape {tuple(tensor.shape)}, expected {tuple(shapes[ours])}")
-            continue
-        state[ours] = tensor.to(dtype)
-    if wrong:
-        raise InputError(f"{folder}: the weights do not fit config.json: {_some(wrong)}")
-    unused = sorted(set(found) - {name for theirs in table.values() for name in theirs})
-    if unused:
-        warnings.warn(f"{folder}: not used: {_some(unused)}", stacklevel=2)
-    model.load_state_dict(state, assign=True)
+    names = fitted(names_of(config), tensors)
+    found = tidied(names, tensors)
+    heads = heads_in(names, family_of(config.family).heads, found)
+    try:
+        with torch.device("meta"), _Blank():  # no memory, no random numbers: every weight comes from the file
+            model = build(config, heads=heads)
+    except (ValueError, RuntimeError) as error:
+        raise InputError(f"{path}: {error}") from error
+    table = _table(names, config, heads, model)
+    _compare(names, table, found=found, wanted=model.state_dict(), folder=folder)
+    state = {ours: from_theirs(names, ours, [found[name] for name in theirs]) for ours, theirs in table.items()}
+    model.load_state_dict({ours: tensor.to(dtype) for ours, tensor in state.items()}, assign=True)
     return model.requires_grad_(True).eval()
-
-
-def _has_head(names: Names | None, head: str, found: Mapping[str, Tensor]) -> bool:
-    if names is None:
-        return any(name.startswith(head + ".") for name in found)
-    first = {part for theirs in names.heads[head].values() for part in ([theirs] if isinstance(theirs, str) else theirs)}
-    wanted = {name.replace("{p}", p) for name in first for p in ("weight", "bias")}
-    return any(name in found or names.prefix + name in found for name in wanted)
 
 
 def write_model(model: nn.Module, folder: Path, *, files: Mapping[str, bytes]) -> None:
@@ -71,14 +50,52 @@ def write_model(model: nn.Module, folder: Path, *, files: Mapping[str, bytes]) -
     heads = [head for head in family_of(config.family).heads if getattr(model, head, None) is not None]
     names, state = names_of(config), model.state_dict()
     tensors: dict[str, Tensor] = {}
-    if names is None:
-        tensors = dict(state)
-    else:
-        for ours, theirs in entries(names, config, heads).items():
-            tensors |= dict(zip(theirs, to_theirs(names, ours, state[ours], len(theirs)), strict=True))
+    for ours, theirs in _table(names, config, heads, model).items():
+        tensors |= dict(zip(theirs, to_theirs(names, ours, state[ours], len(theirs)), strict=True))
     dtype = str(next(iter(state.values())).dtype).removeprefix("torch.")
     document = json_bytes(write_config(config, heads=heads, dtype=dtype))
     write_folder(folder, tensors=tensors, files={**files, "config.json": document})
+
+
+def _table(names: Names, config: Config, heads: list[str], model: nn.Module) -> dict[str, tuple[str, ...]]:
+    return entries(names, config, heads) if names.base else {name: (name,) for name in model.state_dict()}
+
+
+def _compare(
+    names: Names,
+    table: Mapping[str, tuple[str, ...]],
+    *,
+    found: Mapping[str, Tensor],
+    wanted: Mapping[str, Tensor],
+    folder: Path,
+) -> None:
+    """Refuse what does not fit and warn of what is not used, each tensor by its name in the file."""
+    unused = set(found)
+    wrong = []
+    for ours, theirs in table.items():
+        for name, part in zip(theirs, to_theirs(names, ours, wanted[ours], len(theirs)), strict=True):
+            unused.discard(name)
+            if name not in found:
+                wrong.append(f"{name} is missing")
+            elif found[name].shape != part.shape:
+                wrong.append(f"{name} has shape {tuple(found[name].shape)}, expected {tuple(part.shape)}")
+    for name in sorted(unused & names.copies.keys()):
+        wrong.append(f"{name} differs from {names.copies[name]}, and Regard keeps one tensor for both")
+    if wrong:
+        raise InputError(f"{folder}: the weights do not fit config.json: {_some(wrong)}")
+    if unused:
+        warnings.warn(f"{folder}: not used: {_some(sorted(unused))}", stacklevel=4)
+
+
+class _Blank(TorchFunctionMode):
+    """Inside, no numbers are drawn for new tensors: on the device "meta" that imports torch's compiler for nothing."""
+
+    DRAWS = frozenset({Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_})
+
+    def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in self.DRAWS:
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **(kwargs or {}))
 
 
 def _some(items: list[str], most: int = 8) -> str:

@@ -1,36 +1,38 @@
 """Other software's tensor names in our words: one reversible table a family, and nothing else in the code knows them.
 
-A table maps our name to theirs; several of theirs are rows of one of ours. `{i}` counts layers, `{p}` is weight or bias.
+A table maps our name to theirs; several of theirs are rows of one of ours. `{p}` is weight or bias, `{base}` a prefix.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from regard.models.catalog import Config
 
-__all__ = ["Names", "entries", "from_theirs", "names_of", "tidied", "to_theirs"]
+__all__ = ["Names", "entries", "fitted", "from_theirs", "heads_in", "names_of", "tidied", "to_theirs"]
 
 Table = Mapping[str, str | tuple[str, ...]]
+NOTHING = "(?!)"  # a pattern that fits no name
 
 
 @dataclass(frozen=True)
 class Names:
     """`prefix` goes before their names of the base model, and may be missing in a file. `layers` maps where each stack
-    is (ours, theirs) to the names inside one layer. `heads` are there or not; `doubles` are copies and buffers that may
-    be in a file and say nothing new; `transposed` marks ours that they keep the other way round."""
+    is (ours, theirs) to the names inside one layer. `heads` are there or not. `copies` gives what they may keep twice
+    and its original; `buffers` are no weights; `transposed` marks ours that they keep the other way round."""
 
     prefix: str
     base: Table
     layers: Mapping[tuple[str, str], Table]
     heads: Mapping[str, Table] = field(default_factory=dict)
-    doubles: str = "$^"
-    transposed: str = "$^"
+    copies: Mapping[str, str] = field(default_factory=dict)
+    buffers: str = NOTHING
+    transposed: str = NOTHING
 
 
 def _qkv(before: str, names: tuple[str, str, str], after: str = ".{p}") -> tuple[str, ...]:
@@ -51,7 +53,8 @@ _BERT_BASE: Table = {
     "embedding.norm.{p}": "embeddings.LayerNorm.{p}",
 }
 _SEGMENTS: Table = {"embedding.segments.weight": "embeddings.token_type_embeddings.weight"}
-_POOLER: Table = {"pooler.linear.{p}": "pooler.dense.{p}"}
+_POOLER: Table = {"pooler.linear.{p}": "{base}pooler.dense.{p}"}
+_WORDS = "{base}embeddings.word_embeddings.weight"
 _T5_ATTENTION = ("q", "k", "v")
 
 
@@ -76,8 +79,8 @@ def _t5_layer(*, decoder: bool, gated: bool) -> Table:
     return table
 
 
-def names_of(config: Config) -> Names | None:
-    """The names of a family that other software has too; None where a file carries our own names."""
+def names_of(config: Config) -> Names:
+    """The names of a family that other software has too; an empty base where a file carries our own names."""
     family = config.family
     if family == "bert":
         return Names(
@@ -93,7 +96,8 @@ def names_of(config: Config) -> Names | None:
                 },
                 "next": {"next.{p}": "cls.seq_relationship.{p}"},
             },
-            doubles=r"(bert\.)?embeddings\.position_ids|cls\.predictions\.decoder\.(weight|bias)",
+            copies={"cls.predictions.decoder.weight": _WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
+            buffers=r"(bert\.)?embeddings\.position_ids",
         )
     if family == "roberta":
         return Names(
@@ -108,7 +112,8 @@ def names_of(config: Config) -> Names | None:
                     "masked.bias": "lm_head.bias",
                 },
             },
-            doubles=r"(roberta\.)?embeddings\.position_ids|lm_head\.decoder\.(weight|bias)",
+            copies={"lm_head.decoder.weight": _WORDS, "lm_head.decoder.bias": "lm_head.bias"},
+            buffers=r"(roberta\.)?embeddings\.position_ids",
         )
     if family == "distilbert":
         return Names(
@@ -131,7 +136,7 @@ def names_of(config: Config) -> Names | None:
                     "masked.bias": "vocab_projector.bias",
                 }
             },
-            doubles=r"vocab_projector\.weight",
+            copies={"vocab_projector.weight": _WORDS},
         )
     if family == "gpt2":
         return Names(
@@ -151,7 +156,8 @@ def names_of(config: Config) -> Names | None:
                     "fed.norm.{p}": "ln_2.{p}",
                 }
             },
-            doubles=r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias|lm_head\.weight",
+            copies={"lm_head.weight": "{base}wte.weight"},
+            buffers=r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias",
             transposed=r"decoder\.layers\.\d+\.(attention|ffn)\..*weight",
         )
     if family == "t5":
@@ -171,7 +177,10 @@ def names_of(config: Config) -> Names | None:
                 ("decoder.layers", "decoder.block"): _t5_layer(decoder=True, gated=gated),
             },
             {"output": {"output.weight": "lm_head.weight"}},
-            doubles=r"(en|de)coder\.embed_tokens\.weight|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_.*",
+            copies=dict.fromkeys(
+                ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"), "shared.weight"
+            ),
+            buffers=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
         )
     if family == "vit":
         return Names(
@@ -194,25 +203,36 @@ def names_of(config: Config) -> Names | None:
             },
             {"classifier": {"classifier.{p}": "classifier.{p}"}},
         )
-    return None
+    return Names("", {}, {}, {"output": {"output.{p}": "output.{p}"}})
 
 
-def entries(names: Names, config: Config, heads: Collection[str]) -> dict[str, tuple[str, ...]]:
+def entries(names: Names, config: Config, heads: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The whole table for one model: our name -> their names, every layer written out."""
-    table: dict[str, tuple[str, ...]] = {}
-
-    def add(before: str, their_before: str, part: Table) -> None:
-        for ours, theirs in part.items():
-            for p in ("weight", "bias") if "{p}" in ours else ("",):
-                several = (theirs,) if isinstance(theirs, str) else theirs
-                table[before + ours.replace("{p}", p)] = tuple(their_before + name.replace("{p}", p) for name in several)
-
-    add("", names.prefix, names.base)
+    table = _written(names.base, "", names.prefix)
     for (ours, theirs), layer in names.layers.items():
         for i in range(_depth(config, ours)):
-            add(f"{ours}.{i}.", f"{names.prefix}{theirs}.{i}.", layer)
+            table |= _written(layer, f"{ours}.{i}.", f"{names.prefix}{theirs}.{i}.")
     for head in heads:
-        add("", names.prefix if head == "pooler" else "", names.heads.get(head, {}))
+        table |= _head(names, head)
+    return table
+
+
+def heads_in(names: Names, heads: Iterable[str], tensors: Mapping[str, Tensor]) -> list[str]:
+    """Those of a family's `heads` that a file has, be it in part."""
+    return [head for head in heads if any(name in tensors for theirs in _head(names, head).values() for name in theirs)]
+
+
+def _head(names: Names, head: str) -> dict[str, tuple[str, ...]]:
+    table = _written(names.heads[head], "", "")
+    return {ours: tuple(name.replace("{base}", names.prefix) for name in theirs) for ours, theirs in table.items()}
+
+
+def _written(part: Table, before: str, their_before: str) -> dict[str, tuple[str, ...]]:
+    table = {}
+    for ours, theirs in part.items():
+        several = (theirs,) if isinstance(theirs, str) else theirs
+        for p in ("weight", "bias") if "{p}" in ours else ("",):
+            table[before + ours.replace("{p}", p)] = tuple(their_before + name.replace("{p}", p) for name in several)
     return table
 
 
@@ -222,19 +242,26 @@ def _depth(config: Config, stack: str) -> int:
     return depth
 
 
+def fitted(names: Names, tensors: Iterable[str]) -> Names:
+    """The names as a file writes them: that of a bare model leaves the prefix out."""
+    prefix = names.prefix if any(name.startswith(names.prefix) for name in tensors) else ""
+    copies = {copy: original.replace("{base}", prefix) for copy, original in names.copies.items()}
+    return replace(names, prefix=prefix, copies=copies)
+
+
 def tidied(names: Names, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A file's tensors with the prefix put back where it is missing, old names made new, and doubles left out."""
-    clean = {re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name): t for name, t in tensors.items()}
-    clean = {re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name): t for name, t in clean.items()}
-    clean = {name: t for name, t in clean.items() if not re.fullmatch(names.doubles, name)}
-    if names.prefix and not any(name.startswith(names.prefix) for name in clean):
-        heads = tuple(theirs for head, table in names.heads.items() if head != "pooler" for theirs in _first_words(table))
-        clean = {name if name.startswith(heads) and heads else names.prefix + name: t for name, t in clean.items()}
-    return clean
+    """A file's tensors: old names made new, buffers and true copies left out; a copy may stand in for its original."""
+    found = {_modern(name): tensor for name, tensor in tensors.items() if not re.fullmatch(names.buffers, name)}
+    for copy, original in names.copies.items():
+        if copy in found and original not in found:
+            found[original] = found.pop(copy)
+        elif copy in found and torch.equal(found[copy], found[original]):
+            del found[copy]
+    return found
 
 
-def _first_words(table: Table) -> set[str]:
-    return {str(theirs).split(".")[0] + "." for theirs in table.values()}
+def _modern(name: str) -> str:
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def from_theirs(names: Names, ours: str, parts: list[Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a sentence-transformers folder says of its own use: pooling, length, and whether vectors are normalised."""
+"""What a sentence-transformers folder says of its own use: the pooling, and how long a text may be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from regard.weights.files import read_json
 
 __all__ = ["SentenceSettings", "read_settings"]
 
-POOLINGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
+POOLINGS = ("cls", "mean", "max")
+# Older files have a switch for each pooling, newer ones the name of one or a list of names.
+SWITCHES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
 
 
 @dataclass(frozen=True)
@@ -31,15 +33,18 @@ def _pooling(folder: Path) -> str | None:
     if not path.is_file():
         return None
     document = read_json(path)
-    modes = {key for key, value in document.items() if value is True and key.startswith("pooling_mode")}
-    if isinstance(named := document.get("pooling_mode"), str):  # newer files name it
-        modes = {"pooling_mode_cls_token" if named == "cls" else f"pooling_mode_{named}_tokens"}
-    if len(modes) != 1 or not modes <= set(POOLINGS):
+    named = document.get("pooling_mode")
+    if named is None:
+        named = [
+            SWITCHES.get(key, key) for key, on in document.items() if key.startswith("pooling_mode_") and on is True
+        ]
+    modes = named if isinstance(named, list) else [named]
+    if len(modes) != 1 or modes[0] not in POOLINGS:
         raise InputError(
-            f"{path}: it asks for {', '.join(sorted(modes)) or 'no pooling'}, which Regard does not do; "
-            f"choose a pooling yourself: {', '.join(POOLINGS.values())}"
+            f"{path}: it asks for {' and '.join(map(str, modes)) or 'no pooling'}, which Regard does not do; "
+            f"choose a pooling yourself: {', '.join(POOLINGS)}"
         )
-    return POOLINGS[modes.pop()]
+    return str(modes[0])
 
 
 def _length(folder: Path) -> int | None:

@@ -1,0 +1,45 @@
+"""Fair timing on a noisy machine: contestants take turns, and each one's best round counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def race(contestants: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, float]:
+    """The best seconds of each contestant over `rounds` rounds, after one round to warm up."""
+    best = dict.fromkeys(contestants, float("inf"))
+    for number in range(rounds + 1):
+        for name, work in contestants.items():
+            begin = time.perf_counter()
+            work()
+            if number:
+                best[name] = min(best[name], time.perf_counter() - begin)
+    return best
+
+
+def machine() -> str:
+    """The processor and torch, in words."""
+    import torch
+
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{os.cpu_count()} cores {model}{gpu}, torch {torch.__version__}"
+
+
+def keep(name: str, figures: Mapping[str, object]) -> Path:
+    """Write figures to benchmarks/results/NAME.json with date, commit and machine."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    document = {"date": str(date.today()), "commit": commit.stdout.strip(), "machine": machine(), **figures}
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(document, indent=2) + "\n")
+    return path

@@ -1,0 +1,89 @@
+"""What looking inside costs: a forward that nobody records, against the same forward with the recording calls taken out.
+
+    python -m benchmarks.record [--rounds 30] [--device cpu|cuda] [--keep]
+
+The first ratio must be within 1% of 1. The others show recording itself: queries and keys kept, every map rebuilt, and
+the explicit path that an edit needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from unittest import mock
+
+import torch
+
+from benchmarks.race import keep, machine, race
+from regard.models import Bert, BertConfig
+from regard.nn import Padded, recording
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/results/record-DEVICE.json")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    gpu = options.device == "cuda"
+    rows, length = (32, 512) if gpu else (4, 64)
+    config = BertConfig() if gpu else BertConfig(width=384, depth=6, heads=12, ffn=1536)
+    model = Bert(config, heads=()).eval().to(options.device, torch.bfloat16 if gpu else torch.float32)
+    ids = torch.randint(0, config.vocabulary, (rows, length), device=options.device)
+
+    def run(work: Callable[[], object]) -> Callable[[], None]:
+        def timed() -> None:
+            with torch.inference_mode():
+                for _ in range(4):
+                    work()
+            if gpu:
+                torch.cuda.synchronize()
+
+        return timed
+
+    def plain() -> object:
+        return model(ids, Padded())
+
+    def without() -> object:
+        with mock.patch.object(recording, "attention", _nothing), mock.patch.object(recording, "hidden", _nothing):
+            return model(ids, Padded())
+
+    def recorded() -> object:
+        with recording.record(model) as tape:
+            model(ids, Padded())
+        return tape
+
+    def with_maps() -> object:
+        with recording.record(model) as tape:
+            model(ids, Padded())
+        return tape.attention()
+
+    def edited() -> object:
+        with recording.record(model, edit=lambda weights, site: weights):
+            return model(ids, Padded())
+
+    work = {
+        "recording taken out": without,
+        "not recording": plain,
+        "recording": recorded,
+        "recording, every map rebuilt": with_maps,
+        "recording with an edit": edited,
+    }
+    best = race({name: run(one) for name, one in work.items()}, rounds=options.rounds)
+    base = best["recording taken out"]
+    print(f"BERT {config.depth} x {config.width}, {rows} x {length} tokens, best of {options.rounds}, {machine()}")
+    for name, seconds in best.items():
+        print(f"{name:<30}{seconds / 4 * 1000:9.2f} ms{seconds / base:8.3f}")
+    if options.keep:
+        ratios = {name: round(seconds / base, 4) for name, seconds in best.items()}
+        milliseconds = {name: round(seconds / 4 * 1000, 3) for name, seconds in best.items()}
+        print(keep(f"record-{options.device}", {"ratios": ratios, "milliseconds": milliseconds}))
+
+
+def _nothing(*arguments: object) -> None:
+    return None
+
+
+if __name__ == "__main__":
+    main()

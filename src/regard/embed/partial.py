@@ -1,0 +1,132 @@
+"""Unfinished work on the disk: the folder OUT.partial with its record, its finished shards and its lock.
+
+Knows names, renames and locks. A shard is whole or not there, so what a killed process leaves can be continued.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from regard.disk import atomic_write, replacing
+from regard.embed.blocks import Block, read_blocks, write_blocks
+from regard.embed.manifest import Manifest, differences
+from regard.errors import InputError, RegardError
+from regard.weights.documents import json_bytes, read_json
+
+__all__ = ["Partial", "hold"]
+
+RECORD, LOCK = "manifest.json", "lock"
+SHARD = re.compile(r"(\d{6,})\.npz")
+OURS = re.compile(rf"{RECORD}|{LOCK}|{SHARD.pattern}|\..+\.partial(\.\w+)?")  # the last: left by a killed process
+
+
+class Partial:
+    """A folder of finished shards that this process holds; made by `hold`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def finished(self) -> list[int]:
+        """The numbers of the shards that are there."""
+        return sorted(int(match[1]) for name in os.listdir(self.folder) if (match := SHARD.fullmatch(name)))
+
+    def write(self, number: int, blocks: Iterable[Block]) -> None:
+        """Put a shard in its place once it is whole."""
+        with replacing(self._shard(number)) as temporary:
+            write_blocks(temporary, blocks)
+
+    def blocks(self, *columns: str) -> Iterator[Block]:
+        """All blocks in the order of the input, with the columns that are asked for."""
+        for number in self.finished():
+            yield from read_blocks(self._shard(number), *columns)
+
+    def clear(self) -> None:
+        """Throw the shards and the record away; the lock stays."""
+        for name in os.listdir(self.folder):
+            if name != LOCK and OURS.fullmatch(name):
+                (self.folder / name).unlink(missing_ok=True)
+
+    def begin(self, record: Manifest, *, restart: bool) -> None:
+        """Go on with the work that lies here if it is of the same record; never mix it with another's."""
+        path = self.folder / RECORD
+        if restart or not path.exists():
+            self.clear()
+        else:
+            self._compare(path, record)
+        atomic_write(path, json_bytes(record))
+
+    def _compare(self, path: Path, record: Manifest) -> None:
+        remedy = "Use another output, or throw that work away: --restart, or delete the folder"
+        try:
+            old = read_json(path)
+        except InputError as error:
+            raise InputError(f"{self.folder} holds unfinished work, but {error}. {remedy}") from None
+        if not old.get("continuable"):
+            self.clear()
+        elif found := differences(old, record):
+            raise InputError(f"{self.folder} holds unfinished work of another job: {'; '.join(found)}. {remedy}")
+
+    def _shard(self, number: int) -> Path:
+        return self.folder / f"{number:06d}.npz"
+
+
+@contextmanager
+def hold(folder: Path, record: Manifest, *, restart: bool = False) -> Iterator[Partial]:
+    """The folder for as long as the work lasts, with what an earlier run of the same record left in it.
+
+    It stays behind only if there is something in it to go on with.
+    """
+    strange = [name for name in os.listdir(folder) if not OURS.fullmatch(name)] if folder.is_dir() else []
+    if strange:
+        raise InputError(f"{folder} is in the way: it holds {strange[0]!r}; move it, or use another output")
+    with _locked(folder):
+        partial = Partial(folder)
+        partial.begin(record, restart=restart)
+        try:
+            yield partial
+        finally:
+            if not record["continuable"] or not partial.finished():
+                partial.clear()
+                (folder / LOCK).unlink(missing_ok=True)
+                with suppress(OSError):  # something was put there meanwhile, and is not ours to remove
+                    folder.rmdir()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time in. The system drops the lock of a process that dies, however it dies."""
+    try:
+        folder.mkdir(exist_ok=True)
+        file = open(folder / LOCK, "a+", encoding="ascii")  # noqa: SIM115 (closed below, and not in this `try`)
+    except OSError as error:
+        raise RegardError(f"{folder} cannot be written: {error.strerror}; choose another output") from error
+    with file:
+        _take(file, folder)
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def _take(file: IO[str], folder: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows, where no process renames over a file that another has open
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A holder that finished between our opening and our taking has removed the file we now hold.
+        if os.path.samestat(os.fstat(file.fileno()), os.stat(folder / LOCK)):
+            return
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    file.seek(0)
+    raise InputError(
+        f"{folder} is in use by process {file.read().strip() or 'of unknown number'}, which writes the same output; "
+        "wait until it ends, or use another output"
+    )

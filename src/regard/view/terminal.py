@@ -1,0 +1,42 @@
+"""Drawings for the terminal, which also read in a pipe, a file or without colour.
+
+Knows rich. Knows nothing of tensors, models or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from regard.view.page import check_weights
+
+__all__ = ["terminal_heat_map"]
+
+SHADES = " ░▒▓█"
+FAINT, FULL = (90, 90, 120), (255, 205, 60)
+
+
+def terminal_heat_map(weights: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]) -> Text:
+    """A matrix of weights from 0 to 1: in each cell its percent and a block that is the fuller the more it is."""
+    check_weights(weights, rows=rows, columns=columns)
+    side = max(cell_len(name) for name in rows)
+    cell = max(7, *(cell_len(name) + 2 for name in columns))
+    text = Text(" " * side)
+    for name in columns:
+        text.append(" " * (cell - cell_len(name)) + name, style="bold")
+    for name, row in zip(rows, weights, strict=True):
+        text.append("\n" + " " * (side - cell_len(name)) + name, style="bold")
+        for weight in row:
+            text.append(f"{_shade(weight) * 2:>{cell - 4}}{100 * weight:4.0f}", style=_colour(weight))
+    return text
+
+
+def _shade(weight: float) -> str:
+    return SHADES[min(int(weight * len(SHADES)), len(SHADES) - 1)]
+
+
+def _colour(weight: float) -> str:
+    red, green, blue = (round(low + weight * (high - low)) for low, high in zip(FAINT, FULL, strict=True))
+    return f"rgb({red},{green},{blue})"

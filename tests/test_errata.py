@@ -1,0 +1,145 @@
+"""Where the decks contradict themselves or the literature (docs/errata.md): one test a line, showing what Regard does."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.layers import Layers
+from regard.lessons.reverse import create_dataset, one_hot_decode
+from regard.models import Bert, BertConfig, Seq2Seq, Seq2SeqConfig
+from regard.nn import Padded, ScalarMix, sinusoids
+from regard.text import Tokenizer
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+def small_bert() -> Bert:
+    torch.manual_seed(0)
+    return Bert(BertConfig(vocabulary=100, width=16, depth=2, heads=2, ffn=32, positions=40)).eval()
+
+
+def test_p1_one_hot_rows_have_as_many_places_as_there_are_digits() -> None:
+    data = create_dataset(20, 5, 4, 10, held_out=[(2, 8, 1, 6)])
+    row = data.X_test[0]
+    assert row.shape == (4, 10)
+    assert row[1].tolist() == [0, 0, 0, 0, 0, 0, 0, 0, 1, 0]
+    assert one_hot_decode(data.y_test[0]) == [6, 1, 8, 2]
+
+
+def test_p2_digits_run_from_zero_to_one_less_than_the_features() -> None:
+    data = create_dataset(2000, 200, 4, 10)
+    digits = torch.cat([data.X_train, data.X_test]).argmax(-1)
+    assert (int(digits.min()), int(digits.max())) == (0, 9)
+
+
+def test_p3_the_second_sentence_follows_the_first(shared_data: Callable[[str], Path]) -> None:
+    tokenizer = Tokenizer.open(shared_data("vocab-bert-base-uncased/vocab.txt").parent)
+    pair = tokenizer.encode("the first", "and then the second")
+    assert pair.tokens == ["[CLS]", "the", "first", "[SEP]", "and", "then", "the", "second", "[SEP]"]
+    assert pair.segments == [0, 0, 0, 0, 1, 1, 1, 1, 1]
+    # The head's first number speaks for "B follows A", as in BERT's own checkpoints (parity: tests/parity).
+    assert small_bert().next is not None and small_bert().next.out_features == 2  # type: ignore[union-attr]
+
+
+def test_p4_the_first_frequency_is_one() -> None:
+    encoded = sinusoids(torch.arange(50), 8)
+    torch.testing.assert_close(encoded[:, 0], torch.arange(50).float().sin())
+    torch.testing.assert_close(encoded[:, 3], (torch.arange(50) / 10000 ** (2 / 8)).cos())
+
+
+def test_p5_halves_are_the_interleaved_numbers_in_another_order() -> None:
+    interleaved = sinusoids(torch.arange(50), 64)
+    halves = sinusoids(torch.arange(50), 64, arrangement="halves")
+    order = [*range(0, 64, 2), *range(1, 64, 2)]
+    assert torch.equal(halves, interleaved[:, order])
+    assert not torch.equal(halves, interleaved)
+
+
+def test_p6_layer_norm_has_gain_bias_and_epsilon() -> None:
+    norm = small_bert().encoder.layers[0].attended.norm  # type: ignore[union-attr]
+    assert norm.eps == 1e-12
+    norm.weight.data.fill_(3.0)
+    norm.bias.data.fill_(5.0)
+    x = torch.randn(7, 16)
+    plain = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + norm.eps).sqrt()
+    torch.testing.assert_close(norm(x), 3 * plain + 5)
+
+
+def test_p7_both_decoder_recipes_exist_and_differ() -> None:
+    widths = {}
+    for recipe in ("luong", "deck"):
+        model = Seq2Seq(Seq2SeqConfig(score="dot", recipe=recipe))  # type: ignore[arg-type]
+        widths[recipe] = model.decoder.cell.cells[0].input_size
+        assert model(torch.randn(2, 4, 10), steps=4).shape == (2, 4, 10)
+        assert (model.decoder.join is not None) == (recipe == "luong")
+    assert widths == {"luong": 10, "deck": 10 + 16}
+
+
+def test_p8_padding_is_masked_unless_it_is_left_out_as_in_the_deck() -> None:
+    model, ids = small_bert(), torch.randint(1, 100, (1, 5))
+    padded = torch.cat([ids, torch.zeros(1, 9, dtype=torch.long)], dim=1)
+    alone = model(ids)
+    masked = model(padded, Padded(padded != 0))[:, :5]
+    as_in_deck = model(padded)[:, :5]
+    torch.testing.assert_close(masked, alone, atol=1e-5, rtol=0)
+    assert (as_in_deck - alone).abs().max() > 1e-2
+
+
+def test_p9_row_one_is_the_embeddings_and_sums_are_plain_unless_mixed() -> None:
+    assert Layers.parse("0", 13).chosen == (0,)
+    assert Layers.parse("sum(1:)", 13).chosen == tuple(range(1, 13))
+    assert Layers.parse("concat(-4:)", 13).chosen == (9, 10, 11, 12)
+    states = [torch.randn(3, 4) for _ in range(13)]
+    torch.testing.assert_close(Layers.parse("sum(1:)", 13).join(iter(states)), torch.stack(states[1:]).sum(0))
+    mix = ScalarMix(12)
+    mix.s.data = torch.randn(12)
+    assert not torch.allclose(mix(states[1:]), torch.stack(states[1:]).mean(0))
+
+
+def test_p10_what_is_masked_are_tokens_not_words(shared_data: Callable[[str], Path]) -> None:
+    tokenizer = Tokenizer.open(shared_data("vocab-bert-base-uncased/vocab.txt").parent)
+    encoded = tokenizer.encode("rumination", special=False)
+    assert len(encoded.ids) > 1 and set(encoded.words) == {0}
+
+
+def test_p11_the_results_are_of_a_squad_where_everything_has_an_answer(shared_data: Callable[[str], Path]) -> None:
+    with gzip.open(shared_data("squad/squaddev_v1.1.json.gz")) as file:
+        articles = json.load(file)["data"]
+    questions = [q for article in articles for paragraph in article["paragraphs"] for q in paragraph["qas"]]
+    assert len(questions) > 10_000
+    assert all(q["answers"] for q in questions)
+    assert not any(q.get("is_impossible", False) for q in questions)
+
+
+def test_p12_the_hidden_units_of_the_deck_are_the_width_not_the_ffn() -> None:
+    base, large = BertConfig(), BertConfig(width=1024, depth=24, heads=16, ffn=4096)
+    assert (base.width, base.ffn, base.activation) == (768, 3072, "gelu")
+    assert large.ffn == 4 * large.width
+
+
+def test_p13_the_accuracy_of_the_deck_is_per_token() -> None:
+    tokens, sequences = 200 * 4, 200
+    assert math.isclose(98.125 / 100 * tokens, 785)
+    assert not (98.125 / 100 * sequences).is_integer()
+
+
+def test_p14_one_glossary_entry_for_three_names() -> None:
+    entries = [line for line in (DOCS / "glossary.md").read_text().split("\n**") if "-supervised" in line]
+    assert len(entries) == 1
+    assert all(name in entries[0] for name in ("self-supervised", "semi-supervised", "unsupervised"))
+
+
+@pytest.mark.parametrize("number", range(1, 15))
+def test_every_line_names_its_test(number: int) -> None:
+    rows = re.findall(rf"^\| P{number} \|.*$", (DOCS / "errata.md").read_text(), re.MULTILINE)
+    assert len(rows) == 1
+    names = re.findall(r"`(test_\w+)`", rows[0])
+    assert names and all(name in globals() for name in names)

@@ -1,0 +1,21 @@
+"""The list of known models tells the truth: every size is counted on a model of that shape."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from regard.known import CHECKPOINTS, FAMILY_NOTES, Checkpoint
+from regard.models.catalog import FAMILIES, build
+
+
+def test_every_family_is_listed() -> None:
+    assert set(FAMILY_NOTES) == set(FAMILIES)
+
+
+@pytest.mark.parametrize("known", CHECKPOINTS, ids=lambda known: known.name)
+def test_sizes_are_counted(known: Checkpoint) -> None:
+    config = FAMILIES[known.family].config(family=known.family, **known.shape)
+    with torch.device("meta"):
+        model = build(config, heads=known.heads)
+    assert sum(parameter.numel() for parameter in model.parameters()) == known.parameters
