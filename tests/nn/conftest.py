@@ -1,16 +1,18 @@
-"""What the tests of `nn` share: a device (the CPU, and a GPU where there is one), a seed, and weights worth testing with."""
+"""What the tests of `nn` share: a device (CPU, and a GPU where there is one), a seed, and a tiny model a family."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.nn import Tape, record
+from regard import models
+from regard.nn import Packed, Padded, Tape, record
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
@@ -24,6 +26,15 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    """Tensors this small are slower on several cores, and much slower where others want those cores too."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)
@@ -31,7 +42,7 @@ def seeded() -> None:
 
 @pytest.fixture(scope="session")
 def randomised() -> Callable[..., Any]:
-    """Give every parameter a value that matters: fresh models have zero biases, unit norms and nearly flat attention."""
+    """Give every parameter a value that matters: fresh ones have zero biases, unit norms, nearly flat attention."""
 
     def randomise(module: nn.Module, *, std: float = 0.3) -> nn.Module:
         with torch.no_grad():
@@ -52,7 +63,7 @@ def explicit() -> Callable[[nn.Module], AbstractContextManager[Tape]]:
 
 @pytest.fixture(scope="session")
 def plain_attention() -> Callable[..., tuple[Tensor, Tensor]]:
-    """softmax(scale * q k^T + bias) v for one head, in loops: q (T, D), k and v (S, D) -> output (T, D), weights (T, S)."""
+    """softmax(scale * q k^T + bias) v for one head, in loops: q (T, D), k, v (S, D) -> output (T, D), map (T, S)."""
 
     def attend(
         query: Tensor,
@@ -78,3 +89,64 @@ def plain_attention() -> Callable[..., tuple[Tensor, Tensor]]:
         return output, weights
 
     return attend
+
+
+@dataclass(eq=False)
+class Sample:
+    """A tiny model of a family, one batch for it in both layouts, and the lengths of what it reads and says."""
+
+    name: str
+    model: Any
+    padded: tuple[Any, ...]
+    packed: tuple[Any, ...] | None
+    lengths: list[int]
+    said: list[int]
+
+
+CONFIGS: dict[str, Any] = {
+    "bert": models.BertConfig(
+        vocabulary=20, width=8, depth=2, heads=2, ffn=12, positions=9, dropout=0, attention_dropout=0
+    ),
+    "gpt": models.GptConfig(
+        vocabulary=20, width=8, depth=2, heads=2, ffn=12, positions=9, dropout=0, attention_dropout=0
+    ),
+    "t5": models.T5Config(
+        vocabulary=20, width=8, head_width=6, depth=2, decoder_depth=3, heads=2, ffn=12, buckets=8, reach=16, dropout=0
+    ),
+    "transformer": models.TransformerConfig(vocabulary=20, width=8, depth=2, heads=2, ffn=12, dropout=0),
+    "vit": models.VitConfig(width=8, depth=2, heads=2, ffn=12, image=(8, 8), patch=(4, 4), labels=3),
+    "elmo": models.ElmoConfig(vocabulary=20, characters=0, width=4, cell=6, depth=2, dropout=0),
+    **{
+        f"seq2seq, {score}": models.Seq2SeqConfig(source=20, target=20, units=8, embedding=6, score=score)
+        for score in ("dot", "general", "additive")
+    },
+}
+CLASSES = {
+    "bert": models.Bert,
+    "gpt": models.Gpt,
+    "t5": models.T5,
+    "transformer": models.Transformer,
+    "vit": models.Vit,
+}
+
+
+@pytest.fixture(scope="session")
+def sample(randomised: Callable[..., Any]) -> Callable[[str, torch.device], Sample]:
+    def make(name: str, device: torch.device) -> Sample:
+        torch.manual_seed(1)
+        kind: Any = CLASSES.get(name, models.Elmo if name == "elmo" else models.Seq2Seq)
+        model = randomised(kind(CONFIGS[name])).to(device).eval()
+        lengths, said = [3, 5, 5, 1], [4, 2, 3, 3]
+        if name == "vit":
+            return Sample(name, model, (torch.randn(2, 3, 8, 8, device=device),), None, [5, 5], [])
+        ids, target = torch.randint(1, 20, (4, 5), device=device), torch.randint(1, 20, (4, 4), device=device)
+        reading, saying = Padded.of(lengths, device=device), Padded.of(said, device=device)
+        packed, line = Packed.of(lengths, device=device), ids[reading.keep]
+        if name in ("bert", "gpt", "elmo"):
+            return Sample(name, model, (ids, reading), (line, packed), lengths, [])
+        if name in ("t5", "transformer"):
+            both = target[saying.keep], packed, Packed.of(said, device=device)
+            return Sample(name, model, (ids, target, reading, saying), (line, *both), lengths, said)
+        return Sample(name, model, (ids, target, reading), (line, target, packed), lengths, [4] * 4)
+
+    return make

@@ -132,26 +132,27 @@ def test_multi_head_self_attention_is_the_formula(
         rectangle = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=9.0)
         whole = attention(rectangle, Padded.of(lengths, device=device))
         got = [row[:length] for row, length in zip(whole, lengths, strict=True)]
-    weight, bias = attention.project.weight, attention.project.bias  # type: ignore[union-attr]
+    weight, bias = attention.project.weight, attention.project.bias
     for text, result in zip(texts, got, strict=True):
-        query, key, value = (text @ weight.T + bias).detach().cpu().chunk(3, dim=-1)  # type: ignore[union-attr]
+        query, key, value = (text @ weight.T + bias).detach().cpu().chunk(3, dim=-1)
         heads = []
         for h in range(HEADS):
             part = slice(h * WIDTH // HEADS, (h + 1) * WIDTH // HEADS)
             factor = 1 / math.sqrt(WIDTH / HEADS) if scale is None else scale
             may = (lambda t, s: s <= t) if causal else (lambda t, s: True)
             heads.append(plain_attention(query[:, part], key[:, part], value[:, part], scale=factor, may=may)[0])
-        expected = torch.cat(heads, dim=-1).to(device) @ attention.output.weight.T + attention.output.bias  # type: ignore[operator]
+        expected = torch.cat(heads, dim=-1).to(device) @ attention.output.weight.T + attention.output.bias
         torch.testing.assert_close(result, expected, atol=1e-6, rtol=1e-6)
 
 
 def test_the_deck_s_sizes() -> None:
     """Width 512 in 8 heads of 64: scores are divided by 8, the heads side by side are 512 wide again."""
     attention = Attention(Fused(512, 512), nn.Linear(512, 512), heads=8)
-    query, key, value = (attention._split(p) for p in attention.project(torch.randn(1, 3, 512)))
+    x = torch.randn(1, 3, 512)
+    query, key, value = (attention._split(p) for p in attention.project(x, x))
     assert query.shape == key.shape == value.shape == (1, 3, 8, 64)
     assert attention.factor(query) == 1 / 8
-    assert attention(torch.randn(1, 3, 512), Padded()).shape == (1, 3, 512)
+    assert attention(x, Padded()).shape == (1, 3, 512)
 
 
 def test_separate_and_fused_projections_agree(device: torch.device, randomised: Randomise) -> None:
@@ -160,7 +161,7 @@ def test_separate_and_fused_projections_agree(device: torch.device, randomised: 
     separate = Attention(Separate(*parts), fused.output, heads=HEADS)
     randomised(fused)
     with torch.no_grad():
-        for part, weight, bias in zip(parts, fused.project.weight.chunk(3), fused.project.bias.chunk(3), strict=True):  # type: ignore[union-attr, operator]
+        for part, weight, bias in zip(parts, fused.project.weight.chunk(3), fused.project.bias.chunk(3), strict=True):
             part.weight.copy_(weight)
             part.bias.copy_(bias)
     x, layout = torch.randn(2, 4, WIDTH, device=device), Padded.of([4, 3], device=device)

@@ -1,4 +1,4 @@
-"""One attention, two executions: the fused kernels and the path that builds the map give the same numbers and gradients."""
+"""One attention, two executions: fused kernels and the path that builds the map give the same numbers and gradients."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_left_padding_under_a_causal_mask_makes_no_nan(device: torch.device, exp
     keep = torch.tensor([[False, False, True, True], [True, True, True, True]], device=device)
     with explicit(attention) if way == "explicit" else nullcontext():
         output = attention(x, Padded(keep))
-    torch.testing.assert_close(output[0, :2], attention.output.bias.expand(2, WIDTH))  # type: ignore[operator]
+    torch.testing.assert_close(output[0, :2], attention.output.bias.expand(2, WIDTH))
     torch.testing.assert_close(output[0, 2:], attention(x[:1, 2:], Padded())[0], atol=1e-5, rtol=1e-5)
 
 

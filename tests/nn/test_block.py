@@ -1,4 +1,4 @@
-"""One layer against its formulas: norms, the feed-forward network, the order of residual and norm, what comes after what."""
+"""One layer against its formulas: norms, the feed-forward network, residuals, and what comes after what."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_an_encoder_block_is_the_formula_in_numpy(randomised: Randomise) -> None
 
 def test_a_head_may_be_wider_than_its_share(device: torch.device) -> None:
     block = Block(Layer(width=8, heads=2, ffn=12, head_width=16, cross=True)).to(device)
-    assert block.attention.output.weight.shape == (8, 32)  # type: ignore[union-attr]
+    assert block.attention.output.weight.shape == (8, 32)
     x = torch.randn(2, 3, 8, device=device)
     assert block(x, Padded(), x, Padded()).shape == (2, 3, 8)
 
@@ -156,9 +156,7 @@ def test_without_positions_order_does_not_matter(device: torch.device, randomise
     """Self-attention is sequence-agnostic: permuted tokens give permuted outputs. A causal mask is what breaks it."""
     x, order = torch.randn(2, 6, 8, device=device), torch.tensor([3, 0, 5, 1, 4, 2], device=device)
     encoder = randomised(Stack(Layer(width=8, heads=2, ffn=12, norm_first=first), 2)).to(device)
-    torch.testing.assert_close(
-        encoder(x[:, order], Padded()), encoder(x, Padded())[:, order], atol=1e-5, rtol=1e-5
-    )
+    torch.testing.assert_close(encoder(x[:, order], Padded()), encoder(x, Padded())[:, order], atol=1e-5, rtol=1e-5)
     decoder = randomised(Stack(Layer(width=8, heads=2, ffn=12, norm_first=first, causal=True), 2)).to(device)
     assert (decoder(x[:, order], Padded()) - decoder(x, Padded())[:, order]).abs().max() > 1e-2
 

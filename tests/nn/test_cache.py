@@ -50,7 +50,7 @@ def test_reorder_moves_rows(device: torch.device) -> None:
     state.grow(2)
     state.reorder(index)
     assert state.memory is not None and state.memory_layout is not None and state.memory_layout.keep is not None
-    assert torch.equal(state.memory, memory[index]) and torch.equal(state.memory_layout.keep, source.keep[index])  # type: ignore[index]
+    assert torch.equal(state.memory, memory[index]) and torch.equal(state.memory_layout.keep, source.keep[index])
     got = stack(x[index, 2:], Padded(), state.memory, state.memory_layout, cache=state.cache)
     expected = stack(x, Padded(), memory, source)[index, 2:]
     torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)

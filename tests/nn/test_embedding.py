@@ -24,7 +24,8 @@ def test_token_position_and_segment_are_summed(device: torch.device, randomised:
     got = module(ids, Padded(), segments)
     for b in range(2):
         for t in range(5):
-            total = module.tokens.weight[ids[b, t]] + module.positions.weight[t] + module.segments.weight[segments[b, t]]
+            total = module.tokens.weight[ids[b, t]] + module.positions.weight[t]
+            total = total + module.segments.weight[segments[b, t]]
             expected = module.norm(total) if norm else total
             torch.testing.assert_close(got[b, t], expected, atol=1e-6, rtol=1e-6)
 

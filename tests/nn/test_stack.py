@@ -69,10 +69,12 @@ def test_every_layer_gets_the_one_bias(device: torch.device, randomised: Randomi
     stack = made("encoder with bias", randomised, device)
     x, seen = torch.randn(1, 5, 8, device=device), []
     for block in stack.layers:
-        block.attention.register_forward_pre_hook(lambda _, args, options: seen.append(options["bias"]), with_kwargs=True)
+        block.attention.register_forward_pre_hook(
+            lambda _, args, options: seen.append(options["bias"]), with_kwargs=True
+        )
     before = stack(x, Padded())
-    assert len(seen) == 2 and torch.equal(seen[0], seen[1]) and torch.equal(seen[0], stack.relative(5, 5))  # type: ignore[misc]
-    nn.init.zeros_(stack.relative.table.weight)  # type: ignore[union-attr]
+    assert len(seen) == 2 and torch.equal(seen[0], seen[1]) and torch.equal(seen[0], stack.relative(5, 5))
+    nn.init.zeros_(stack.relative.table.weight)
     assert (stack(x, Padded()) - before).abs().max() > 1e-3
 
 
@@ -86,7 +88,9 @@ def test_every_layer_looks_at_the_same_memory(device: torch.device, randomised: 
     assert len(seen) == 2 and all(one is memory for one in seen)
 
 
-def batch(kind: str, pool: list[tuple[Tensor, Tensor]], chosen: list[int], layout: str, device: torch.device) -> list[Any]:
+def batch(
+    kind: str, pool: list[tuple[Tensor, Tensor]], chosen: list[int], layout: str, device: torch.device
+) -> list[Any]:
     """The chosen sequences (and memories) as arguments of a stack; what lies in padding must not matter."""
     arguments: list[Any] = []
     for side in (0, 1) if "memory" in kind else (0,):

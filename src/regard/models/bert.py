@@ -109,5 +109,6 @@ class Bert(nn.Module):
         return self.encoder.states(self.embedding(ids, layout, segments), layout)
 
     def forward(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Tensor:
-        *_, last = self.states(ids, layout, segments)
-        return last
+        layout = layout or Padded()
+        hidden: Tensor = self.encoder(self.embedding(ids, layout, segments), layout)
+        return hidden

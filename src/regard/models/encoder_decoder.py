@@ -38,7 +38,8 @@ class EncoderDecoder(nn.Module):
         return self.encoder.states(self.embedding(ids, layout), layout)
 
     def encode(self, ids: Tensor, layout: Layout | None = None) -> Tensor:
-        *_, memory = self.states(ids, layout)
+        layout = layout or Padded()
+        memory: Tensor = self.encoder(self.embedding(ids, layout), layout)
         return memory
 
     def decode(

@@ -68,8 +68,9 @@ class Gpt(nn.Module):
         return self.decoder.states(self.embedding(ids, layout), layout)
 
     def forward(self, ids: Tensor, layout: Layout | None = None) -> Tensor:
-        *_, last = self.states(ids, layout)
-        return last
+        layout = layout or Padded()
+        hidden: Tensor = self.decoder(self.embedding(ids, layout), layout)
+        return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.embedding.tokens.weight)

@@ -109,9 +109,11 @@ class Decoder(nn.Module):
         self.output = nn.Linear(units, config.target)
 
     def forward(self, x: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
+        recording.hidden(self, 0, x[:, None], Padded())
         if self.context_first:
             x = torch.cat([self._look(state.output, state), x], dim=-1)
         output, hidden = self.cell(x, state.hidden)
+        recording.hidden(self, 1, output[:, None], Padded())
         state = Seq2SeqState(hidden, output, state.memory, state.memory_layout)
         if self.join is not None:
             output = torch.tanh(self.join(torch.cat([output, self._look(output, state)], dim=-1)))

@@ -13,9 +13,10 @@ from regard.nn.embedding import PatchEmbedding, TextEmbedding
 from regard.nn.masks import Layout, Packed, Padded
 from regard.nn.mixture import ScalarMix
 from regard.nn.positions import Learned, RelativeBias, Sinusoidal, sinusoids
-from regard.nn.recording import Tape, knock_out, record
+from regard.nn.recording import knock_out, record
 from regard.nn.recurrent import Recurrent, StackedCell
 from regard.nn.stack import Stack
+from regard.nn.tape import Edit, Site, Tape
 
 __all__ = [
     "Additive",
@@ -23,6 +24,7 @@ __all__ = [
     "Block",
     "Cache",
     "CharacterCNN",
+    "Edit",
     "FeedForward",
     "Fused",
     "Highway",
@@ -40,6 +42,7 @@ __all__ = [
     "ScalarMix",
     "Separate",
     "Sinusoidal",
+    "Site",
     "Stack",
     "StackedCell",
     "State",

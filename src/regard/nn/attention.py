@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard.nn import recording
 from regard.nn.cache import Pairs
 from regard.nn.masks import Layout, Packed, Padded, allowed, runs
+from regard.nn.tape import Edited
 
 __all__ = ["Additive", "Attention", "Fused", "Separate", "bahdanau", "luong_dot", "luong_general", "mix"]
 
@@ -42,6 +43,10 @@ class Fused(nn.Linear):
     def forward(  # type: ignore[override]
         self, x: Tensor, memory: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
+        if memory is not x:
+            raise ValueError(
+                "one matrix for queries, keys and values serves self-attention only; a memory needs Separate"
+            )
         query, key, value = super().forward(x).chunk(3, dim=-1)
         return query, key, value
 
@@ -127,7 +132,8 @@ class Attention(nn.Module):
             keys = layout if memory is None else (memory_layout or Padded())
             if not isinstance(keys, Padded):
                 raise ValueError("padded queries need a padded memory, given with its layout")
-            mixed = self._padded(query, key, value, keys, bias).transpose(1, 2)
+            edit = recording.attention(self, query, key, None, keys, bias)
+            mixed = self._look(query, key, value, keys, bias, edit).transpose(1, 2)
         result: Tensor = self.output(mixed.flatten(-2))
         return result
 
@@ -139,7 +145,7 @@ class Attention(nn.Module):
         return self.output((weights.to(v.dtype) @ v).transpose(1, 2).flatten(-2))[:, 0], weights.mean(1).transpose(1, 2)
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:-1], self.heads, -1)
+        return x.view(*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
 
     def factor(self, query: Tensor) -> float:
         """What the scores are multiplied by."""
@@ -155,28 +161,13 @@ class Attention(nn.Module):
             key, value = cache.extend(key, value)
         return query, key, value
 
-    def _padded(self, query: Tensor, key: Tensor, value: Tensor, keys: Padded, bias: Tensor | None) -> Tensor:
-        edit = recording.attention(self, query, key, None, keys, bias)
-        T, S = query.shape[2], key.shape[2]
-        # Kernels align "causal" to the top left, so it is theirs only where it is the whole mask and T = S.
-        triangle = self.causal and T == S and keys.keep is None and bias is None and self.score is None and edit is None
-        mask = None if triangle else allowed(keys, query, T, S, causal=self.causal)
-        return self._mix(query, key, value, mask=mask, bias=bias, triangle=triangle, edit=edit)
-
     def _packed(
         self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed, bias: Tensor | None
     ) -> Tensor:
         """Each run of equal lengths is a rectangle without padding; a GPU takes them all in one kernel."""
         edit = recording.attention(self, query, key, layout, keys, bias)
-        dropout = self.dropout if self.training else 0.0
-        if (
-            query.is_cuda
-            and query.dtype in HALF
-            and bias is None
-            and self.score is None
-            and edit is None
-            and not dropout
-        ):
+        plain = bias is None and self.score is None and edit is None and not (self.training and self.dropout)
+        if plain and query.is_cuda and query.dtype in HALF:
             from torch.nn.attention.varlen import varlen_attn
 
             window = (-1, 0) if self.causal else (-1, -1)
@@ -190,36 +181,36 @@ class Attention(nn.Module):
             q = run.of_queries(query).transpose(1, 2)
             k, v = run.of_keys(key).transpose(1, 2), run.of_keys(value).transpose(1, 2)
             b = None if bias is None else bias[..., : run.queries, : run.keys]
-            triangle = self.causal and b is None and self.score is None and edit is None
-            mask = None if triangle else allowed(Padded(), q, run.queries, run.keys, causal=self.causal)
-            pieces.append(
-                self._mix(q, k, v, mask=mask, bias=b, triangle=triangle, edit=edit).transpose(1, 2).flatten(0, 1)
-            )
+            pieces.append(self._look(q, k, v, Padded(), b, edit).transpose(1, 2).flatten(0, 1))
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
-    def _mix(
+    def _look(
         self,
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        *,
-        mask: Tensor | None,
+        keys: Padded,
         bias: Tensor | None,
-        triangle: bool,
-        edit: recording.Edited | None,
+        edit: Edited | None,
     ) -> Tensor:
+        """Queries, keys and values (B, H, T, D) to the weighted averages (B, H, T, D)."""
+        T, S = query.shape[2], key.shape[2]
         dropout = self.dropout if self.training else 0.0
-        if self.score is None and edit is None:
-            if bias is not None:
-                bias = bias.to(query.dtype)
-                mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
-            return F.scaled_dot_product_attention(
-                query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=triangle, scale=self.factor(query)
-            )
-        weights = mix(query, key, scale=self.factor(query), score=self.score, bias=bias, mask=mask)
-        if edit is not None:
-            weights = edit(weights)
-        return F.dropout(weights, dropout).to(value.dtype) @ value
+        if self.score is not None or edit is not None:
+            mask = allowed(keys, query, T, S, causal=self.causal)
+            weights = mix(query, key, scale=self.factor(query), score=self.score, bias=bias, mask=mask)
+            if edit is not None:
+                weights = edit(weights)
+            return F.dropout(weights, dropout).to(value.dtype) @ value
+        # Kernels align "causal" to the top left, so it is theirs only where it is the whole mask and T = S.
+        triangle = self.causal and T == S and keys.keep is None and bias is None
+        mask = None if triangle else allowed(keys, query, T, S, causal=self.causal)
+        if bias is not None:
+            bias = bias.to(query.dtype)
+            mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=triangle, scale=self.factor(query)
+        )
 
 
 def luong_dot() -> Attention:

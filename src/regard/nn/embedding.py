@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn.masks import Layout
+from regard.nn.positions import Learned
 
 __all__ = ["PatchEmbedding", "TextEmbedding"]
 
@@ -47,11 +48,16 @@ class TextEmbedding(nn.Module):
         if self.segments is not None:
             x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
         if self.positions is not None:
+            self._check_length(layout.longest(ids) + (start if isinstance(start, int) else 1))
             x = x + self.positions(layout.positions(ids, start)).to(x.dtype)
         if self.norm is not None:
             x = self.norm(x)
         result: Tensor = self.dropout(x)
         return result
+
+    def _check_length(self, length: int) -> None:
+        if isinstance(self.positions, Learned) and length > self.positions.count:
+            raise ValueError(f"a text of {length} tokens, but this model has {self.positions.count} positions: cut it")
 
 
 class PatchEmbedding(nn.Module):

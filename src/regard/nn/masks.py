@@ -33,6 +33,10 @@ class Padded:
         """The place of each token in its sequence, (T,); `start` tokens came before, or as many per row (B, 1)."""
         return torch.arange(x.shape[1], device=x.device) + start
 
+    def longest(self, x: Tensor) -> int:
+        """The number of tokens of the longest sequence, padding counted."""
+        return x.shape[1]
+
 
 @dataclass(frozen=True, eq=False)
 class Packed:
@@ -54,6 +58,9 @@ class Packed:
 
     def positions(self, x: Tensor, start: int | Tensor = 0) -> Tensor:
         return self.places + start
+
+    def longest(self, x: Tensor) -> int:
+        return max(self.lengths)
 
 
 Layout = Padded | Packed

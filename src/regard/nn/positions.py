@@ -20,11 +20,11 @@ def sinusoids(positions: Tensor, width: int, *, arrangement: Arrangement = "inte
     """
     if width % 2:
         raise ValueError(f"sinusoids come in pairs: width must be even, got {width}")
-    rates = torch.exp(torch.arange(0, width, 2, device=positions.device) * (-math.log(10000.0) / width))
-    angles = positions[..., None].float() * rates
+    rates = torch.exp(torch.arange(0, width, 2, device=positions.device).double() * (-math.log(10000.0) / width))
+    angles = positions[..., None] * rates
     if arrangement == "halves":
-        return torch.cat([angles.sin(), angles.cos()], dim=-1)
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+        return torch.cat([angles.sin(), angles.cos()], dim=-1).float()
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
 
 
 class Sinusoidal(nn.Module):
@@ -43,7 +43,7 @@ class Learned(nn.Embedding):
 
     def __init__(self, count: int, width: int, *, offset: int = 0) -> None:
         super().__init__(count + offset, width)
-        self.offset = offset
+        self.count, self.offset = count, offset
 
     def forward(self, positions: Tensor) -> Tensor:
         return super().forward(positions + self.offset)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.nn import recording
 from regard.nn.block import Block, Layer
 from regard.nn.cache import Cache
-from regard.nn.masks import Layout, Packed
+from regard.nn.masks import Layout
 from regard.nn.positions import RelativeBias
 
 __all__ = ["Stack"]
@@ -70,6 +70,6 @@ class Stack(nn.Module):
     def _bias(self, x: Tensor, layout: Layout, cache: Cache | None) -> Tensor | None:
         if self.relative is None:
             return None
-        length = max(layout.lengths) if isinstance(layout, Packed) else x.shape[1]
+        length = layout.longest(x)
         bias: Tensor = self.relative(length, length + (cache.length if cache else 0))
         return bias

@@ -1,0 +1,141 @@
+"""What was seen while a model was recorded: `Tape`, and the readings it is made of.
+
+A reading holds queries and keys, which exist anyway; a map is rebuilt from them when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from regard.nn.masks import Layout, Packed, Padded, allowed, padded, runs
+
+if TYPE_CHECKING:
+    from regard.nn.attention import Attention
+
+__all__ = ["Edit", "Edited", "Reading", "Site", "Tape"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """An attention's address: `part` of the model (encoder, decoder), `kind` (self, cross) and `layer` from 0."""
+
+    part: str
+    kind: str
+    layer: int
+
+
+Edit = Callable[[Tensor, Site], Tensor]  # weights (B, H, T, S) and where they are -> the weights to use instead
+
+
+class Edited:
+    """The edits of all tapes at one attention, applied in the order of their blocks; keeps what they made."""
+
+    def __init__(self, edits: list[tuple[Edit, Site]]) -> None:
+        self.edits = edits
+        self.kept: list[Tensor] = []
+
+    def __call__(self, weights: Tensor) -> Tensor:
+        for edit, site in self.edits:
+            changed = edit(weights, site)
+            if changed.shape != weights.shape:
+                raise ValueError(f"the edit at {site} gave shape {tuple(changed.shape)}, not {tuple(weights.shape)}")
+            weights = changed
+        self.kept.append(weights)
+        return weights
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """One call of one attention. Queries and keys are (B, H, T, D) where padded and (N, H, D) where packed."""
+
+    attention: Attention
+    query: Tensor
+    key: Tensor
+    queries: Packed | None
+    keys: Layout
+    bias: Tensor | None
+    edited: Edited | None
+
+    def weights(self) -> Tensor:
+        """The map (B, H, T, S), after the edit if there is one; places without a token are 0 where packed."""
+        if not isinstance(self.keys, Packed):
+            return self.edited.kept[0] if self.edited else self._map(self.query, self.key, self.keys, self.bias)
+        assert self.queries is not None
+        longest = max(self.queries.lengths), max(self.keys.lengths)
+        pieces = []
+        for number, run in enumerate(runs(self.queries, self.keys)):
+            if self.edited:
+                piece = self.edited.kept[number]
+            else:
+                q, k = run.of_queries(self.query).transpose(1, 2), run.of_keys(self.key).transpose(1, 2)
+                bias = None if self.bias is None else self.bias[..., : run.queries, : run.keys]
+                piece = self._map(q, k, Padded(), bias)
+            room = (0, longest[1] - run.keys, 0, longest[0] - run.queries)
+            pieces.append(torch.nn.functional.pad(piece, room))
+        return torch.cat(pieces)
+
+    def _map(self, query: Tensor, key: Tensor, keys: Padded, bias: Tensor | None) -> Tensor:
+        from regard.nn.attention import mix
+
+        mask = allowed(keys, query, query.shape[2], key.shape[2], causal=self.attention.causal)
+        scale = self.attention.factor(query)
+        return mix(query, key, scale=scale, score=self.attention.score, bias=bias, mask=mask)
+
+    def vectors(self, which: str) -> Tensor:
+        """Queries or keys as (B, H, T, D)."""
+        x = self.query if which == "query" else self.key
+        layout = self.queries if which == "query" else self.keys
+        return padded(x, layout)[0].transpose(1, 2) if isinstance(layout, Packed) else x
+
+
+@dataclass(eq=False)
+class Tape:
+    """What was seen. One `with` records one run: a forward, or a decoding whose steps are joined along the queries."""
+
+    sites: dict[nn.Module, Site]
+    parts: dict[nn.Module, str]
+    edit: Edit | None = None
+    readings: dict[Site, list[Reading]] = field(default_factory=dict)
+    states: dict[str, dict[int, list[tuple[Tensor, Layout]]]] = field(default_factory=dict)
+
+    def attention(self, kind: str = "self", part: str | None = None) -> list[Tensor]:
+        """The attention maps (B, H, T, S), one a layer, before dropout and after the edit."""
+        return [self._join([r.weights() for r in self.readings[s]]) for s in self._chosen(kind, part)]
+
+    def queries(self, kind: str = "self", part: str | None = None) -> list[Tensor]:
+        """The queries (B, H, T, D), one tensor a layer."""
+        return [torch.cat([r.vectors("query") for r in self.readings[s]], dim=2) for s in self._chosen(kind, part)]
+
+    def keys(self, kind: str = "self", part: str | None = None) -> list[Tensor]:
+        """The keys (B, H, S, D), one tensor a layer, as the last step saw them."""
+        return [self.readings[s][-1].vectors("key") for s in self._chosen(kind, part)]
+
+    def hidden(self, part: str | None = None) -> list[Tensor]:
+        """The hidden states (B, T, W): first the embeddings, then each layer's output, the final norm in the last."""
+        known = list(self.states) or "nothing"
+        if part is None and len(self.states) > 1:
+            raise KeyError(f"hidden states are of several parts, name one with part=: {known}")
+        name = part if part is not None else next(iter(self.states), "")
+        if name not in self.states:
+            raise KeyError(f"no hidden states of {part or 'any part'} on the tape; it has {known}")
+        layers = self.states[name]
+        return [torch.cat([padded(x, layout)[0] for x, layout in layers[i]], dim=1) for i in sorted(layers)]
+
+    def _chosen(self, kind: str, part: str | None) -> list[Site]:
+        found = sorted((s for s in self.readings if s.kind == kind and part in (None, s.part)), key=lambda s: s.layer)
+        known = sorted({(s.part, s.kind) for s in self.readings})
+        if not found:
+            raise KeyError(f"no {kind} attention of {part or 'any part'} on the tape; it has {known or 'nothing'}")
+        if len({s.part for s in found}) > 1:
+            raise KeyError(f"{kind} attention is in several parts, name one with part=: {known}")
+        return found
+
+    @staticmethod
+    def _join(maps: list[Tensor]) -> Tensor:
+        longest = max(m.shape[-1] for m in maps)
+        return torch.cat([torch.nn.functional.pad(m, (0, longest - m.shape[-1])) for m in maps], dim=2)

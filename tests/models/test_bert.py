@@ -1,0 +1,132 @@
+"""BERT and its kin: what goes into the sum, the heads, and batches in any layout."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from regard.models import Bert, BertConfig
+from regard.nn import Packed, Padded
+
+CONFIG = BertConfig(vocabulary=20, width=8, depth=2, heads=2, ffn=12, positions=10, dropout=0.0, attention_dropout=0.0)
+KIN = {
+    "bert": CONFIG,
+    "distilbert": replace(CONFIG, family="distilbert", segments=0),
+    "roberta": replace(CONFIG, family="roberta", segments=1, position_offset=2),
+}
+Make = Callable[..., Any]
+
+
+@pytest.mark.parametrize("name", KIN)
+def test_a_text_does_not_depend_on_its_neighbours(
+    device: torch.device, randomised: Make, neighbours: Make, texts: Make, name: str
+) -> None:
+    model = randomised(Bert(KIN[name])).to(device).eval()
+    neighbours(lambda side: model(*side), texts(device))
+
+
+def test_the_heads_do_not_depend_on_the_neighbours_either(
+    device: torch.device, randomised: Make, neighbours: Make, texts: Make
+) -> None:
+    model = randomised(Bert(CONFIG)).to(device).eval()
+    neighbours(lambda side: model.masked(model(*side)), texts(device), trials=20)
+    neighbours(lambda side: model.next(model.pooler(model(*side), side[1])), texts(device), trials=20, whole=True)
+
+
+def test_the_base_model_is_the_paper_s() -> None:
+    config = BertConfig()
+    assert (config.depth, config.width, config.heads, config.ffn, config.positions) == (12, 768, 12, 3072, 512)
+    with torch.device("meta"):
+        model = Bert(config)
+    trunk = sum(p.numel() for part in (model.embedding, model.encoder, model.pooler) for p in part.parameters())
+    assert trunk == 109_482_240  # the published base model with its pooler
+
+
+@pytest.mark.parametrize("name", KIN)
+def test_embeddings_are_token_plus_position_plus_segment(device: torch.device, randomised: Make, name: str) -> None:
+    model = randomised(Bert(KIN[name])).to(device)
+    ids, segments = torch.randint(20, (2, 5), device=device), torch.tensor([[0, 0, 0, 1, 1]] * 2, device=device)
+    embedding, offset = model.embedding, KIN[name].position_offset
+    segments = segments if name == "bert" else None
+    total = embedding.tokens.weight[ids] + embedding.positions.weight[offset : offset + 5]
+    if embedding.segments is not None:
+        total = total + embedding.segments.weight[torch.zeros_like(ids) if segments is None else segments]
+    states = list(model.states(ids, None, segments))
+    torch.testing.assert_close(states[0], embedding.norm(total), atol=1e-6, rtol=1e-6)
+    assert len(states) == 3 and torch.equal(states[-1], model(ids, None, segments))
+
+
+def test_segments_of_a_packed_batch(device: torch.device, randomised: Make) -> None:
+    model = randomised(Bert(CONFIG)).to(device).eval()
+    lengths = [4, 2, 5]
+    ids, segments = torch.randint(20, (11,), device=device), torch.randint(2, (11,), device=device)
+    got = model(ids, Packed.of(lengths, device=device), segments).split(lengths)
+    for piece, text, kinds in zip(got, ids.split(lengths), segments.split(lengths), strict=True):
+        torch.testing.assert_close(piece, model(text[None], None, kinds[None])[0], atol=1e-5, rtol=1e-5)
+
+
+def test_the_masked_head_multiplies_by_the_embedding_matrix(device: torch.device, randomised: Make) -> None:
+    model = randomised(Bert(CONFIG)).to(device)
+    hidden, head = torch.randn(2, 3, 8, device=device), model.masked
+    inner = F.layer_norm(F.gelu(head.linear(hidden)), (8,), head.norm.weight, head.norm.bias, 1e-12)
+    expected = inner @ model.embedding.tokens.weight.T + head.bias
+    torch.testing.assert_close(head(hidden), expected, atol=1e-5, rtol=1e-5)
+    rows = torch.tensor([[True, False, True], [False, False, True]], device=device)
+    torch.testing.assert_close(head(hidden[rows]), expected[rows], atol=1e-5, rtol=1e-5)
+
+
+def test_the_matrix_is_tied_and_belongs_to_the_embedding(device: torch.device, randomised: Make) -> None:
+    model = randomised(Bert(CONFIG)).to(device)
+    assert [name for name, p in model.named_parameters() if p.shape == (20, 8)] == ["embedding.tokens.weight"]
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin.embedding.tokens.weight.zero_()
+    hidden = torch.randn(2, 8, device=device)
+    torch.testing.assert_close(twin.masked(hidden), twin.masked.bias.expand(2, -1))
+    assert model.masked(hidden).abs().max() > twin.masked(hidden).abs().max()
+    with torch.device("meta"):
+        empty = Bert(CONFIG)
+    empty.to_empty(device=device)
+    empty.load_state_dict(model.state_dict())
+    torch.testing.assert_close(empty.masked(hidden), model.masked(hidden))
+
+
+def test_pooler_and_next_sentence(device: torch.device, randomised: Make) -> None:
+    model = randomised(Bert(CONFIG)).to(device)
+    ids, layout = torch.randint(20, (2, 4), device=device), Padded.of([4, 3], device=device)
+    hidden = model(ids, layout)
+    pooled = model.pooler(hidden, layout)
+    expected = torch.tanh(hidden[:, 0] @ model.pooler.linear.weight.T + model.pooler.linear.bias)
+    torch.testing.assert_close(pooled, expected, atol=1e-6, rtol=1e-6)
+    assert model.next(pooled).shape == (2, 2)
+
+
+def test_heads_are_those_asked_for() -> None:
+    bare, some = Bert(CONFIG, heads=()), Bert(CONFIG, heads=("masked",))
+    assert (bare.pooler, bare.masked, bare.next) == (None, None, None)
+    assert some.pooler is None and some.masked is not None and some.next is None
+
+
+def test_both_directions_are_seen(device: torch.device, randomised: Make) -> None:
+    model = randomised(Bert(CONFIG)).to(device).eval()
+    ids = torch.randint(1, 10, (1, 5), device=device)
+    for changed in (0, 4):
+        other = ids.clone()
+        other[0, changed] = 15
+        assert (model(other) - model(ids)).abs().amax(-1).min() > 1e-4
+
+
+def test_gradients_reach_everything(device: torch.device, randomised: Make) -> None:
+    model = randomised(Bert(CONFIG)).to(device)
+    ids, layout = torch.randint(20, (2, 10), device=device), Padded()
+    segments = torch.tensor([[0] * 5 + [1] * 5] * 2, device=device)
+    hidden = model(ids, layout, segments)
+    (model.masked(hidden).pow(2).sum() + model.next(model.pooler(hidden, layout)).pow(2).sum()).backward()
+    missing = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    assert not missing

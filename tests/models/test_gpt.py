@@ -1,0 +1,110 @@
+"""GPT: causality, tied logits, and decoding with a cache equal to reading the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from regard.models import Gpt, GptConfig
+from regard.nn import Padded
+
+CONFIG = GptConfig(vocabulary=20, width=8, depth=2, heads=2, ffn=12, positions=16, dropout=0.0, attention_dropout=0.0)
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def model(device: torch.device, randomised: Make) -> Any:
+    return randomised(Gpt(CONFIG)).to(device).eval()
+
+
+def test_a_text_does_not_depend_on_its_neighbours(
+    device: torch.device, model: Any, neighbours: Make, texts: Make
+) -> None:
+    neighbours(lambda side: model(*side), texts(device))
+
+
+def test_later_tokens_do_not_change_earlier_ones(device: torch.device, model: Any) -> None:
+    ids = torch.randint(1, 10, (2, 6), device=device)
+    other = ids.clone()
+    other[:, 4:] += 10
+    before, after = model(ids), model(other)
+    torch.testing.assert_close(after[:, :4], before[:, :4], atol=1e-6, rtol=0)
+    assert (after[:, 4:] - before[:, 4:]).abs().amax(-1).min() > 1e-3
+
+
+def test_logits_are_products_with_the_embeddings(device: torch.device, model: Any) -> None:
+    hidden = torch.randn(2, 3, 8, device=device)
+    torch.testing.assert_close(model.logits(hidden), hidden @ model.embedding.tokens.weight.T, atol=1e-5, rtol=1e-5)
+
+
+def test_the_last_state_is_normed(device: torch.device, model: Any) -> None:
+    ids = torch.randint(20, (2, 5), device=device)
+    states = list(model.states(ids))
+    last = model.decoder.layers[-1](states[-2], Padded())
+    torch.testing.assert_close(states[-1], model.decoder.norm(last), atol=1e-6, rtol=1e-6)
+    assert len(states) == 3 and torch.equal(model(ids), states[-1])
+
+
+@pytest.mark.parametrize("prompt", [1, 3])
+def test_cached_decoding_equals_uncached(device: torch.device, model: Any, prompt: int) -> None:
+    ids = torch.randint(20, (3, 8), device=device)
+    whole = model.logits(model(ids))
+    logits, state = model.start(ids[:, :prompt])
+    for t in range(prompt, 8):
+        torch.testing.assert_close(logits, whole[:, t - 1], atol=1e-5, rtol=1e-4)
+        logits, state = model.step(ids[:, t], state)
+    torch.testing.assert_close(logits, whole[:, -1], atol=1e-5, rtol=1e-4)
+    assert state.cache.length == 8 and state.lengths.tolist() == [8] * 3
+
+
+def test_ragged_prompts_go_on_as_each_would_alone(device: torch.device, model: Any) -> None:
+    """Prompts of 4, 1 and 6 tokens, padded on the right with junk: what follows stands right behind each prompt."""
+    lengths, more = [4, 1, 6], torch.randint(20, (3, 4), device=device)
+    prompts = torch.randint(20, (3, 6), device=device)
+    logits, state = model.start(prompts, Padded.of(lengths, device=device))
+    rows = [logits]
+    for t in range(4):
+        logits, state = model.step(more[:, t], state)
+        rows.append(logits)
+    assert state.lengths.tolist() == [8, 5, 10]
+    for b, length in enumerate(lengths):
+        whole = model.logits(model(torch.cat([prompts[b, :length], more[b]])[None]))[0]
+        torch.testing.assert_close(torch.stack(rows)[:, b], whole[length - 1 :], atol=1e-5, rtol=1e-4)
+
+
+def test_reorder_moves_rows(device: torch.device, model: Any) -> None:
+    lengths, index = [4, 2, 3], torch.tensor([1, 1, 0], device=device)
+    prompts, following = torch.randint(20, (3, 4), device=device), torch.tensor([5, 6, 7], device=device)
+    _, state = model.start(prompts, Padded.of(lengths, device=device))
+    state.reorder(index)
+    logits, _ = model.step(following, state)
+    for row, origin in enumerate(index.tolist()):
+        ids = torch.cat([prompts[origin, : lengths[origin]], following[row : row + 1]])[None]
+        torch.testing.assert_close(logits[row], model.logits(model(ids))[0, -1], atol=1e-5, rtol=1e-4)
+
+
+def test_two_decodings_of_one_model_do_not_mix(device: torch.device, model: Any) -> None:
+    one, other = torch.randint(20, (1, 6), device=device), torch.randint(20, (1, 6), device=device)
+    _, first = model.start(one[:, :3])
+    _, second = model.start(other[:, :4])
+    for t in (4, 5):
+        got, first = model.step(one[:, t - 1], first)
+        model.step(other[:, t], second)
+    torch.testing.assert_close(got, model.logits(model(one[:, :5]))[:, -1], atol=1e-5, rtol=1e-4)
+
+
+def test_the_residual_branches_begin_smaller_with_depth() -> None:
+    torch.manual_seed(0)
+    config = GptConfig(vocabulary=20, width=64, depth=8, heads=2, ffn=256, positions=16)
+    model = Gpt(config)
+    assert model.embedding.tokens.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    for block in model.decoder.layers:
+        assert block.attention.output.weight.std().item() == pytest.approx(0.02 / 4, rel=0.1)
+
+
+def test_gradients_reach_everything(device: torch.device, model: Any) -> None:
+    model.logits(model(torch.randint(20, (2, 16), device=device))).pow(2).sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())

@@ -1,0 +1,212 @@
+"""The recurrent encoder-decoder against plain transcriptions of its two recipes, and what it can be fed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.models import Seq2Seq, Seq2SeqConfig
+from regard.nn import Packed, Padded
+
+CONFIG = Seq2SeqConfig(source=5, target=6, units=4)
+TOKENS = replace(CONFIG, source=20, target=20, embedding=5, begin=2)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "lstm": {},
+    "gru": {"cell": "gru"},
+    "depth 2": {"depth": 2},
+    "bidirectional": {"bidirectional": True},
+    "gru, depth 2, bidirectional": {"cell": "gru", "depth": 2, "bidirectional": True},
+}
+SCORES = ["none", "dot", "general", "additive"]
+Make = Callable[..., Any]
+
+
+def cell_step(cell: Any, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """An LSTM's (h, c) or a GRU's (h,) after one more input."""
+    if len(state) == 2:
+        h, c = state
+        i, f, g, o = (cell.weight_ih @ x + cell.bias_ih + cell.weight_hh @ h + cell.bias_hh).chunk(4)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(c), c
+    (h,) = state
+    x_r, x_z, x_n = (cell.weight_ih @ x + cell.bias_ih).chunk(3)
+    h_r, h_z, h_n = (cell.weight_hh @ h + cell.bias_hh).chunk(3)
+    z = torch.sigmoid(x_z + h_z)
+    return ((1 - z) * torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n) + z * h,)
+
+
+def context_of(model: Seq2Seq, query: Tensor, states: Tensor) -> Tensor:
+    """c = sum_i a_i h_i with a = softmax of the scores."""
+    cross: Any = model.decoder.cross
+    if model.config.score == "dot":
+        scores = [query @ h for h in states]
+    elif model.config.score == "general":
+        scores = [query @ (cross.project.key.weight @ h) for h in states]
+    else:
+        matrix = torch.cat([cross.project.query.weight, cross.project.key.weight], dim=1)
+        scores = [cross.score.v.weight[0] @ torch.tanh(matrix @ torch.cat([query, h])) for h in states]
+    raised = torch.stack(scores).exp()
+    context = torch.zeros_like(states[0])
+    for weight, h in zip(raised / raised.sum(), states, strict=True):
+        context = context + weight * h
+    return context
+
+
+def plain(model: Seq2Seq, states: Tensor, last: list[Tensor], told: list[Tensor] | None, steps: int) -> Tensor:
+    """One sequence, decoded as the decks describe it. `states` (S, units) and `last` are the encoder's."""
+    decoder: Any = model.decoder
+    hidden = [tuple(part[layer] for part in last) for layer in range(model.config.depth)]
+    attends, x, outputs = model.config.score != "none", states.new_zeros(model.config.target), []
+    for t in range(steps):
+        if attends and model.config.recipe == "deck":  # the previous state looks; inputs = concat[context, inputs]
+            x = torch.cat([context_of(model, hidden[-1][0], states), x])
+        for layer, cell in enumerate(decoder.cell.cells):
+            hidden[layer] = cell_step(cell, x, hidden[layer])
+            x = hidden[layer][0]
+        if attends and model.config.recipe == "luong":  # the new state looks; concat[h ; C] -> feed-forward
+            both = torch.cat([x, context_of(model, x, states)])
+            x = torch.tanh(decoder.join.weight @ both + decoder.join.bias)
+        scores = decoder.output.weight @ x + decoder.output.bias
+        outputs.append(scores)
+        heard = scores.softmax(-1) if model.config.feedback == "softmax" else scores
+        x = heard if told is None else told[t]
+    return torch.stack(outputs)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("recipe", ["luong", "deck"])
+@pytest.mark.parametrize("score", SCORES)
+def test_both_recipes_are_the_decks(
+    device: torch.device, randomised: Make, score: Any, recipe: Any, variant: str
+) -> None:
+    config = replace(CONFIG, score=score, recipe=recipe, **VARIANTS[variant])
+    model = randomised(Seq2Seq(config), std=0.5).to(device)
+    lengths = [4, 2, 1]
+    source, target = torch.randn(3, 4, 5, device=device), torch.randn(3, 3, 6, device=device)
+    layout = Padded.of(lengths, device=device)
+    told, alone = model(source, target, layout), model(source, layout=layout, steps=3)
+    assert told.shape == alone.shape == (3, 3, 6)
+    for b, length in enumerate(lengths):
+        states, last = model.encoder(source[b : b + 1, :length], Padded())
+        read = states[0], [part[:, 0] for part in last]
+        torch.testing.assert_close(told[b], plain(model, *read, list(target[b]), 3), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(alone[b], plain(model, *read, None, 3), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_random_frames_work(device: torch.device, randomised: Make, score: Any) -> None:
+    """The items may be frames of any width: what the decoder says is what it hears next."""
+    config = Seq2SeqConfig(source=7, target=3, units=4, score=score, feedback="identity")
+    model = randomised(Seq2Seq(config)).to(device)
+    frames = torch.randn(2, 6, 7, device=device)
+    free = model(frames, steps=5)
+    assert free.shape == (2, 5, 3)
+    torch.testing.assert_close(model(frames, free), free, atol=1e-5, rtol=1e-4)
+    changed = frames.clone()
+    changed[:, 0] += 1.0
+    assert (model(changed, steps=5) - free).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("recipe", ["luong", "deck"])
+@pytest.mark.parametrize("score", SCORES)
+def test_tokens_run_free_as_they_are_told_their_own(
+    device: torch.device, randomised: Make, score: Any, recipe: Any
+) -> None:
+    model = randomised(Seq2Seq(replace(TOKENS, score=score, recipe=recipe)), std=1.0).to(device)
+    source, layout = torch.randint(20, (3, 5), device=device), Padded.of([5, 2, 3], device=device)
+    free = model(source, layout=layout, steps=6)
+    torch.testing.assert_close(model(source, free.argmax(-1), layout), free, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("recipe", ["luong", "deck"])
+@pytest.mark.parametrize("score", SCORES)
+def test_step_by_step_equals_the_whole(device: torch.device, randomised: Make, score: Any, recipe: Any) -> None:
+    model = randomised(Seq2Seq(replace(TOKENS, score=score, recipe=recipe, depth=2)), std=1.0).to(device)
+    source, target = torch.randint(20, (3, 5), device=device), torch.randint(20, (3, 4), device=device)
+    layout = Padded.of([5, 2, 3], device=device)
+    whole = model(source, target, layout)
+    scores, state = model.start(source, layout)
+    for t in range(3):
+        torch.testing.assert_close(scores, whole[:, t], atol=1e-5, rtol=1e-4)
+        scores, state = model.step(target[:, t], state)
+    torch.testing.assert_close(scores, whole[:, 3], atol=1e-5, rtol=1e-4)
+    index = torch.tensor([2, 0, 0], device=device)
+    state.reorder(index)
+    scores, state = model.step(target[index, 3], state)
+    told = torch.cat([target, target[:, :1]], dim=1)[index]
+    expected = model(source[index], told, Padded(layout.keep[index]))[:, 4]
+    torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_the_first_token_is_begin(device: torch.device, randomised: Make) -> None:
+    model = randomised(Seq2Seq(replace(TOKENS, score="dot"))).to(device)
+    source = torch.randint(20, (2, 4), device=device)
+    first, _ = model.start(source)
+    said, _ = model.step(torch.full((2,), 2, device=device), model.read(source))
+    assert torch.equal(first, said)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("score", ["none", "additive"])
+def test_a_text_does_not_depend_on_its_neighbours(
+    device: torch.device, randomised: Make, neighbours: Make, texts: Make, score: Any, variant: str
+) -> None:
+    """Sources read padded or packed, in any order."""
+    model = randomised(Seq2Seq(replace(TOKENS, score=score, **VARIANTS[variant]))).to(device).eval()
+    target = torch.randint(20, (1, 2), device=device)
+    trials = 100 if variant == "lstm" else 15
+    run = lambda side: model(side[0], target.expand(sequences(*side), -1), side[1])  # noqa: E731
+    neighbours(run, texts(device), whole=True, trials=trials)
+
+
+def sequences(source: Tensor, layout: Padded | Packed) -> int:
+    return len(layout.lengths) if isinstance(layout, Packed) else len(source)
+
+
+@pytest.mark.parametrize("recipe", ["luong", "deck"])
+@pytest.mark.parametrize("score", SCORES)
+def test_later_targets_do_not_change_earlier_outputs(
+    device: torch.device, randomised: Make, score: Any, recipe: Any
+) -> None:
+    """Told the right last item at each step, the model never hears the one it is asked for."""
+    model = randomised(Seq2Seq(replace(CONFIG, score=score, recipe=recipe))).to(device)
+    source, target = torch.randn(2, 4, 5, device=device), torch.randn(2, 5, 6, device=device)
+    other = target.clone()
+    other[:, 2:] += 1.0
+    before, after = model(source, target), model(source, other)
+    assert torch.equal(after[:, :3], before[:, :3])
+    assert (after[:, 3:] - before[:, 3:]).abs().amax(-1).min() > 1e-5
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("recipe", ["luong", "deck"])
+@pytest.mark.parametrize("score", SCORES)
+def test_gradients_reach_everything(
+    device: torch.device, randomised: Make, score: Any, recipe: Any, variant: str
+) -> None:
+    config = replace(TOKENS, score=score, recipe=recipe, **VARIANTS[variant])
+    model = randomised(Seq2Seq(config)).to(device)
+    ids = torch.arange(20, device=device).view(4, 5)
+    model(ids, ids).pow(2).sum().backward()
+    missing = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    assert not missing
+    assert model.source_embedding.weight.grad.abs().sum(1).min() > 0
+
+
+def test_without_attention_all_that_is_known_is_the_last_state(device: torch.device, randomised: Make) -> None:
+    model = randomised(Seq2Seq(CONFIG)).to(device)
+    state = model.read(torch.randn(2, 4, 5, device=device))
+    x = torch.randn(2, 6, device=device)
+    expected, _ = model.step(x, state)
+    state.memory = torch.randn_like(state.memory)
+    assert torch.equal(model.step(x, state)[0], expected)
+
+
+def test_either_a_target_or_a_number_of_steps() -> None:
+    with pytest.raises(ValueError, match="a number of steps"):
+        Seq2Seq(CONFIG)(torch.randn(1, 2, 5))

@@ -1,0 +1,123 @@
+"""T5: one bias for all layers, unscaled scores, tied and scaled logits, and decoding with a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from regard.models import T5, T5Config
+from regard.nn import Packed, Padded
+
+CONFIG = T5Config(
+    vocabulary=20, width=8, head_width=6, depth=2, decoder_depth=3, heads=2, ffn=12, buckets=8, reach=16, dropout=0.0
+)
+GATED = replace(CONFIG, gated=True, activation="gelu-tanh", scaled=False)
+KINDS: dict[str, tuple[T5Config, tuple[str, ...]]] = {"t5": (CONFIG, ()), "t5 v1.1": (GATED, ("output",))}
+Make = Callable[..., Any]
+
+
+@pytest.fixture(params=KINDS)
+def model(request: pytest.FixtureRequest, device: torch.device, randomised: Make) -> Any:
+    config, heads = KINDS[request.param]
+    return randomised(T5(config, heads=heads)).to(device).eval()
+
+
+def test_a_pair_does_not_depend_on_its_neighbours(
+    device: torch.device, model: Any, neighbours: Make, texts: Make
+) -> None:
+    """Both sides padded, both sides packed, in any order."""
+    neighbours(lambda a, b: model(a[0], b[0], a[1], b[1]), texts(device, sides=2))
+
+
+def test_packed_and_padded_have_the_same_gradients(device: torch.device, model: Any) -> None:
+    read, said = [3, 5, 5], [4, 2, 2]
+    rows, told = Padded.of(read, device=device), Padded.of(said, device=device)
+    ids, target = torch.randint(20, (3, 5), device=device), torch.randint(20, (3, 4), device=device)
+    one = model(ids, target, rows, told)[told.keep]
+    packed = Packed.of(read, device=device), Packed.of(said, device=device)
+    other = model(ids[rows.keep], target[told.keep], *packed)
+    parameters = [p for name, p in model.named_parameters() if name != "output.weight"]
+    weights = torch.linspace(-1, 1, one.numel(), device=device).view_as(one)
+    for first, second in zip(
+        torch.autograd.grad((one * weights).sum(), parameters),
+        torch.autograd.grad((other * weights).sum(), parameters),
+        strict=True,
+    ):
+        torch.testing.assert_close(first, second, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_cached_decoding_equals_uncached(device: torch.device, model: Any, ragged: bool) -> None:
+    source, target = torch.randint(20, (3, 5), device=device), torch.randint(20, (3, 6), device=device)
+    layout = Padded.of([5, 2, 3], device=device) if ragged else None
+    begin = torch.full((3, 1), CONFIG.begin, device=device)
+    whole = model.logits(model(source, torch.cat([begin, target], dim=1), layout))
+    logits, state = model.start(source, layout)
+    for t in range(6):
+        torch.testing.assert_close(logits, whole[:, t], atol=1e-5, rtol=1e-4)
+        logits, state = model.step(target[:, t], state)
+    torch.testing.assert_close(logits, whole[:, 6], atol=1e-5, rtol=1e-4)
+
+
+def test_reorder_moves_rows(device: torch.device, model: Any) -> None:
+    source, layout = torch.randint(20, (3, 5), device=device), Padded.of([5, 2, 3], device=device)
+    index, said = torch.tensor([2, 0, 0], device=device), torch.tensor([4, 5, 6], device=device)
+    _, state = model.start(source, layout)
+    _, state = model.step(said, state)
+    state.reorder(index)
+    following = torch.tensor([7, 8, 9], device=device)
+    logits, _ = model.step(following, state)
+    target = torch.stack([torch.full_like(said, CONFIG.begin), said[index], following], dim=1)
+    expected = model.logits(model(source[index], target, Padded(layout.keep[index])))[:, -1]
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_order_is_known_by_the_bias_alone(device: torch.device, model: Any) -> None:
+    ids, order = torch.randint(20, (1, 5), device=device), torch.tensor([2, 0, 4, 1, 3], device=device)
+    assert (model.encode(ids[:, order]) - model.encode(ids)[:, order]).abs().max() > 1e-3
+    torch.nn.init.constant_(model.encoder.relative.table.weight, 0.4)
+    torch.testing.assert_close(model.encode(ids[:, order]), model.encode(ids)[:, order], atol=1e-5, rtol=1e-4)
+
+
+def test_there_is_one_bias_a_stack_and_none_across(device: torch.device, model: Any) -> None:
+    tables = [name for name, _ in model.named_parameters() if "table" in name]
+    assert tables == ["encoder.relative.table.weight", "decoder.relative.table.weight"]
+    seen = []
+    for block in model.decoder.layers:
+        block.cross.register_forward_pre_hook(
+            lambda _, args, options: seen.append(options.get("bias")), with_kwargs=True
+        )
+    ids = torch.randint(20, (2, 4), device=device)
+    model(ids, ids)
+    assert seen == [None] * 3
+    assert not [name for name, _ in model.named_parameters() if name.endswith("bias")]
+    assert all(block.attention.scale == 1.0 for block in model.encoder.layers)
+
+
+def test_logits(device: torch.device, model: Any) -> None:
+    hidden = torch.randn(2, 8, device=device)
+    if model.output is None:
+        expected = (hidden / 8**0.5) @ model.embedding.tokens.weight.T
+    else:
+        expected = hidden @ model.output.weight.T
+    torch.testing.assert_close(model.logits(hidden), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_later_targets_do_not_change_earlier_outputs(device: torch.device, model: Any) -> None:
+    source, target = torch.randint(20, (2, 5), device=device), torch.randint(10, (2, 6), device=device)
+    other = target.clone()
+    other[:, 3:] += 10
+    before, after = model(source, target), model(source, other)
+    torch.testing.assert_close(after[:, :3], before[:, :3], atol=1e-6, rtol=0)
+    assert (after[:, 3:] - before[:, 3:]).abs().amax(-1).min() > 1e-3
+
+
+def test_gradients_reach_everything(device: torch.device, model: Any) -> None:
+    ids = torch.randint(20, (2, 14), device=device)
+    model.logits(model(ids, ids)).pow(2).sum().backward()
+    missing = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    assert not missing

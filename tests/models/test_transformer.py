@@ -1,0 +1,207 @@
+"""The 2017 Transformer against torch's own with copied weights, and its decoding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.models import Transformer, TransformerConfig
+from regard.nn import Block, Packed, Padded, sinusoids
+
+CONFIG = TransformerConfig(vocabulary=20, width=8, depth=2, heads=2, ffn=12, eps=1e-5, dropout=0.0)
+Make = Callable[..., Any]
+
+
+def copy_block(block: Block, theirs: Any) -> None:
+    pairs = [(block.attention, theirs.self_attn)]
+    norms = [block.attended, block.fed]
+    if block.looks_across:
+        pairs.append((block.cross, theirs.multihead_attn))
+        norms.insert(1, block.crossed)
+    for ours, other in pairs:
+        project: Any = ours.project
+        if ours is block.attention:
+            project.weight.copy_(other.in_proj_weight)
+            project.bias.copy_(other.in_proj_bias)
+        else:
+            weights, biases = other.in_proj_weight.chunk(3), other.in_proj_bias.chunk(3)
+            for linear, weight, bias in zip((project.query, project.key, project.value), weights, biases, strict=True):
+                linear.weight.copy_(weight)
+                linear.bias.copy_(bias)
+        ours.output.load_state_dict(other.out_proj.state_dict())
+    block.ffn.inner.load_state_dict(theirs.linear1.state_dict())
+    block.ffn.outer.load_state_dict(theirs.linear2.state_dict())
+    for number, residual in enumerate(norms, start=1):
+        residual.norm.load_state_dict(getattr(theirs, f"norm{number}").state_dict())
+
+
+def twins(
+    norm_first: bool, final_norm: bool, device: torch.device, randomised: Make
+) -> tuple[Transformer, nn.Transformer]:
+    options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first, "layer_norm_eps": 1e-5}
+    custom: dict[str, Any] = {}
+    if not final_norm:
+        custom["custom_encoder"] = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(8, 2, 12, **options), 2, enable_nested_tensor=False
+        )
+        custom["custom_decoder"] = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 12, **options), 2)
+    theirs = randomised(nn.Transformer(8, 2, 2, 2, 12, **options, **custom)).double().to(device)
+    ours = Transformer(replace(CONFIG, norm_first=norm_first, final_norm=final_norm)).double().to(device)
+    with torch.no_grad():
+        for stack, other in ((ours.encoder, theirs.encoder), (ours.decoder, theirs.decoder)):
+            for block, layer in zip(stack.layers, other.layers, strict=True):
+                copy_block(block, layer)
+            if final_norm:
+                stack.norm.load_state_dict(other.norm.state_dict())
+    return ours, theirs
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize("final_norm", [False, True], ids=["no final norm", "final norm"])
+@pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
+def test_torch_s_own_transformer_gives_the_same_numbers(
+    device: torch.device, randomised: Make, norm_first: bool, final_norm: bool, packed: bool, training: bool
+) -> None:
+    ours, theirs = twins(norm_first, final_norm, device, randomised)
+    ours.train(training), theirs.train(training)
+    reads, says = [5, 3, 1], [4, 4, 2]
+    source, target = (Padded.of(lengths, device=device) for lengths in (reads, says))
+    assert source.keep is not None and target.keep is not None
+    x = torch.randn(3, 5, 8, dtype=torch.float64, device=device, requires_grad=True)
+    y = torch.randn(3, 4, 8, dtype=torch.float64, device=device, requires_grad=True)
+    expected = theirs(
+        x,
+        y,
+        tgt_mask=torch.ones(4, 4, dtype=torch.bool, device=device).triu(1),
+        src_key_padding_mask=~source.keep,
+        tgt_key_padding_mask=~target.keep,
+        memory_key_padding_mask=~source.keep,
+    )[target.keep]
+    if packed:
+        line, told = Packed.of(reads, device=device), Packed.of(says, device=device)
+        got = ours.decoder(y[target.keep], told, ours.encoder(x[source.keep], line), line)
+    else:
+        got = ours.decoder(y, target, ours.encoder(x, source), source)[target.keep]
+    torch.testing.assert_close(got, expected, atol=1e-9, rtol=1e-9)
+
+    weights = torch.linspace(-1, 1, got.numel(), dtype=torch.float64, device=device).view_as(got)
+    slopes = torch.autograd.grad((got * weights).sum(), [x, y, *ours.encoder.parameters(), *ours.decoder.parameters()])
+    names = ["x", "y", *(f"encoder.{n}" for n, _ in ours.encoder.named_parameters())]
+    names += [f"decoder.{n}" for n, _ in ours.decoder.named_parameters()]
+    (expected * weights).sum().backward()
+    gradients = dict(zip(names, slopes, strict=True))
+    assert x.grad is not None and y.grad is not None
+    torch.testing.assert_close(gradients["x"][source.keep], x.grad[source.keep], atol=1e-8, rtol=1e-8)
+    torch.testing.assert_close(gradients["y"][target.keep], y.grad[target.keep], atol=1e-8, rtol=1e-8)
+    for part in ("encoder", "decoder"):
+        for number, layer in enumerate(getattr(theirs, part).layers):
+            compare_gradients({k.removeprefix(f"{part}.layers.{number}."): v for k, v in gradients.items()}, layer)
+
+
+def compare_gradients(ours: dict[str, Tensor], theirs: Any) -> None:
+    named = {
+        "attention.project.weight": theirs.self_attn.in_proj_weight,
+        "attention.project.bias": theirs.self_attn.in_proj_bias,
+        "attention.output.weight": theirs.self_attn.out_proj.weight,
+        "attended.norm.weight": theirs.norm1.weight,
+        "ffn.inner.weight": theirs.linear1.weight,
+        "ffn.outer.bias": theirs.linear2.bias,
+    }
+    for name, parameter in named.items():
+        torch.testing.assert_close(ours[name], parameter.grad, atol=1e-8, rtol=1e-8)
+    if hasattr(theirs, "multihead_attn"):
+        joined = torch.cat([ours[f"cross.project.{part}.weight"] for part in ("query", "key", "value")])
+        torch.testing.assert_close(joined, theirs.multihead_attn.in_proj_weight.grad, atol=1e-8, rtol=1e-8)
+        torch.testing.assert_close(ours["fed.norm.bias"], theirs.norm3.bias.grad, atol=1e-8, rtol=1e-8)
+
+
+@pytest.fixture(params=[True, False], ids=["shared", "two vocabularies"])
+def model(request: pytest.FixtureRequest, device: torch.device, randomised: Make) -> Any:
+    config = CONFIG if request.param else replace(CONFIG, shared=False, target_vocabulary=24)
+    return randomised(Transformer(config)).to(device).eval()
+
+
+def test_a_pair_does_not_depend_on_its_neighbours(
+    device: torch.device, model: Any, neighbours: Make, texts: Make
+) -> None:
+    neighbours(lambda a, b: model(a[0], b[0], a[1], b[1]), texts(device, sides=2))
+
+
+@pytest.mark.parametrize("arrangement", ["interleaved", "halves"])
+def test_embeddings_are_scaled_and_placed(device: torch.device, randomised: Make, arrangement: Any) -> None:
+    model = randomised(Transformer(replace(CONFIG, arrangement=arrangement))).to(device)
+    ids = torch.randint(20, (2, 5), device=device)
+    places = sinusoids(torch.arange(5, device=device), 8, arrangement=arrangement)
+    expected = model.embedding.tokens.weight[ids] * math.sqrt(8) + places
+    torch.testing.assert_close(next(model.states(ids)), expected, atol=1e-6, rtol=1e-6)
+
+
+def test_logits_are_products_with_the_target_s_embeddings(device: torch.device, model: Any) -> None:
+    hidden = torch.randn(2, 8, device=device)
+    table = (model.target_embedding or model.embedding).tokens.weight
+    torch.testing.assert_close(model.logits(hidden), hidden @ table.T, atol=1e-5, rtol=1e-5)
+    assert model.logits(hidden).shape == (2, 20 if model.target_embedding is None else 24)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_cached_decoding_equals_uncached(device: torch.device, model: Any, ragged: bool) -> None:
+    """The decoding loop: each output is fed back, embedded and placed, and the first token is `begin`."""
+    source, target = torch.randint(20, (3, 5), device=device), torch.randint(20, (3, 6), device=device)
+    layout = Padded.of([5, 2, 3], device=device) if ragged else None
+    begin = torch.full((3, 1), CONFIG.begin, device=device)
+    whole = model.logits(model(source, torch.cat([begin, target], dim=1), layout))
+    logits, state = model.start(source, layout)
+    for t in range(6):
+        torch.testing.assert_close(logits, whole[:, t], atol=1e-5, rtol=1e-4)
+        logits, state = model.step(target[:, t], state)
+    torch.testing.assert_close(logits, whole[:, 6], atol=1e-5, rtol=1e-4)
+
+
+def test_reorder_moves_rows(device: torch.device, model: Any) -> None:
+    source, layout = torch.randint(20, (3, 5), device=device), Padded.of([5, 2, 3], device=device)
+    index, said = torch.tensor([2, 0, 0], device=device), torch.tensor([4, 5, 6], device=device)
+    _, state = model.start(source, layout)
+    state.reorder(index)
+    logits, _ = model.step(said, state)
+    target = torch.stack([torch.full_like(said, CONFIG.begin), said], dim=1)
+    expected = model.logits(model(source[index], target, Padded(layout.keep[index])))[:, -1]
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_later_targets_do_not_change_earlier_outputs(device: torch.device, model: Any) -> None:
+    source, target = torch.randint(20, (2, 5), device=device), torch.randint(10, (2, 6), device=device)
+    other = target.clone()
+    other[:, 3:] += 10
+    before, after = model(source, target), model(source, other)
+    torch.testing.assert_close(after[:, :3], before[:, :3], atol=1e-6, rtol=0)
+    assert (after[:, 3:] - before[:, 3:]).abs().amax(-1).min() > 1e-3
+
+
+def test_the_base_model_is_the_paper_s() -> None:
+    config = TransformerConfig()
+    assert (config.width, config.depth, config.heads, config.ffn) == (512, 6, 8, 2048)
+    with torch.device("meta"):
+        model = Transformer(config)
+    encoder = 4 * (512 * 512 + 512) + 512 * 2048 + 2048 + 2048 * 512 + 512 + 2 * 2 * 512
+    decoder = encoder + 4 * (512 * 512 + 512) + 2 * 512
+    assert sum(p.numel() for p in model.parameters()) == 37000 * 512 + 6 * (encoder + decoder)
+
+
+def test_a_shared_embedding_needs_one_vocabulary() -> None:
+    with pytest.raises(ValueError, match="shared=False"):
+        TransformerConfig(vocabulary=20, target_vocabulary=24)
+
+
+def test_gradients_reach_everything(device: torch.device, model: Any) -> None:
+    ids = torch.randint(20, (2, 7), device=device)
+    model.logits(model(ids, ids)).pow(2).sum().backward()
+    missing = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    assert not missing

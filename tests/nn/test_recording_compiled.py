@@ -1,0 +1,212 @@
+"""Recording a compiled model: it runs the plain way inside the block, compiled before, after and beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import pytest
+import torch
+
+from regard.nn import knock_out, record
+
+Maker = Callable[..., Any]
+PATIENCE = 60
+
+
+class Backend:
+    """A compiler that changes nothing and counts: graphs made, and calls of them."""
+
+    def __init__(self) -> None:
+        self.graphs = self.calls = 0
+
+    def __call__(self, graph: Any, inputs: Any) -> Callable[..., Any]:
+        self.graphs += 1
+
+        def run(*args: Any) -> Any:
+            self.calls += 1
+            return graph.forward(*args)
+
+        return run
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(model: Any, way: str, backend: Any) -> Any:
+    if way == "torch.compile(model)":
+        return torch.compile(model, backend=backend)
+    if way == "model.compile()":
+        model.compile(backend=backend)
+    else:
+        for block in model.encoder.layers:
+            block.compile(backend=backend)
+    return model
+
+
+WAYS = ["torch.compile(model)", "model.compile()", "block.compile()"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_compiled_model_is_recorded_and_compiled_again_after(device: torch.device, sample: Maker, way: str) -> None:
+    s, backend = sample("bert", device), Backend()
+    with record(s.model) as reference:
+        expected = s.model(*s.padded)
+    model = compiled(s.model, way, backend)
+    torch.testing.assert_close(model(*s.padded), expected, atol=1e-5, rtol=1e-5)
+    graphs, calls = backend.graphs, backend.calls
+    assert graphs > 0 and calls > 0
+    with record(model) as tape:
+        recorded = model(*s.padded)
+    assert (backend.graphs, backend.calls) == (graphs, calls)
+    assert torch.equal(recorded, expected)
+    for get in ("attention", "queries", "keys"):
+        for one, other in zip(getattr(tape, get)("self"), getattr(reference, get)("self"), strict=True):
+            assert torch.equal(one, other)
+    for one, other in zip(tape.hidden("encoder"), reference.hidden("encoder"), strict=True):
+        assert torch.equal(one, other)
+    torch.testing.assert_close(model(*s.padded), expected, atol=1e-5, rtol=1e-5)
+    assert backend.graphs == graphs and backend.calls > calls
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_edits_and_exceptions_on_a_compiled_model(device: torch.device, sample: Maker, way: str) -> None:
+    s, backend = sample("bert", device), Backend()
+    with record(s.model, edit=knock_out([(0, 1)])):
+        expected = s.model(*s.padded)
+    model = compiled(s.model, way, backend)
+    before = model(*s.padded)
+    with record(model, edit=knock_out([(0, 1)])) as tape:
+        assert torch.equal(model(*s.padded), expected)
+        with pytest.raises(RuntimeError, match="here"), record(model):
+            raise RuntimeError("here")
+        assert torch.equal(model(*s.padded), expected)
+    assert [len(r) for r in tape.readings.values()] == [2, 2]
+    calls = backend.calls
+    assert torch.equal(model(*s.padded), before) and backend.calls > calls
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("gpt", "torch.compile(model)"),
+        ("t5", "model.compile()"),
+        ("transformer", "torch.compile(model)"),
+        ("vit", "model.compile()"),
+        ("seq2seq, dot", "torch.compile(model)"),
+        ("seq2seq, additive", "model.compile()"),
+        ("elmo", "torch.compile(model)"),
+    ],
+)
+def test_every_family_can_be_compiled_and_recorded(device: torch.device, sample: Maker, name: str, way: str) -> None:
+    s = sample(name, device)
+    with record(s.model) as reference:
+        expected = s.model(*s.padded)
+    model = compiled(s.model, way, "eager")
+    with record(model) as tape:
+        assert torch.equal(model(*s.padded), expected)
+    torch.testing.assert_close(model(*s.padded), expected, atol=1e-5, rtol=1e-5)
+    assert list(tape.readings) == list(reference.readings)
+    for site in reference.readings:
+        place = site.kind, site.part
+        for one, other in zip(tape.attention(*place), reference.attention(*place), strict=True):
+            assert torch.equal(one, other)
+    assert {part: len(states) for part, states in tape.states.items()} == {
+        part: len(states) for part, states in reference.states.items()
+    }
+
+
+def test_packed_batches_and_training_under_aot(device: torch.device, sample: Maker) -> None:
+    s = sample("bert", device)
+    s.model.train()
+    with record(s.model) as reference:
+        expected = s.model(*s.packed)
+    model = torch.compile(s.model, backend="aot_eager")
+    output = model(*s.packed)
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+    parameter = s.model.encoder.layers[0].attention.project.weight
+    (slope,) = torch.autograd.grad(output.pow(2).sum(), parameter)
+    torch.testing.assert_close(slope, torch.autograd.grad(expected.pow(2).sum(), parameter)[0], atol=1e-4, rtol=1e-4)
+    with record(model) as tape:
+        model(*s.packed)
+    for one, other in zip(tape.attention(), reference.attention(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("way", ["torch.compile(model)", "model.compile()"])
+def test_a_thread_that_does_not_record_keeps_the_compiled_model(device: torch.device, sample: Maker, way: str) -> None:
+    s, backend = sample("bert", device), Backend()
+    model = compiled(s.model, way, backend)
+    expected = model(*s.padded)
+    graphs, calls = backend.graphs, backend.calls
+    entered, finished = Barrier(2), Barrier(2)
+
+    def records() -> Any:
+        with record(model) as tape:
+            entered.wait(PATIENCE)
+            finished.wait(PATIENCE)
+            model(*s.padded)
+        return tape
+
+    def does_not() -> Any:
+        entered.wait(PATIENCE)
+        output = model(*s.padded)
+        finished.wait(PATIENCE)
+        return output
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.submit(records), pool.submit(does_not)
+        tape, output = first.result(PATIENCE), second.result(PATIENCE)
+    assert torch.equal(output, expected)
+    assert [len(r) for r in tape.readings.values()] == [1, 1]
+    assert backend.calls > calls and backend.graphs == graphs
+
+
+@pytest.mark.parametrize("way", ["torch.compile(model)", "model.compile()"])
+def test_records_that_overlap_without_nesting_restore_the_compiled_model(
+    device: torch.device, sample: Maker, way: str
+) -> None:
+    s, backend = sample("bert", device), Backend()
+    model = compiled(s.model, way, backend)
+    model(*s.padded)
+    both_in, one_out = Barrier(2), Barrier(2)
+
+    def early() -> None:
+        with record(model):
+            both_in.wait(PATIENCE)
+        one_out.wait(PATIENCE)
+
+    def late() -> Any:
+        with record(model) as tape:
+            both_in.wait(PATIENCE)
+            one_out.wait(PATIENCE)
+            model(*s.padded)
+        return tape
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.submit(early), pool.submit(late)
+        first.result(PATIENCE)
+        tape = second.result(PATIENCE)
+    assert [len(r) for r in tape.readings.values()] == [1, 1]
+    graphs, calls = backend.graphs, backend.calls
+    model(*s.padded)
+    assert backend.calls > calls and backend.graphs == graphs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["torch.compile(model)", "model.compile()"])
+def test_with_the_default_compiler(device: torch.device, sample: Maker, way: str) -> None:
+    s = sample("bert", device)
+    expected = s.model(*s.padded)
+    model = compiled(s.model, way, "inductor")
+    torch.testing.assert_close(model(*s.padded), expected, atol=1e-4, rtol=1e-4)
+    with record(model) as tape:
+        assert torch.equal(model(*s.padded), expected)
+    assert len(tape.attention()) == 2 and len(tape.hidden()) == 3
+    torch.testing.assert_close(model(*s.padded), expected, atol=1e-4, rtol=1e-4)

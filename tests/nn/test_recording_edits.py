@@ -1,0 +1,223 @@
+"""Edits: silencing heads, changing maps, errors that say where, records inside records, and leaving no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.nn import knock_out, record
+from regard.nn.tape import Site
+
+FAMILIES = ["bert", "gpt", "t5", "transformer", "vit"]
+Maker = Callable[..., Any]
+
+
+def main_part(name: str) -> str:
+    return "encoder" if name in ("bert", "vit") else "decoder"
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize("kind", ["self", "cross"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_knocking_a_head_out_is_zeroing_its_share_of_the_output(
+    device: torch.device, sample: Maker, name: str, kind: str, packed: bool
+) -> None:
+    s = sample(name, device)
+    if (packed and s.packed is None) or (kind == "cross" and not s.said):
+        return
+    batch, part = s.packed if packed else s.padded, main_part(name)
+    block = getattr(s.model, part).layers[1]
+    attention = block.attention if kind == "self" else block.cross
+    before = s.model(*batch)
+
+    def silence(_: Any, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        heads = inputs[0].unflatten(-1, (2, -1)).clone()
+        heads[..., 1, :] = 0
+        return (heads.flatten(-2),)
+
+    hook = attention.output.register_forward_pre_hook(silence)
+    expected = s.model(*batch)
+    hook.remove()
+    with record(s.model, edit=knock_out([(1, 1)], kind=kind, part=part)) as tape:
+        got = s.model(*batch)
+    torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
+    assert (got - before).abs().max() > 1e-3
+    assert torch.equal(s.model(*batch), before)
+    changed = tape.attention(kind, part)[1]
+    assert changed[:, 1].abs().sum() == 0 and changed[:, 0].abs().sum() > 0
+    assert tape.attention(kind, part)[0][:, 1].abs().sum() > 0
+
+
+def test_it_equals_multiplying_the_weights_by_a_head_mask(device: torch.device, sample: Maker) -> None:
+    s = sample("bert", device)
+    mask = torch.tensor([[1.0, 0.0], [0.0, 1.0]], device=device)
+    with record(s.model, edit=knock_out({(0, 1), (1, 0)})):
+        one = s.model(*s.padded)
+    with record(s.model, edit=lambda weights, site: weights * mask[site.layer][:, None, None]):
+        other = s.model(*s.padded)
+    assert torch.equal(one, other)
+
+
+def test_an_edit_is_told_where_it_is(device: torch.device, sample: Maker) -> None:
+    s = sample("t5", device)
+    seen: list[tuple[Site, tuple[int, ...]]] = []
+
+    def look(weights: Tensor, site: Site) -> Tensor:
+        seen.append((site, tuple(weights.shape)))
+        return weights
+
+    with record(s.model, edit=look):
+        s.model(*s.padded)
+    encoder = [(Site("encoder", "self", i), (4, 2, 5, 5)) for i in range(2)]
+    decoder = [
+        pair
+        for i in range(3)
+        for pair in ((Site("decoder", "self", i), (4, 2, 4, 4)), (Site("decoder", "cross", i), (4, 2, 4, 5)))
+    ]
+    assert seen == encoder + decoder
+
+
+def test_an_edit_touches_only_its_kind_and_part(device: torch.device, sample: Maker) -> None:
+    s = sample("transformer", device)
+    with record(s.model, edit=knock_out([(0, 0)], kind="self", part="encoder")) as tape:
+        s.model(*s.padded)
+    assert tape.attention("self", "encoder")[0][:, 0].abs().sum() == 0
+    assert tape.attention("self", "decoder")[0][:, 0].abs().sum() > 0
+    assert tape.attention("cross", "decoder")[0][:, 0].abs().sum() > 0
+
+
+def test_an_edited_map_is_used_and_recorded(device: torch.device, sample: Maker) -> None:
+    """Equal weights everywhere: each head gives the mean of its values."""
+    s = sample("vit", device)
+    outputs = []
+    s.model.encoder.layers[0].attention.register_forward_hook(lambda *call: outputs.append(call[-1]))
+    with record(s.model, edit=lambda weights, site: torch.full_like(weights, 1 / weights.shape[-1])) as tape:
+        s.model(*s.padded)
+    block = s.model.encoder.layers[0]
+    inside = block.attended.norm(tape.hidden()[0])
+    value = block.attention.project(inside, inside)[2]
+    torch.testing.assert_close(outputs[0], block.attention.output(value.mean(1, keepdim=True)).expand_as(outputs[0]))
+    assert all(torch.equal(weights, torch.full_like(weights, 0.2)) for weights in tape.attention())
+
+
+def test_gradients_flow_through_an_edit(device: torch.device, sample: Maker) -> None:
+    """How much the output would change if a head were weaker: the slope at a gate of one."""
+    s = sample("bert", device)
+    gate = torch.ones(2, 2, device=device, requires_grad=True)
+    with record(s.model, edit=lambda weights, site: weights * gate[site.layer][:, None, None]):
+        output = s.model(*s.padded)
+    (slope,) = torch.autograd.grad(output.pow(2)[..., 0].sum(), gate)
+    assert slope.shape == (2, 2) and slope.abs().min() > 0
+
+
+@pytest.mark.parametrize("heads", [[(0, 2)], [(1, -1)], [(0, 0), (0, 7)]])
+def test_a_head_that_does_not_exist(device: torch.device, sample: Maker, heads: list[tuple[int, int]]) -> None:
+    s = sample("bert", device)
+    told = f"no head {heads[-1][1]} in layer {heads[-1][0]} to knock out: .* layers 0 to 1, each of 2 heads"
+    with pytest.raises(ValueError, match=told), record(s.model, edit=knock_out(heads)):
+        s.model(*s.padded)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_edit_that_returns_another_shape(device: torch.device, sample: Maker, packed: bool) -> None:
+    s = sample("gpt", device)
+    told = r"the edit at .*layer=0.* gave shape \(\d, 1, .*\), not \(\d, 2, "
+    with pytest.raises(ValueError, match=told), record(s.model, edit=lambda weights, site: weights[:, :1]):
+        s.model(*(s.packed if packed else s.padded))
+
+
+def test_a_record_inside_a_record_of_the_same_model(device: torch.device, sample: Maker) -> None:
+    s = sample("bert", device)
+    with record(s.model) as outer:
+        s.model(*s.padded)
+        with record(s.model) as inner:
+            s.model(*s.padded)
+        s.model(*s.padded)
+    assert [len(r) for r in outer.readings.values()] == [3, 3] and [len(r) for r in inner.readings.values()] == [1, 1]
+    torch.testing.assert_close(outer.attention()[1][:, :, 5:10], inner.attention()[1])
+
+
+def test_a_record_of_a_part_inside_a_record_of_the_whole(device: torch.device, sample: Maker) -> None:
+    s = sample("bert", device)
+    with record(s.model) as outer, record(s.model.encoder) as inner:
+        s.model(*s.padded)
+    for one, other in zip(outer.attention("self", "encoder"), inner.attention("self"), strict=True):
+        assert torch.equal(one, other)
+    for one, other in zip(outer.hidden("encoder"), inner.hidden(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_an_outer_tape_shows_what_an_inner_edit_made(device: torch.device, sample: Maker) -> None:
+    s = sample("bert", device)
+    with record(s.model) as outer, record(s.model, edit=knock_out([(0, 1)])) as inner:
+        s.model(*s.padded)
+    assert inner.attention()[0][:, 1].abs().sum() == 0
+    for one, other in zip(outer.attention(), inner.attention(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_edits_inside_edits_all_apply(device: torch.device, sample: Maker) -> None:
+    s = sample("bert", device)
+    with record(s.model, edit=knock_out([(0, 0), (0, 1)])):
+        expected = s.model(*s.padded)
+    with record(s.model, edit=knock_out([(0, 0)])) as outer, record(s.model, edit=knock_out([(0, 1)])) as inner:
+        got = s.model(*s.padded)
+    torch.testing.assert_close(got, expected)
+    assert inner.attention()[0].abs().sum() == 0
+    assert outer.attention()[0][:, 0].abs().sum() == 0
+
+
+def test_an_exception_leaves_no_trace(device: torch.device, sample: Maker) -> None:
+    s = sample("bert", device)
+    before = s.model(*s.padded)
+
+    def fail(weights: Tensor, site: Site) -> Tensor:
+        raise RuntimeError("in the edit")
+
+    with record(s.model) as outer:
+        with pytest.raises(RuntimeError, match="in the edit"), record(s.model, edit=fail):
+            s.model(*s.padded)
+        outer.readings.clear()
+        assert torch.equal(s.model(*s.padded), before)
+        assert [len(r) for r in outer.readings.values()] == [1, 1]
+    with pytest.raises(RuntimeError, match="in the block"), record(s.model, edit=knock_out([(0, 0)])) as tape:
+        raise RuntimeError("in the block")
+    assert torch.equal(s.model(*s.padded), before)
+    assert not tape.readings and not tape.states
+
+
+def test_a_tape_ends_with_its_block_and_keeps_to_its_model(device: torch.device, sample: Maker) -> None:
+    s, other = sample("bert", device), sample("bert", device)
+    with record(s.model) as tape:
+        s.model(*s.padded)
+        other.model(*other.padded)
+    s.model(*s.padded)
+    assert [len(r) for r in tape.readings.values()] == [1, 1]
+    assert all(len(states) == 1 for states in tape.states["encoder"].values())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_maps_of_half_precision_are_nearly_those_of_full(device: torch.device, sample: Maker, name: str) -> None:
+    s = sample(name, device)
+    with record(s.model) as full:
+        s.model(*s.padded)
+    s.model.to(torch.bfloat16)
+    batch = tuple(a.to(torch.bfloat16) if isinstance(a, Tensor) and a.is_floating_point() else a for a in s.padded)
+    with record(s.model) as half:
+        assert s.model(*batch).dtype == torch.bfloat16
+    place = "self", main_part(name)
+    for one, other in zip(half.attention(*place), full.attention(*place), strict=True):
+        torch.testing.assert_close(one.float(), other, atol=5e-2, rtol=0)
+        torch.testing.assert_close(one.float().sum(-1), other.sum(-1), atol=1e-2, rtol=0)
+
+
+def test_a_layer_or_part_that_does_not_exist(device: torch.device, sample: Maker) -> None:
+    s = sample("bert", device)
+    with pytest.raises(ValueError, match="no head 0 in layer 99"), record(s.model, edit=knock_out([(99, 0)])):
+        pass
+    with pytest.raises(ValueError, match="has none"), record(s.model, edit=knock_out([(0, 0)], part="decoder")):
+        pass
