@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.cli.output import note, print_json, print_line, progress
@@ -25,6 +25,7 @@ documents = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 @given(documents)
 def test_documents_come_back_and_lines_are_lines(document: object) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -26,7 +26,7 @@ STYLE = """
   --ink: #06306b; --weak: #000000; --strong: #ffffff }
 @media (prefers-color-scheme: dark) {
   :root { --page: #11151a; --text: #e6edf3; --quiet: #9aa6b2; --rule: #333c46;
-    --ink: #69b0f3; --weak: #ffffff; --strong: #000000 }
+    --ink: #66aef2; --weak: #ffffff; --strong: #000000 }
 }
 * { box-sizing: border-box }
 body { margin: 0 auto; max-width: 48rem; padding: 1.5rem 1rem 3rem; background: var(--page); color: var(--text);
@@ -123,9 +123,10 @@ def heat_map(
     left = LINE + max(len(name) for name in rows) * LETTER + 12
     top = LINE + (LINE if upright else longest + 8) + 6
     wide, high = cell * len(columns), cell * len(rows)
+    across, down = max(wide, len(column_title) * LETTER), max(high, len(row_title) * LETTER)  # room for the titles too
     drawn = [
-        f'<text class="quiet" x="{left + wide / 2:g}" y="14" text-anchor="middle">{_escaped(column_title)}</text>',
-        f'<text class="quiet" transform="translate(14 {top + high / 2:g}) rotate(-90)" text-anchor="middle">'
+        f'<text class="quiet" x="{left + across / 2:g}" y="14" text-anchor="middle">{_escaped(column_title)}</text>',
+        f'<text class="quiet" transform="translate(14 {top + down / 2:g}) rotate(-90)" text-anchor="middle">'
         f"{_escaped(row_title)}</text>",
     ]
     for number, name in enumerate(columns):
@@ -141,7 +142,7 @@ def heat_map(
             drawn.append(_cell(weight, tip=tip, x=left + cell * i, y=y, cell=cell))
     drawn.append(f'<rect class="frame" x="{left:g}" y="{top:g}" width="{wide}" height="{high}"/>')
     drawn.append(_legend(left, top + high + 16))
-    size = f"{left + max(wide, LEGEND) + 1:g}", f"{top + high + 34:g}"
+    size = f"{left + max(across, LEGEND) + 1:g}", f"{top + max(high + 34, down):g}"
     return Html(
         f"<figure>\n<figcaption>{_escaped(title)}</figcaption>\n"
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{_escaped(title)}" '

@@ -15,7 +15,7 @@ from regard.view.page import check_weights
 __all__ = ["terminal_heat_map"]
 
 SHADES = " ░▒▓█"
-FAINT, FULL = (90, 90, 120), (255, 205, 60)
+FAINT, FULL = (120, 130, 150), (40, 140, 255)  # to be seen on black and on white
 
 
 def terminal_heat_map(weights: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]) -> Text:
@@ -29,7 +29,8 @@ def terminal_heat_map(weights: Sequence[Sequence[float]], rows: Sequence[str], c
     for name, row in zip(rows, weights, strict=True):
         text.append("\n" + " " * (side - cell_len(name)) + name, style="bold")
         for weight in row:
-            text.append(f"{_shade(weight) * 2:>{cell - 4}}{100 * weight:4.0f}", style=_colour(weight))
+            text.append(f"{_shade(weight) * 2:>{cell - 4}}", style=_colour(weight))
+            text.append(f"{abs(100 * weight):4.0f}")  # in the terminal's own colour, legible whatever the background
     return text
 
 

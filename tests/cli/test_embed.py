@@ -1,0 +1,283 @@
+"""`regard embed` as its user sees it: files, columns, pipes, signals, messages, and the one JSON document."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from regard import Embedder
+from regard.cli import embed
+from regard.cli.app import run
+from regard.embed.partial import Partial, hold
+
+TEXTS = ["the film was funny", "so dull", "they love it"]
+Captured = pytest.CaptureFixture[str]
+Vectors = np.ndarray[Any, np.dtype[np.float32]]
+
+
+@pytest.fixture
+def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Run `regard embed` in this process, in a folder of its own, with the tiny model."""
+    monkeypatch.chdir(tmp_path)
+
+    def regard_embed(source: object, *options: object, output: str = "out.npy") -> int:
+        arguments = ["embed", source, "--model", tiny_bert_folder, "--output", output, *options]
+        return run([str(argument) for argument in arguments], registers=[embed.register])
+
+    return regard_embed
+
+
+@pytest.fixture
+def expected(tiny_bert_folder: Path) -> Vectors:
+    found: Vectors = Embedder(tiny_bert_folder).transform(TEXTS)
+    return found
+
+
+def equal(found: Vectors, expected: Vectors) -> None:
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def lines(*texts: str) -> bytes:
+    return "".join(f"{text}\n" for text in texts).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("in.txt", lines(*TEXTS), []),
+        ("in.txt.gz", gzip.compress(lines(*TEXTS)), []),
+        ("in.txt.xz", lzma.compress(lines(*TEXTS)), []),
+        ("in.txt.bz2", bz2.compress(lines(*TEXTS)), []),
+        ("in.tsv", lines(*(f"{n}\t{text}" for n, text in enumerate(TEXTS))), ["--column", "1"]),
+        ("in.tsv", lines("id\tsentence", *(f"{n}\t{text}" for n, text in enumerate(TEXTS))), ["--column", "sentence"]),
+        ("in.csv", lines("sentence,id", *(f'"{text}",1' for text in TEXTS)), ["--column", "sentence"]),
+        ("in.jsonl", lines(*(json.dumps({"text": text, "id": 1}) for text in TEXTS)), ["--column", "text"]),
+        ("in.jsonl.gz", gzip.compress(lines(*(json.dumps({"t": text}) for text in TEXTS))), ["--column", "t"]),
+    ],
+    ids=["txt", "gz", "xz", "bz2", "tsv", "tsv-header", "csv", "jsonl", "jsonl-gz"],
+)
+def test_inputs(
+    name: str, content: bytes, options: list[str], call: Callable[..., int], expected: Vectors, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert call(name, *options) == 0
+    equal(np.load(tmp_path / "out.npy"), expected)
+
+
+def test_standard_input(
+    call: Callable[..., int], expected: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines(*TEXTS))))
+    assert call("-") == 0
+    equal(np.load(tmp_path / "out.npy"), expected)
+    assert "standard input is read once" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["out.npy"]
+
+
+def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "in.txt").write_bytes(lines(*TEXTS, "", "film " * 200))
+    assert call("in.txt", "--json", "--blank", "zero", "--layers", "-2", "--pooling", "cls") == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert document.pop("seconds") > 0
+    assert document.pop("texts_per_second") > 0
+    assert document == {
+        "output": "out.npy",
+        "rows": 5,
+        "width": 32,
+        "model": str(tiny_bert_folder),
+        "layers": "-2",
+        "pooling": "cls",
+        "cut": 1,
+        "windowed": 0,
+        "blank": 1,
+        "resumed": 0,
+    }
+    assert "1 of 5 texts had more than 128 tokens and were cut" in captured.err
+    assert "1 blank lines are rows of zeros" in captured.err
+
+
+def test_the_plain_report(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "in.txt").write_bytes(lines(*TEXTS, " ", "film " * 200))
+    assert call("in.txt", "--blank", "skip", "--long", "windows", "--normalize", output="out.parquet") == 0
+    captured = capsys.readouterr()
+    assert captured.out == "out.parquet: 4 texts, 32 wide, pooling mean\n"
+    assert "1 blank lines were skipped" in captured.err
+    assert "1 of 4 texts had more than 128 tokens: embedded in windows" in captured.err
+    assert "embedding: 4 texts in" in captured.err
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table["line"].to_pylist() == [1, 2, 3, 5]
+    np.testing.assert_allclose(np.linalg.norm(table["vector"].to_pylist(), axis=1), 1, atol=1e-5)
+
+
+def test_a_line_of_a_megabyte_is_cut(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "in.txt").write_bytes(lines("dull", "long film " * 100_000))
+    assert call("in.txt", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["cut"] == 1
+    assert np.load(tmp_path / "out.npy").shape == (2, 32)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (b"", [], "in.txt is empty; expected one text a line"),
+        (lines("a", "", "b"), [], "in.txt line 2 is blank; mend it, or choose --blank zero"),
+        (b"good\nb\xe9d\n", [], "in.txt line 2: byte 2 of the line, 0xe9, is not UTF-8"),
+        (lines("a", "film " * 200), ["--long", "error"], "in.txt line 2 "),
+        (lines("a"), ["--layers", "last"], "unknown layer expression 'last'"),
+        (lines("a"), ["--layers", "7"], "layers 0 to 2"),
+        (lines("a"), ["--pooling", "avg"], "'avg' is not one of"),
+        (lines("a"), ["--column", "x"], "leave --column out"),
+        (lines("a"), ["--model", "no/such/folder"], "no such folder"),
+        (lines("a"), ["--model", "regard-bert"], "no built-in model 'regard-bert'"),
+        (lines("a"), ["--output", "absent/out.npy"], "there is no folder absent; create it first"),
+        (lines("a"), ["--output", "out.nyp"], "did you mean '.np"),
+        (lines("a"), ["--pooling", "none"], "use .npz or .parquet"),
+        (lines("a"), ["--max-length", "1000"], "only 128 positions"),
+        (None, [], "there is no file in.txt"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    content: bytes | None,
+    options: list[str],
+    message: str,
+    call: Callable[..., int],
+    tmp_path: Path,
+    capsys: Captured,
+) -> None:
+    if content is not None:
+        (tmp_path / "in.txt").write_bytes(content)
+    assert call("in.txt", *options) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} <= {"in.txt"}
+
+
+# Says on stdout when it begins a shard, so that the test can strike while it works.
+TELLING = """
+import sys
+from regard.cli.app import run
+from regard.cli import embed
+from regard.embed.partial import Partial
+
+write = Partial.write
+
+def telling(self, number, blocks):
+    write(self, number, blocks)
+    print(number, flush=True)
+
+Partial.write = telling
+sys.exit(run(sys.argv[1:], registers=[embed.register]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "message"),
+    [
+        (signal.SIGKILL, -9, ""),
+        (signal.SIGINT, 130, "the finished part is kept in out.npy.partial: the same command continues\ninterrupted\n"),
+    ],
+    ids=["SIGKILL", "SIGINT"],
+)
+def test_a_run_that_is_stopped_continues_behind_what_is_finished(
+    number: signal.Signals,
+    code: int,
+    message: str,
+    call: Callable[..., int],
+    tiny_bert_folder: Path,
+    tmp_path: Path,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = [f"the film was {'so ' * (n % 9)}long, {n}" for n in range(600)]
+    (tmp_path / "in.txt").write_bytes(lines(*texts))
+    arguments = ["embed", "in.txt", "--model", str(tiny_bert_folder), "--output", "out.npy", "--shard-size", "10"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", TELLING, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for shard in range(4):
+        assert process.stdout.readline() == f"{shard}\n"
+    process.send_signal(number)
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (code, message)
+    assert not (tmp_path / "out.npy").exists()
+
+    partial = tmp_path / "out.npy.partial"
+    kept = {int(path.stem) for path in partial.glob("[0-9]*.npz")}
+    assert 4 <= len(kept) < 60
+    assert call("in.txt", "--shard-size", "10", "--layers", "-2") == 2
+    assert "layers was '-1' and is '-2'" in capsys.readouterr().err
+    written: list[int] = []
+    write = Partial.write
+    with monkeypatch.context() as patch:
+        patch.setattr(Partial, "write", lambda self, n, blocks: (written.append(n), write(self, n, blocks))[1])
+        assert call("in.txt", "--shard-size", "10", "--json") == 0
+    assert written == sorted(set(range(60)) - kept)
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["resumed"] == 10 * len(kept)
+    assert f"continuing behind {10 * len(kept):,} of 600 texts" in captured.err
+    assert sorted(os.listdir(tmp_path)) == ["in.txt", "out.npy"]
+    continued = np.load(tmp_path / "out.npy")
+    assert call("in.txt", output="undisturbed.npy") == 0
+    equal(continued, np.load(tmp_path / "undisturbed.npy"))
+
+
+def test_an_interrupted_pipe_leaves_nothing_and_says_so(
+    call: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def interrupt(self: Partial, number: int, blocks: Any) -> None:
+        if number == 2:
+            signal.raise_signal(signal.SIGINT)
+        write(self, number, blocks)
+
+    write = Partial.write
+    monkeypatch.setattr(Partial, "write", interrupt)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines(*TEXTS))))
+    assert call("-", "--shard-size", "1") == 130
+    assert "standard input cannot be continued: nothing is kept" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == []
+
+
+def test_two_runs_cannot_write_one_output(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
+    record = {"format": 1, "continuable": True, "input": "", "model": "", "settings": {}}
+    (tmp_path / "in.txt").write_bytes(lines(*TEXTS))
+    with hold(tmp_path / "out.npy.partial", record):
+        assert call("in.txt") == 2
+    assert f"in use by process {os.getpid()}, which writes the same output" in capsys.readouterr().err
+
+
+def test_a_real_model_equals_sentence_transformers(
+    minilm_folder: Path, shared_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """all-MiniLM-L6-v2 on 500 sentences, through the library and through the program."""
+    from sentence_transformers import SentenceTransformer
+
+    with shared_data("sst2/train.tsv").open(encoding="utf-8") as file:
+        rows = [next(file) for _ in range(500)]
+    (tmp_path / "in.tsv").write_text("".join(rows), encoding="utf-8")
+    sentences = [row.split("\t")[0] for row in rows]
+    expected = SentenceTransformer(str(minilm_folder), device="cpu").encode(sentences, normalize_embeddings=True)
+    vectors = Embedder(minilm_folder, normalize=True, device="cpu").transform(sentences)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    options = ["--model", minilm_folder, "--normalize", "--column", "0", "--output", tmp_path / "out.npy"]
+    command = [sys.executable, "-m", "regard", "embed", tmp_path / "in.tsv", *options, "--device", "cpu"]
+    subprocess.run(command, check=True, capture_output=True)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)

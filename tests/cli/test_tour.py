@@ -1,0 +1,159 @@
+"""`regard tour`: what it prints, what it writes, and how it ends when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.cli import tour
+from regard.cli.app import run
+from regard.lessons import reverse
+
+Captured = pytest.CaptureFixture[str]
+
+
+def regard(*arguments: str) -> int:
+    return run(arguments, registers=[tour.register])
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A tour of seconds, in a folder of its own."""
+    monkeypatch.setattr(reverse, "EPOCHS", 2)
+    monkeypatch.setattr(reverse, "TRAIN_SIZE", 200)
+    monkeypatch.setattr(reverse, "TEST_SIZE", 50)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_it_tells_the_story_and_writes_the_page(short: Path, capsys: Captured) -> None:
+    assert regard("tour") == 0
+    captured = capsys.readouterr()
+    for words in (
+        "2 8 1 6 → 6 1 8 2",
+        "200 sequences",
+        "99.550",
+        "98.125",
+        "without attention",
+        "with attention (Luong dot)",
+        "Luong's recipe",
+        "anti-diagonal",
+        "regard-tour.html",
+        "regard embed --help",
+        "regard models",
+    ):
+        assert words in " ".join(captured.out.split()), words
+    assert [path.name for path in short.iterdir()] == ["regard-tour.html"]
+    page = (short / "regard-tour.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 2
+    assert "2 8 1 6" in page
+    assert "99.550" in page
+    assert "training without attention: 2 epochs in " in captured.err
+
+
+def test_json_is_one_document_and_the_seed_decides(short: Path, capsys: Captured) -> None:
+    def document(seed: str) -> dict[str, Any]:
+        assert regard("tour", "--json", "--seed", seed, "--output", "x.html") == 0
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        for one in result["runs"]:
+            assert one.pop("seconds") > 0
+        return result
+
+    first = document("1")
+    assert first["page"] == "x.html" and (short / "x.html").is_file()
+    assert first["deck"] == {"train_token_accuracy": 99.55, "test_token_accuracy": 98.125}
+    plain, attending = first["runs"]
+    assert (plain["score"], plain["recipe"], plain["alignment_accuracy"]) == ("none", None, None)
+    assert (attending["score"], attending["recipe"], attending["epochs"]) == ("dot", "luong", 2)
+    assert 0 <= attending["alignment_accuracy"] <= 100
+    assert 0 < attending["test_token_accuracy"] <= 100
+    assert first["matrix"]["read"] == ["2", "8", "1", "6"]
+    for name in ("weights", "mean_weights"):
+        assert [sum(row) for row in first["matrix"][name]] == pytest.approx([1] * 4, abs=1e-5)
+    assert document("1") == first
+    assert document("2") != first
+
+
+def test_it_stops_when_nothing_is_wrong_any_more(
+    short: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr(reverse.Epoch, "done", property(lambda epoch: epoch.number == 1))
+    assert regard("tour", "--json") == 0
+    assert [one["epochs"] for one in json.loads(capsys.readouterr().out)["runs"]] == [1, 1]
+
+
+def never(*arguments: object, **options: object) -> Iterator[reverse.Epoch]:
+    raise AssertionError("training began")
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [("missing/page.html", "there is no folder"), (".", "it is not a regular file")],
+)
+def test_a_place_that_cannot_be_written_is_an_error_before_training(
+    output: str, message: str, short: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr(reverse, "train_reverse", never)
+    assert regard("tour", "--output", output) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert list(short.iterdir()) == []
+
+
+LOUD = """
+import sys
+from regard.cli import tour
+from regard.cli.app import run
+from regard.lessons import reverse
+
+def loud(*arguments, train=reverse.train_reverse, **options):
+    for epoch in train(*arguments, **options):
+        print("an epoch is over", file=sys.stderr, flush=True)
+        yield epoch
+
+reverse.train_reverse = loud
+sys.exit(run(["tour", "--output", sys.argv[1]], registers=[tour.register]))
+"""
+
+
+def test_ctrl_c_in_the_middle_leaves_the_old_page_and_nothing_else(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    command = [sys.executable, "-c", LOUD, str(page)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None and process.stdout is not None
+        while process.stderr.readline() not in ("an epoch is over\n", ""):
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=120) == 130
+        assert process.stderr.read().splitlines()[-1] == "interrupted"
+        assert process.stdout.read() == ""
+    assert page.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [page]
+
+
+@pytest.mark.slow
+def test_the_whole_tour_reaches_the_decks_figures(tmp_path: Path, capsys: Captured) -> None:
+    begin = time.process_time()
+    assert regard("tour", "--json", "--output", str(tmp_path / "page.html")) == 0
+    cpu = time.process_time() - begin
+    result = json.loads(capsys.readouterr().out)
+    plain, attending = result["runs"]
+    deck = result["deck"]
+    assert plain["train_token_accuracy"] == pytest.approx(deck["train_token_accuracy"], abs=0.6)
+    assert plain["test_token_accuracy"] == pytest.approx(deck["test_token_accuracy"], abs=1.125)  # so at least 97
+    assert attending["test_token_accuracy"] >= 99
+    assert attending["epochs"] < plain["epochs"]
+    assert attending["alignment_accuracy"] >= 90
+    for row, weights in enumerate(result["matrix"]["mean_weights"]):
+        assert weights.index(max(weights)) == 3 - row
+    assert cpu < 110, "the tour promises two minutes"
