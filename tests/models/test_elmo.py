@@ -159,6 +159,7 @@ def test_a_cell_narrower_than_the_output_is_refused() -> None:
 
 
 def test_gradients_reach_everything(device: torch.device, model: Any) -> None:
+    model.train()  # cuDNN has no backward in evaluation mode
     mix = ScalarMix(4).to(device)
     vectors = mix(list(model.states(words(model, (4, 6), device))))
     ahead, back = model.logits(vectors)
