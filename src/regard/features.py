@@ -23,30 +23,27 @@ from regard.weights.sentence import SentenceSettings, read_settings
 __all__ = ["Embedder", "TokenVectors", "engine"]
 
 
-class _ModelsOwn(str):
-    """A default that gives way to what the model's folder states."""
-
-
-POOLING = _ModelsOwn("mean")
+# The default, known by identity: it gives way to what a sentence-transformers folder states, where "mean" from a user
+# does not. It has to be a plain str: scikit-learn takes no other kind of default.
+POOLING = "".join(("me", "an"))
 
 
 def engine(
     model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT,
     *,
-    pooling: str = POOLING,
+    pooling: str | None = None,
     max_length: int | None = None,
     device: str = "auto",
     **options: Any,
 ) -> Engine:
-    """Load a model and make ready to embed. A sentence-transformers folder's word holds where nothing else is said."""
+    """Load a model and make ready to embed. Pooling None: as a sentence-transformers folder states, else the mean."""
     place = choose(device)
     if isinstance(model, tuple):
         settings, loaded = SentenceSettings(), model
     else:
         folder = find(model)
-        settings, loaded = read_settings(folder, pooling=isinstance(pooling, _ModelsOwn)), load(folder)
-    if isinstance(pooling, _ModelsOwn):
-        pooling = settings.pooling or str(pooling)
+        settings, loaded = read_settings(folder, pooling=pooling is None), load(folder)
+    pooling = pooling or settings.pooling or "mean"
     return Engine(*loaded, pooling=pooling, max_length=max_length, stated=settings.max_length, device=place, **options)
 
 
@@ -104,15 +101,18 @@ class Embedder:
 
     def _engine(self) -> Engine:
         """The loaded model, kept until a parameter changes; never copied or pickled with the estimator."""
-        wanted = tuple(self.get_params().values())
+        wanted = self.get_params() | ({"pooling": None} if self.pooling is POOLING else {})
         held: tuple[Any, Engine] | None = self.__dict__.get("_held")
         if held is None or held[0] != wanted:
-            held = wanted, engine(**self.get_params())
+            held = wanted, engine(**wanted)
             self.__dict__["_held"] = held
         return held[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.get_params()
+        return {name: value for name, value in self.get_params().items() if value is not POOLING}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({"pooling": POOLING} | state)
 
     def __repr__(self) -> str:
         return f"Embedder({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from regard.disk import settle
 from regard.errors import InputError, nearest
 from regard.known import builtin_folder, builtins
 from regard.text import Tokenizer
@@ -38,14 +39,15 @@ def load(
 
 def save(model: nn.Module, folder: str | os.PathLike[str], *, tokenizer: Tokenizer | None = None) -> None:
     """Write a folder that Regard loads, and transformers where it has the family: all or nothing, with checksums."""
-    write_model(model, Path(folder), files=tokenizer.files() if tokenizer else {})
+    write_model(model, Path(folder), files={} if tokenizer is None else tokenizer.files())
 
 
 def find(name_or_path: str | os.PathLike[str], *, revision: str = "main", offline: bool | None = None) -> Path:
-    """The folder of a model; a hub name is fetched into the cache first."""
+    """The folder of a model, whole; a hub name is fetched into the cache first."""
     name = os.fspath(name_or_path)
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    folder = Path(os.path.expanduser(name))
+    if name and os.path.isdir(folder):  # of os.path: no name is too odd to ask about
+        settle(folder)
         return folder
     if name in builtins():
         return builtin_folder(name)
@@ -56,10 +58,10 @@ def find(name_or_path: str | os.PathLike[str], *, revision: str = "main", offlin
             f"no built-in model {name!r}: {hint}. Name a model folder, or one of the Hugging Face hub such as "
             "sentence-transformers/all-MiniLM-L6-v2"
         )
-    if folder.is_file():
+    if os.path.isfile(folder):
         raise InputError(f"{name}: this is a file; expected the model's folder, such as {folder.parent}")
     if isinstance(name_or_path, os.PathLike) or name.startswith((".", "~", os.sep)) or name.count("/") > 1:
-        beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if folder.parent.is_dir() else []
+        beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if os.path.isdir(folder.parent) else []
         hint = f"; {nearest(folder.name, beside)}" if 0 < len(beside) <= 30 else ""
         raise InputError(f"{name}: no such folder{hint}")
     from regard.weights.hub import fetch

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.data.files import open_bytes, open_text, suffix_of
@@ -28,6 +28,7 @@ def stdin_of(content: bytes) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BufferedReader(io.BytesIO(content)))  # type: ignore[arg-type]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r")), min_size=1))
 def test_only_line_feeds_split(texts: list[str]) -> None:
     content = b"\xef\xbb\xbf" + "\n".join([*texts, ""]).encode()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.data.lines import read_texts
@@ -65,6 +65,7 @@ def test_bad_csv_is_named(row: str, write: Write) -> None:
         list(read_texts(path, column=1))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
 def test_json_lines_give_back_what_went_in(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     path = tmp_path_factory.mktemp("json") / "a.jsonl"

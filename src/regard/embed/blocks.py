@@ -3,7 +3,7 @@
 Knows the .npz format, member by member: a shard is written and read without ever being in memory as a whole.
 
 Every block has `lines` (n) and `long` (1: how many texts did not fit), and either `vectors` (n, W), or for tokens
-`lengths` (n), `vectors` (N, W), `offsets` (N, 2), `words` (N) and `tokens` (their strings as JSON in UTF-8 bytes).
+`lengths` (n), `vectors` (N, W), `offsets` (N, 2), `words` (N) and `tokens` (their strings as bytes of JSON).
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def read_blocks(path: Path, *columns: str) -> Iterator[Block]:
 
 def pack_tokens(tokens: list[str]) -> Column:
     """Strings as an array; numpy's own arrays of strings take the room of the longest for each."""
-    return np.frombuffer(json.dumps(tokens, ensure_ascii=False).encode("utf-8", "surrogatepass"), dtype=np.uint8)
+    return np.frombuffer(json.dumps(tokens).encode("ascii"), dtype=np.uint8)
 
 
 def unpack_tokens(column: Column) -> list[str]:
-    found: list[str] = json.loads(column.tobytes().decode("utf-8", "surrogatepass"))
+    found: list[str] = json.loads(column.tobytes())
     return found

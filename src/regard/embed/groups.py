@@ -17,10 +17,9 @@ from regard.vectors import Engine, TextError
 
 __all__ = ["blocks", "check"]
 
-CHARACTERS = 1 << 22  # of text in memory at once
-FLOATS = (
-    1 << 26
-)  # of token vectors in memory at once, where every character is a token; it is a fourth of it in English
+# What is in memory at once: characters of text, or floats of token vectors if every character were a token.
+CHARACTERS = 1 << 22
+FLOATS = 1 << 26
 
 
 def check(ready: Engine, rows: Iterator[Row], name: str) -> None:

@@ -20,7 +20,7 @@ from regard.embed.manifest import manifest
 from regard.embed.partial import Partial, hold
 from regard.embed.texts import Blank, Changed, Texts, peek, scan
 from regard.errors import InputError
-from regard.features import POOLING, engine
+from regard.features import engine
 from regard.loading import DEFAULT, find
 from regard.vectors import Engine, Long
 
@@ -94,7 +94,7 @@ def embed_file(
     ready = engine(
         folder,
         layers=layers,
-        pooling=POOLING if pooling is None else pooling,
+        pooling=pooling,
         normalize=normalize,
         max_length=max_length,
         long=long,

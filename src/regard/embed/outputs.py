@@ -94,8 +94,14 @@ def _stream(file: IO[bytes], columns: Iterable[Column], kind: str, shape: tuple[
     for column in columns:
         count += len(column)
         file.write(np.ascontiguousarray(column, dtype=kind).tobytes())
-    if count != shape[0]:
-        raise RegardError(f"the finished shards hold {count} rows where {shape[0]} were expected; use --restart")
+    _expect(shape[0], count)
+
+
+def _expect(rows: int, count: int) -> None:
+    if count != rows:
+        raise RegardError(
+            f"the finished shards hold {count} rows where {rows} were expected; start anew with --restart"
+        )
 
 
 def _parquet(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) -> None:
@@ -108,6 +114,7 @@ def _parquet(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) ->
         fields = [("line", pa.int64()), ("tokens", pa.list_(pa.string())), *numbers, ("vectors", pa.list_(vector))]
     schema, names = pa.schema(fields), ("lengths", "tokens", "offsets", "words") if tokens else ()
     # Vectors hardly ever repeat, so a dictionary of them would only cost time.
+    count = 0
     with parquet.ParquetWriter(path, schema, use_dictionary=False) as file:
         for block in blocks("lines", "vectors", *names):
             flat = pa.array(np.ascontiguousarray(block["vectors"], dtype=np.float32).reshape(-1))
@@ -120,6 +127,8 @@ def _parquet(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) ->
                 columns = [pa.ListArray.from_arrays(ends, part) for part in parts]
             lines = pa.array(block["lines"], pa.int64())
             file.write_batch(pa.RecordBatch.from_arrays([lines, *columns], schema=schema))
+            count += len(lines)
+    _expect(rows, count)
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,122 +16,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from regard.errors import InputError, nearest
 from regard.models.catalog import FAMILIES, Config
+from regard.weights.formats import ACTIVATIONS, FORMATS
 
 __all__ = ["parse_config", "write_config"]
 
-ACTIVATIONS = {  # theirs in our words; what we write is the first that fits
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu-tanh",
-    "gelu_pytorch_tanh": "gelu-tanh",
-    "relu": "relu",
-}
 CODE = ("auto_map", "custom_pipelines", "custom_generate", "trust_remote_code", "code_revision")
 KERNELS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
 SIZES = ("vocabulary", "width", "depth", "heads", "ffn", "positions")
 NATIVE = "regard-"  # families with no file format elsewhere carry this prefix, and our own field names
-
-
-@dataclass(frozen=True)
-class Format:
-    """One family's file: their key for each of our fields, and what other keys must be if they are there."""
-
-    keys: dict[str, str]
-    fixed: dict[str, object] = field(default_factory=dict)
-
-
-_ENCODER = Format(
-    {
-        "vocabulary": "vocab_size",
-        "width": "hidden_size",
-        "depth": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "ffn": "intermediate_size",
-        "positions": "max_position_embeddings",
-        "segments": "type_vocab_size",
-        "activation": "hidden_act",
-        "eps": "layer_norm_eps",
-        "dropout": "hidden_dropout_prob",
-        "attention_dropout": "attention_probs_dropout_prob",
-        "padding": "pad_token_id",
-    },
-    {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
-)
-FORMATS: dict[str, Format] = {
-    "bert": _ENCODER,
-    "roberta": _ENCODER,
-    "distilbert": Format(
-        {
-            "vocabulary": "vocab_size",
-            "width": "dim",
-            "depth": "n_layers",
-            "heads": "n_heads",
-            "ffn": "hidden_dim",
-            "positions": "max_position_embeddings",
-            "activation": "activation",
-            "dropout": "dropout",
-            "attention_dropout": "attention_dropout",
-            "padding": "pad_token_id",
-        }
-    ),
-    "gpt2": Format(
-        {
-            "vocabulary": "vocab_size",
-            "width": "n_embd",
-            "depth": "n_layer",
-            "heads": "n_head",
-            "ffn": "n_inner",
-            "positions": "n_positions",
-            "activation": "activation_function",
-            "eps": "layer_norm_epsilon",
-            "dropout": "resid_pdrop",
-            "attention_dropout": "attn_pdrop",
-        },
-        {
-            "scale_attn_weights": True,
-            "scale_attn_by_inverse_layer_idx": False,
-            "tie_word_embeddings": True,
-            "add_cross_attention": False,
-        },
-    ),
-    "t5": Format(
-        {
-            "vocabulary": "vocab_size",
-            "width": "d_model",
-            "head_width": "d_kv",
-            "depth": "num_layers",
-            "decoder_depth": "num_decoder_layers",
-            "heads": "num_heads",
-            "ffn": "d_ff",
-            "activation": "feed_forward_proj",
-            "buckets": "relative_attention_num_buckets",
-            "reach": "relative_attention_max_distance",
-            "eps": "layer_norm_epsilon",
-            "dropout": "dropout_rate",
-            "scaled": "tie_word_embeddings",
-            "padding": "pad_token_id",
-            "end": "eos_token_id",
-            "begin": "decoder_start_token_id",
-        },
-        {"is_decoder": False},
-    ),
-    "vit": Format(
-        {
-            "width": "hidden_size",
-            "depth": "num_hidden_layers",
-            "heads": "num_attention_heads",
-            "ffn": "intermediate_size",
-            "image": "image_size",
-            "patch": "patch_size",
-            "channels": "num_channels",
-            "activation": "hidden_act",
-            "eps": "layer_norm_eps",
-            "dropout": "hidden_dropout_prob",
-            "attention_dropout": "attention_probs_dropout_prob",
-        },
-        {"qkv_bias": True},
-    ),
-}
 
 
 def parse_config(document: Mapping[str, object], path: Path) -> Config:
@@ -145,9 +36,9 @@ def parse_config(document: Mapping[str, object], path: Path) -> Config:
         raise InputError(f"{path}: model_type is {_short(kind)}, which Regard does not know; {hint}")
     family = kind.removeprefix(NATIVE)
     if kind in FORMATS:
-        fields = _read(document, family, path)
+        fields, theirs = _read(document, family, path), FORMATS[family].keys
     else:
-        fields = {key: value for key, value in document.items() if key not in ("model_type", "dtype")}
+        fields, theirs = {key: value for key, value in document.items() if key not in ("model_type", "dtype")}, {}
     names = {f.name for f in dataclasses.fields(FAMILIES[family].config)}
     for name in fields:
         if name not in names:
@@ -156,11 +47,10 @@ def parse_config(document: Mapping[str, object], path: Path) -> Config:
     try:
         config: Config = adapter.validate_json(json.dumps({**fields, "family": family}), strict=True)
     except ValidationError as error:
-        theirs = FORMATS[family].keys if kind in FORMATS else {}
-        places = [(str(e["loc"][0]) if e["loc"] else "", e["msg"], e["input"]) for e in error.errors()]
+        places = [(str(e["loc"][0]) if e["loc"] else "the whole", e["msg"], e["input"]) for e in error.errors()]
         faults = [f"{theirs.get(name, name)}: {message} (it is {_short(value)})" for name, message, value in places]
         raise InputError(f"{path}: {'; '.join(faults)}") from None
-    _check(config, path, FORMATS[family].keys if kind in FORMATS else {})
+    _check(config, path, theirs)
     return config
 
 
@@ -186,7 +76,7 @@ def _short(value: object) -> str:
 def _read(document: Mapping[str, object], family: str, path: Path) -> dict[str, object]:
     """Their document in our fields; types are checked later."""
     shape = FORMATS[family]
-    for key, value in shape.fixed.items():
+    for key, value in {"quantization_config": None, **shape.fixed}.items():
         if document.get(key) not in (None, value):
             raise InputError(f"{path}: {key} is {_short(document[key])}; Regard's {family} only does {value!r}")
     found: dict[str, Any] = {ours: document[key] for ours, key in shape.keys.items() if document.get(key) is not None}
@@ -255,7 +145,16 @@ def _check(config: Config, path: Path, theirs: Mapping[str, str]) -> None:
 
 
 def write_config(config: Config, *, heads: Collection[str], dtype: str) -> dict[str, object]:
-    """The document for config.json, in the words other software reads."""
+    """The document for config.json, in the words other software reads; what these cannot say is refused, not lost."""
+    document = _document(config, heads=heads, dtype=dtype)
+    again = dataclasses.asdict(parse_config(document, Path("config.json")))
+    lost = [f"{name} {value!r}" for name, value in dataclasses.asdict(config).items() if again[name] != value]
+    if lost:
+        raise InputError(f"no {config.family} config.json can say {', '.join(lost)}; choose the family's own values")
+    return document
+
+
+def _document(config: Config, *, heads: Collection[str], dtype: str) -> dict[str, object]:
     ours: dict[str, Any] = dataclasses.asdict(config)
     family = ours.pop("family")
     if family not in FORMATS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,11 +46,17 @@ def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module
 
 def write_model(model: nn.Module, folder: Path, *, files: Mapping[str, bytes]) -> None:
     """Write config.json, the weights and `files`, all or nothing, with checksums."""
-    config = cast(Config, model.config)
+    model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+    config = getattr(model, "config", None)
+    if not isinstance(config, Config):
+        raise InputError(f"{folder}: a {type(model).__name__} cannot be saved; expected a model of regard.models")
     heads = [head for head in family_of(config.family).heads if getattr(model, head, None) is not None]
     names, state = names_of(config), model.state_dict()
+    table = _table(names, config, heads, model)
+    if lost := sorted(state.keys() - table.keys()):
+        raise InputError(f"{folder}: not written: a {config.family} folder has no place for {_some(lost)}")
     tensors: dict[str, Tensor] = {}
-    for ours, theirs in _table(names, config, heads, model).items():
+    for ours, theirs in table.items():
         tensors |= dict(zip(theirs, to_theirs(names, ours, state[ours], len(theirs)), strict=True))
     dtype = str(next(iter(state.values())).dtype).removeprefix("torch.")
     document = json_bytes(write_config(config, heads=heads, dtype=dtype))
@@ -79,6 +85,8 @@ def _compare(
                 wrong.append(f"{name} is missing")
             elif found[name].shape != part.shape:
                 wrong.append(f"{name} has shape {tuple(found[name].shape)}, expected {tuple(part.shape)}")
+            elif not found[name].is_floating_point():
+                wrong.append(f"{name} holds {found[name].dtype}, expected floating point numbers")
     for name in sorted(unused & names.copies.keys()):
         wrong.append(f"{name} differs from {names.copies[name]}, and Regard keeps one tensor for both")
     if wrong:
@@ -101,4 +109,4 @@ class _Blank(TorchFunctionMode):
 def _some(items: list[str], most: int = 8) -> str:
     """The first few, and how many more."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
-    return "; ".join(items[:most]) + more
+    return "; ".join(item[:200] for item in items[:most]) + more

@@ -1,0 +1,170 @@
+"""Tiny transformers models of every family with random weights, made to differ wherever two families or settings can.
+
+No size equals another by chance, so a transposed or swapped tensor cannot pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+import regard
+from regard.nn import Padded
+
+__all__ = ["LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "close", "ids", "kept", "pair_of", "randomised"]
+
+VOCABULARY = 53
+LENGTHS = (9, 4, 7, 7)  # of a batch; not in order, two the same
+
+_EAGER = {"attn_implementation": "eager"}  # the implementation that returns maps
+_BERT = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 37,
+    "max_position_embeddings": 22,
+    **_EAGER,
+}
+_DISTIL = {
+    "vocab_size": VOCABULARY,
+    "dim": 24,
+    "n_layers": 3,
+    "n_heads": 4,
+    "hidden_dim": 37,
+    "max_position_embeddings": 22,
+    **_EAGER,
+}
+_GPT = {
+    "vocab_size": VOCABULARY,
+    "n_embd": 24,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 22,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    **_EAGER,
+}
+_T5 = {
+    "vocab_size": VOCABULARY,
+    "d_model": 24,
+    "d_kv": 5,  # times 4 heads is not the width
+    "d_ff": 37,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 6,  # nearer than the longest text
+    "decoder_start_token_id": 3,
+    **_EAGER,
+}
+_VIT = {
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 37,
+    "num_channels": 2,
+    "image_size": (8, 12),
+    "patch_size": (4, 3),
+    **_EAGER,
+}
+
+
+def _untied_t5() -> transformers.PreTrainedModel:
+    """T5 1.1: a gated feed-forward network, and an output matrix of its own."""
+    settings = _T5 | {
+        "feed_forward_proj": "gated-gelu",
+        "tie_word_embeddings": False,
+        "num_layers": 2,
+        "num_decoder_layers": 3,
+    }
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**settings))
+    model.lm_head.weight = nn.Parameter(torch.empty(VOCABULARY, 24))
+    return model
+
+
+REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
+    "bert": lambda: transformers.BertForPreTraining(transformers.BertConfig(**_BERT)),
+    "bert-bare": lambda: transformers.BertModel(transformers.BertConfig(**_BERT, hidden_act="relu")),
+    "bert-masked": lambda: transformers.BertForMaskedLM(transformers.BertConfig(**_BERT, hidden_act="gelu_new")),
+    "bert-next": lambda: transformers.BertForNextSentencePrediction(
+        transformers.BertConfig(**_BERT, layer_norm_eps=1e-3, type_vocab_size=3)
+    ),
+    "distilbert": lambda: transformers.DistilBertForMaskedLM(transformers.DistilBertConfig(**_DISTIL)),
+    "distilbert-bare": lambda: transformers.DistilBertModel(
+        transformers.DistilBertConfig(**_DISTIL, activation="relu")
+    ),
+    "roberta": lambda: transformers.RobertaForMaskedLM(transformers.RobertaConfig(**_BERT, type_vocab_size=1)),
+    # Its head keeps gelu whatever the layers do, and positions begin after the padding's id.
+    "roberta-relu": lambda: transformers.RobertaForMaskedLM(
+        transformers.RobertaConfig(**_BERT, hidden_act="relu", pad_token_id=4)
+    ),
+    "roberta-bare": lambda: transformers.RobertaModel(transformers.RobertaConfig(**_BERT, type_vocab_size=1)),
+    "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(**_GPT)),
+    "gpt2-relu": lambda: transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(**_GPT, n_inner=37, activation_function="relu", layer_norm_epsilon=1e-3)
+    ),
+    "gpt2-bare": lambda: transformers.GPT2Model(transformers.GPT2Config(**_GPT)),
+    "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**_T5)),
+    "t5-untied": _untied_t5,
+    "t5-gelu": lambda: transformers.T5ForConditionalGeneration(
+        transformers.T5Config(**_T5, feed_forward_proj="gelu", layer_norm_epsilon=1e-2)
+    ),
+    "vit": lambda: transformers.ViTForImageClassification(transformers.ViTConfig(**_VIT, num_labels=7)),
+    "vit-square": lambda: transformers.ViTModel(
+        transformers.ViTConfig(**_VIT | {"image_size": 10, "patch_size": 4}, hidden_act="gelu_new"),
+        add_pooling_layer=False,
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """The same model twice: theirs, and ours as loaded from the folder theirs was saved in."""
+
+    theirs: Any
+    ours: Any
+    folder: Path
+
+
+def pair_of(name: str, folder: Path) -> Pair:
+    theirs = randomised(REFERENCES[name]())
+    theirs.save_pretrained(folder)
+    ours, _ = regard.load(folder)
+    return Pair(theirs, ours, folder)
+
+
+def randomised(model: transformers.PreTrainedModel, seed: int = 0) -> transformers.PreTrainedModel:
+    """Give every parameter numbers of its own: with first values a norm or a bias could be left out unseen."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            spread = 0.15 * torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(1 + spread if "norm" in name.lower() and name.endswith("weight") else spread)
+    return model.eval()
+
+
+def ids(*, seed: int = 1, padding: int = 0) -> tuple[Tensor, Padded]:
+    """A right-padded batch of LENGTHS."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(5, VOCABULARY, (len(LENGTHS), max(LENGTHS)), generator=generator)
+    layout = Padded.of(LENGTHS)
+    assert layout.keep is not None
+    return tokens.masked_fill(~layout.keep, padding), layout
+
+
+def kept(x: Tensor, layout: Padded) -> Tensor:
+    """The rows of (B, T, ...) that hold a token: the same batch packed."""
+    assert layout.keep is not None
+    return x[layout.keep]
+
+
+def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
+    """Equal to `tolerance`, absolute for small numbers and relative for large ones."""
+    torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=tolerance)

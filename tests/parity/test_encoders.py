@@ -1,0 +1,138 @@
+"""BERT, DistilBERT and RoBERTa against transformers: hidden states, maps and heads, padded, packed, with segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import regard
+from regard.nn import Packed, Padded
+from tests.parity.references import LENGTHS, REFERENCES, Pair, close, ids, kept
+
+ENCODERS = [name for name in REFERENCES if name.startswith(("bert", "distilbert", "roberta"))]
+Pairs = Callable[[str], Pair]
+
+
+def batch_for(pair: Pair) -> tuple[Tensor, Padded]:
+    """Padding with the id that transformers' RoBERTa needs to count its positions."""
+    return ids(padding=pair.theirs.config.pad_token_id)
+
+
+def run(pair: Pair, tokens: Tensor, layout: Padded, **options: Any) -> Any:
+    mask = None if layout.keep is None else layout.keep.long()
+    with torch.no_grad():
+        return pair.theirs(tokens, attention_mask=mask, output_hidden_states=True, output_attentions=True, **options)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_every_hidden_state_and_map(pair: Pairs, name: str) -> None:
+    one = pair(name)
+    tokens, layout = batch_for(one)
+    theirs = run(one, tokens, layout)
+    with torch.no_grad(), regard.record(one.ours) as tape:
+        last = one.ours(tokens, layout)
+    assert len(tape.hidden()) == len(theirs.hidden_states) == 4
+    for ours, expected in zip(tape.hidden(), theirs.hidden_states, strict=True):
+        close(kept(ours, layout), kept(expected, layout))
+    close(last, tape.hidden()[-1], 0)
+    for ours, expected in zip(tape.attention(), theirs.attentions, strict=True):
+        assert ours.shape == (len(LENGTHS), 4, 9, 9)
+        close(kept(ours.transpose(1, 2), layout), kept(expected.transpose(1, 2), layout))
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_packed_padded_and_alone_are_the_same(pair: Pairs, name: str) -> None:
+    one = pair(name)
+    tokens, layout = batch_for(one)
+    with torch.no_grad():
+        padded = one.ours(tokens, layout)
+        with regard.record(one.ours) as tape:
+            packed = one.ours(kept(tokens, layout), Packed.of(LENGTHS))
+        close(packed, kept(padded, layout))
+        theirs = run(one, tokens, layout)
+        for ours, expected in zip(tape.attention(), theirs.attentions, strict=True):
+            close(kept(ours.transpose(1, 2), layout), kept(expected.transpose(1, 2), layout))
+        for row, length in enumerate(LENGTHS):
+            alone = one.ours(tokens[row : row + 1, :length])
+            close(padded[row, :length], alone[0])
+            close(alone[0], run(one, tokens[row : row + 1, :length], Padded()).hidden_states[-1][0])
+
+
+@pytest.mark.parametrize("name", [name for name in ENCODERS if name.startswith("bert") or name == "roberta-relu"])
+def test_segments(pair: Pairs, name: str) -> None:
+    one = pair(name)
+    tokens, layout = batch_for(one)
+    segments = torch.randint(
+        one.theirs.config.type_vocab_size, tokens.shape, generator=torch.Generator().manual_seed(2)
+    )
+    expected = kept(run(one, tokens, layout, token_type_ids=segments).hidden_states[-1], layout)
+    with torch.no_grad():
+        padded = kept(one.ours(tokens, layout, segments), layout)
+        packed = one.ours(kept(tokens, layout), Packed.of(LENGTHS), kept(segments, layout))
+        without = kept(one.ours(tokens, layout), layout)
+    close(padded, expected)
+    close(packed, expected)
+    assert not torch.allclose(without, expected, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("bert", "prediction_logits"),
+        ("bert-masked", "logits"),
+        ("distilbert", "logits"),
+        ("roberta", "logits"),
+        ("roberta-relu", "logits"),
+    ],
+)
+def test_masked_head(pair: Pairs, name: str, field: str) -> None:
+    one = pair(name)
+    tokens, layout = batch_for(one)
+    with torch.no_grad():
+        hidden = one.ours(tokens, layout)
+        ours = one.ours.masked(hidden)
+        some = one.ours.masked(kept(hidden, layout)[3:5])
+    expected = kept(run(one, tokens, layout)[field], layout)
+    close(kept(ours, layout), expected)
+    close(some, expected[3:5])
+
+
+@pytest.mark.parametrize("name", ["bert", "bert-bare", "bert-next", "roberta-bare"])
+def test_pooler_and_next_sentence(pair: Pairs, name: str) -> None:
+    one = pair(name)
+    tokens, layout = batch_for(one)
+    theirs = run(one, tokens, layout)
+    with torch.no_grad():
+        pooled = one.ours.pooler(one.ours(tokens, layout), layout)
+        packed = Packed.of(LENGTHS)
+        close(one.ours.pooler(one.ours(kept(tokens, layout), packed), packed), pooled)
+        if "next" in name or name == "bert":
+            expected = theirs.seq_relationship_logits if name == "bert" else theirs.logits
+            close(one.ours.next(pooled), expected)
+        else:
+            close(pooled, theirs.pooler_output)
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert", "roberta"])
+def test_positions_to_the_very_last(pair: Pairs, name: str) -> None:
+    one = pair(name)
+    longest = one.ours.config.positions
+    assert longest == one.theirs.config.max_position_embeddings - (2 if name == "roberta" else 0)
+    tokens = torch.arange(longest)[None] % 40 + 5
+    with torch.no_grad():
+        close(one.ours(tokens), run(one, tokens, Padded()).hidden_states[-1])
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert", "roberta"])
+def test_bfloat16_stays_near(pair: Pairs, name: str) -> None:
+    one = pair(name)
+    tokens, layout = batch_for(one)
+    half, _ = regard.load(one.folder, dtype=torch.bfloat16)
+    with torch.no_grad():
+        ours = half(tokens, layout)
+        assert ours.dtype == torch.bfloat16
+        close(kept(ours.float(), layout), kept(one.ours(tokens, layout), layout), 0.1)

@@ -1,0 +1,113 @@
+"""GPT-2 against transformers: hidden states, maps, logits, and decoding token by token with a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import regard
+from regard.nn import Packed
+from tests.parity.references import LENGTHS, Pair, close, ids, kept
+
+Pairs = Callable[[str], Pair]
+NAMES = ["gpt2", "gpt2-relu", "gpt2-bare"]
+STEPS = 6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_hidden_state_map_and_logit(pair: Pairs, name: str) -> None:
+    one = pair(name)
+    tokens, layout = ids()
+    assert layout.keep is not None
+    with torch.no_grad():
+        theirs = one.theirs(
+            tokens, attention_mask=layout.keep.long(), output_hidden_states=True, output_attentions=True
+        )
+        with regard.record(one.ours) as tape:
+            last = one.ours(tokens, layout)
+        logits = one.ours.logits(last)
+    assert len(tape.hidden()) == len(theirs.hidden_states) == 4
+    for ours, expected in zip(tape.hidden(), theirs.hidden_states, strict=True):
+        close(kept(ours, layout), kept(expected, layout))
+    for ours, expected in zip(tape.attention(), theirs.attentions, strict=True):
+        close(kept(ours.transpose(1, 2), layout), kept(expected.transpose(1, 2), layout))
+        assert not ours.triu(1).any()
+    if name != "gpt2-bare":
+        close(kept(logits, layout), kept(theirs.logits, layout))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_packed_padded_and_alone_are_the_same(pair: Pairs, name: str) -> None:
+    one = pair(name)
+    tokens, layout = ids()
+    with torch.no_grad():
+        padded = one.ours(tokens, layout)
+        close(one.ours(kept(tokens, layout), Packed.of(LENGTHS)), kept(padded, layout))
+        close(kept(one.ours(tokens), layout), kept(padded, layout))  # right padding is never seen by what stands before
+        for row, length in enumerate(LENGTHS):
+            close(padded[row, :length], one.ours(tokens[row : row + 1, :length])[0])
+
+
+def their_greedy(pair: Pair, prompt: Tensor, *, steps: int) -> tuple[list[int], Tensor]:
+    """The tokens and the logits (steps, V) of one prompt, continued with transformers' cache."""
+    said, scores, past = prompt[None], [], None
+    words: list[int] = []
+    for _ in range(steps):
+        output = pair.theirs(said, past_key_values=past, use_cache=True)
+        past = output.past_key_values
+        scores.append(output.logits[0, -1])
+        said = scores[-1].argmax()[None, None]
+        words.append(int(said))
+    return words, torch.stack(scores)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt2-relu"])
+def test_cached_decoding(pair: Pairs, name: str) -> None:
+    one = pair(name)
+    tokens, layout = ids()
+    with torch.no_grad():
+        scores, state = one.ours.start(tokens, layout)
+        every = [scores]
+        said: list[Tensor] = []
+        for _ in range(STEPS - 1):
+            said.append(every[-1].argmax(-1))
+            scores, state = one.ours.step(said[-1], state)
+            every.append(scores)
+        words, logits = torch.stack([*said, every[-1].argmax(-1)], dim=1), torch.stack(every, dim=1)
+        for row, length in enumerate(LENGTHS):
+            prompt = tokens[row, :length]
+            expected_words, expected_logits = their_greedy(one, prompt, steps=STEPS)
+            assert words[row].tolist() == expected_words
+            close(logits[row], expected_logits)
+            whole = torch.cat([prompt, words[row, :-1]])[None]
+            close(logits[row], one.ours.logits(one.ours(whole))[0, length - 1 :])
+    assert len({tuple(row) for row in words.tolist()}) > 1, "every prompt gives the same words: nothing is compared"
+
+
+def test_the_tape_of_a_decoding_is_that_of_one_forward(pair: Pairs) -> None:
+    one = pair("gpt2")
+    tokens = ids()[0][:1]
+    with torch.no_grad():
+        with regard.record(one.ours) as whole:
+            one.ours(tokens)
+        with regard.record(one.ours) as steps:
+            _, state = one.ours.start(tokens[:, :4])
+            for word in tokens[0, 4:]:
+                _, state = one.ours.step(word[None], state)
+    for step, expected in zip(steps.hidden(), whole.hidden(), strict=True):
+        close(step, expected)
+    for step, expected in zip(steps.attention(), whole.attention(), strict=True):
+        close(step, expected)
+
+
+def test_bfloat16_stays_near(pair: Pairs) -> None:
+    one = pair("gpt2")
+    tokens, layout = ids()
+    half, _ = regard.load(one.folder, dtype=torch.bfloat16)
+    with torch.no_grad():
+        ours = half(tokens, layout)
+        assert ours.dtype == torch.bfloat16
+        close(kept(ours.float(), layout), kept(one.ours(tokens, layout), layout), 0.1)

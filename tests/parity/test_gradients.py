@@ -1,0 +1,93 @@
+"""The gradient of a loss with respect to every parameter against transformers', mapped by the rename tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.nn import Layout, Packed
+from regard.weights.files import read_tensors
+from regard.weights.renames import entries, fitted, from_theirs, names_of
+from tests.parity.references import LENGTHS, Pair, close, ids, kept
+from tests.parity.test_t5 import TARGET_LENGTHS, targets
+
+Pairs = Callable[[str], Pair]
+ENCODERS = ["bert", "bert-bare", "bert-masked", "bert-next", "distilbert", "roberta", "roberta-bare"]
+TEXT = [*ENCODERS, "gpt2", "gpt2-relu", "t5", "t5-untied", "t5-gelu"]
+PIXELS = torch.randn(3, 2, 8, 12, generator=torch.Generator().manual_seed(4))
+
+
+def their_outputs(name: str, pair: Pair) -> list[Tensor]:
+    """Everything the model says, padding left out."""
+    if name == "vit":
+        return [pair.theirs(PIXELS).logits]
+    tokens, layout = ids(padding=pair.theirs.config.pad_token_id or 0)
+    assert layout.keep is not None
+    if name.startswith("t5"):
+        words, target_layout = targets()
+        logits = pair.theirs(tokens, attention_mask=layout.keep.long(), decoder_input_ids=words).logits
+        return [kept(logits, target_layout)]
+    output = pair.theirs(tokens, attention_mask=layout.keep.long())
+    if name == "bert":
+        return [kept(output.prediction_logits, layout), output.seq_relationship_logits]
+    if name == "bert-next":
+        return [output.logits]
+    if name.endswith("bare"):
+        return [kept(output.last_hidden_state, layout), output.pooler_output]
+    return [kept(output.logits, layout)]
+
+
+def our_outputs(name: str, pair: Pair, *, packed: bool) -> list[Tensor]:
+    model = pair.ours
+    if name == "vit":
+        return [model.classifier(model(PIXELS)[:, 0])]
+    tokens, padded = ids(padding=pair.theirs.config.pad_token_id or 0)
+    layout: Layout = Packed.of(LENGTHS) if packed else padded
+    tokens = kept(tokens, padded) if packed else tokens
+    if name.startswith("t5"):
+        words, target_layout = targets()
+        if packed:
+            return [model.logits(model(tokens, kept(words, target_layout), layout, Packed.of(TARGET_LENGTHS)))]
+        return [kept(model.logits(model(tokens, words, layout, target_layout)), target_layout)]
+    hidden = model(tokens, layout)
+    rows = hidden if packed else kept(hidden, padded)
+    if name.startswith("gpt2"):
+        return [model.logits(rows)]
+    outputs = [model.masked(rows)] if model.masked else [rows] if not model.next else []
+    if model.pooler:
+        pooled = model.pooler(hidden, layout)
+        outputs.append(model.next(pooled) if model.next else pooled)
+    return outputs
+
+
+def loss(outputs: list[Tensor]) -> Tensor:
+    generator = torch.Generator().manual_seed(5)
+    return torch.stack([(x * torch.randn(x.shape, generator=generator)).sum() for x in outputs]).sum()
+
+
+def their_parameters(pair: Pair) -> dict[str, nn.Parameter]:
+    """Found by their numbers under the names in the file: in memory transformers may have others."""
+    tensors, parameters = read_tensors(pair.folder), [*pair.theirs.parameters()]
+    assert len(tensors) == len(parameters)
+    return {name: next(p for p in parameters if torch.equal(p, tensor)) for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize(("name", "packed"), [*product(TEXT, [False, True]), ("vit", False)])
+def test_every_gradient(pair: Pairs, name: str, packed: bool) -> None:
+    one = pair(name)
+    theirs = their_parameters(one)
+    names = fitted(names_of(one.ours.config), theirs)
+    heads = [head for head in names.heads if getattr(one.ours, head) is not None]
+    table = entries(names, one.ours.config, heads)
+    assert {name for several in table.values() for name in several} == set(theirs)
+    assert set(table) == set(dict(one.ours.named_parameters()))
+    found = torch.autograd.grad(loss(our_outputs(name, one, packed=packed)), [*one.ours.parameters()])
+    expected = dict(zip(theirs, torch.autograd.grad(loss(their_outputs(name, one)), [*theirs.values()]), strict=True))
+    for (ours, _), gradient in zip(one.ours.named_parameters(), found, strict=True):
+        wanted = from_theirs(names, ours, [expected[part] for part in table[ours]])
+        assert wanted.abs().max() > 1e-3, f"{ours} has no gradient to compare"
+        close(gradient, wanted, 1e-4)

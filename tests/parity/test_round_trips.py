@@ -1,0 +1,176 @@
+"""What Regard saves, transformers loads without a complaint and with the same weights; saving again changes no byte."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+import regard
+from regard.models.bert import BertConfig
+from regard.models.catalog import Config, build
+from regard.models.gpt import GptConfig
+from regard.models.t5 import T5Config
+from regard.models.vit import VitConfig
+from regard.weights.files import read_tensors
+from tests.parity.references import REFERENCES, Pair, close, ids, randomised
+
+Pairs = Callable[[str], Pair]
+SMALL = {"width": 24, "depth": 2, "heads": 4, "ffn": 37}
+TEXT = {**SMALL, "vocabulary": 53}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def has_pooler(folder: Path) -> bool:
+    return any("pooler" in name for name in read_tensors(folder))
+
+
+def loaded_by_transformers(folder: Path) -> transformers.PreTrainedModel:
+    """Load with the class that config.json names; every complaint is a failure."""
+    kind = json.loads((folder / "config.json").read_text())["architectures"][0]
+    options = {"add_pooling_layer": False} if kind in ("BertModel", "ViTModel") and not has_pooler(folder) else {}
+    model, about = getattr(transformers, kind).from_pretrained(folder, output_loading_info=True, **options)
+    if kind.endswith("ForMaskedLM"):  # that class has no place for a pooler; published files hold one all the same
+        about["unexpected_keys"] = {name for name in about["unexpected_keys"] if ".pooler." not in name}
+    assert not any(about.values()), about
+    return model.eval()
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_theirs_to_ours_and_back(pair: Pairs, name: str, tmp_path: Path) -> None:
+    one = pair(name)
+    regard.save(one.ours, tmp_path)
+    again = loaded_by_transformers(tmp_path)
+    state = again.state_dict()
+    original = one.theirs.state_dict()
+    if name != "gpt2-bare":  # a bare GPT-2 comes back with its output layer, which is the embedding
+        assert type(again) is type(one.theirs)
+        assert set(state) == set(original)
+    for key, tensor in original.items():
+        assert torch.equal(state.get(key, state.get(f"transformer.{key}")), tensor), key
+    theirs, back = one.theirs.config.to_dict(), again.config.to_dict()
+    ignored = {"_name_or_path"}
+    if name.startswith("gpt2"):  # ours has no ids of special tokens, and writes out what n_inner leaves to them
+        ignored |= {"architectures", "n_inner", "bos_token_id", "eos_token_id"}
+    changed = {key: (theirs.get(key), value) for key, value in back.items() if theirs.get(key) != value}
+    assert set(changed) <= ignored, changed
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_save_load_save_is_the_same_to_the_byte(pair: Pairs, name: str, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    regard.save(pair(name).ours, first)
+    model, _ = regard.load(first)
+    regard.save(model, second)
+    assert contents(first) == contents(second)
+    for (key, ours), again in zip(pair(name).ours.state_dict().items(), model.state_dict().values(), strict=True):
+        assert torch.equal(ours, again), key
+
+
+@pytest.mark.parametrize(
+    ("config", "heads"),
+    [
+        (BertConfig(**TEXT, positions=20, dropout=0.2, attention_dropout=0.3, padding=3), None),
+        (BertConfig(**TEXT, positions=20), ["masked"]),
+        (BertConfig(**TEXT, positions=20), ["pooler", "next"]),
+        (BertConfig(**TEXT, positions=20), []),
+        (BertConfig(family="distilbert", **TEXT, positions=20, segments=0), None),
+        (BertConfig(family="distilbert", **TEXT, positions=20, segments=0), []),
+        (BertConfig(family="roberta", **TEXT, positions=20, position_offset=2, padding=1, segments=1), ["masked"]),
+        (BertConfig(family="roberta", **TEXT, positions=20, position_offset=2, padding=1, segments=1), ["pooler"]),
+        (BertConfig(family="roberta", **TEXT, positions=20, position_offset=2, padding=1, segments=1), None),
+        (BertConfig(**TEXT, positions=20), ["pooler", "masked"]),
+        (GptConfig(**TEXT, positions=20, activation="gelu"), None),
+        (T5Config(**TEXT, head_width=5, decoder_depth=3, activation="gelu-tanh"), None),
+        (T5Config(**TEXT, head_width=5, gated=True, activation="gelu", scaled=False), ["output"]),
+        (T5Config(**TEXT, head_width=5, gated=True, activation="gelu-tanh", scaled=False, begin=4), []),
+        (T5Config(**TEXT, head_width=5, gated=True, scaled=True), ["output"]),
+        (VitConfig(**SMALL, image=(8, 12), patch=(4, 3), labels=5), None),
+    ],
+    ids=lambda value: (
+        value.family if hasattr(value, "family") else "usual" if value is None else "+".join(value) or "bare"
+    ),
+)
+def test_a_new_model_of_ours(config: Config, heads: list[str] | None, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = build(config, heads=heads).eval()
+    regard.save(model, tmp_path)
+    again, _ = regard.load(tmp_path)
+    assert again.config == config
+    assert {key: tensor.tolist() for key, tensor in again.state_dict().items()} == {
+        key: tensor.tolist() for key, tensor in model.state_dict().items()
+    }
+    theirs = loaded_by_transformers(tmp_path)
+    tokens, layout = ids(padding=getattr(config, "padding", 0))
+    assert layout.keep is not None
+    keep = layout.keep
+    with torch.no_grad():
+        if isinstance(config, VitConfig):
+            pixels = torch.randn(3, 3, 8, 12)
+            close(model.classifier(model(pixels)[:, 0]), theirs(pixels).logits)
+            return
+        if isinstance(config, T5Config):
+            expected = theirs(tokens, attention_mask=keep.long(), decoder_input_ids=tokens).logits
+            close(model.logits(model(tokens, tokens, layout)), expected)
+            return
+        output = theirs(tokens, attention_mask=keep.long(), output_hidden_states=True)
+        hidden = model(tokens, layout)
+        close(hidden[keep], output.hidden_states[-1][keep])
+        if isinstance(config, GptConfig):
+            close(model.logits(hidden)[keep], output.logits[keep])
+        elif model.masked is not None:
+            logits = output.prediction_logits if model.next is not None else output.logits
+            close(model.masked(hidden)[keep], logits[keep])
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "t5-untied", "vit"])
+def test_their_shards(pair: Pairs, name: str, tmp_path: Path) -> None:
+    one = pair(name)
+    one.theirs.save_pretrained(tmp_path, max_shard_size="8KB")
+    assert len(list(tmp_path.glob("model-*-of-*.safetensors"))) > 1
+    model, _ = regard.load(tmp_path)
+    for key, tensor in one.ours.state_dict().items():
+        assert torch.equal(model.state_dict()[key], tensor), key
+
+
+@pytest.mark.parametrize(
+    ("kind", "unused"),
+    [
+        ("BertForSequenceClassification", "classifier.bias; classifier.weight"),
+        ("BertForQuestionAnswering", "qa_outputs.bias; qa_outputs.weight"),
+        ("DistilBertForTokenClassification", "classifier.bias; classifier.weight"),
+        ("RobertaForSequenceClassification", "classifier.dense.bias; classifier.dense.weight; classifier.out_proj"),
+        ("GPT2ForSequenceClassification", "score.weight"),
+        ("ViTModel", "pooler.dense.bias; pooler.dense.weight"),
+    ],
+)
+def test_their_fine_tuned_models_say_what_is_not_used(kind: str, unused: str, tmp_path: Path) -> None:
+    family = next(name for name in ("distilbert", "roberta", "bert", "gpt2", "vit") if kind.lower().startswith(name))
+    theirs = randomised(getattr(transformers, kind)(REFERENCES[family]().config))
+    theirs.save_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match=f"not used: {unused}"):
+        model, _ = regard.load(tmp_path)
+    tokens, layout = ids(padding=getattr(theirs.config, "pad_token_id", None) or 0)
+    assert layout.keep is not None
+    with torch.no_grad():
+        if family == "vit":
+            pixels = torch.randn(3, 2, 8, 12)
+            close(model(pixels), theirs(pixels).last_hidden_state)
+        else:
+            base = theirs.base_model(tokens, attention_mask=layout.keep.long())
+            close(model(tokens, layout)[layout.keep], base.last_hidden_state[layout.keep])
+
+
+def test_half_precision_is_kept_in_the_file(pair: Pairs, tmp_path: Path) -> None:
+    model, _ = regard.load(pair("bert").folder, dtype=torch.bfloat16)
+    regard.save(model, tmp_path)
+    theirs = loaded_by_transformers(tmp_path)
+    assert theirs.dtype == torch.bfloat16
+    assert regard.load(tmp_path)[0].embedding.tokens.weight.dtype == torch.float32

@@ -1,0 +1,51 @@
+"""What the README shows, run: its Python as it stands with a tiny model, its commands with their own options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import regard
+from regard.nn import knock_out
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    (regard .*)$", README, re.MULTILINE)
+TEXTS = ["a fine day", "a bad day", "a good film", "a bad film"] * 3
+
+
+def test_the_python_runs(tiny_bert_folder: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(blocks) == 2
+    names = {"texts": TEXTS, "labels": [1, 0, 1, 0] * 3, "torch": torch, "regard": regard}
+    for block in blocks:
+        # The tiny model has two layers; the README speaks of a layer and head that a real one has.
+        code = block.replace("path/to/bert", str(tiny_bert_folder)).replace("[3]", "[1]").replace("(3, 1)", "(1, 1)")
+        exec(compile(code, "README.md", "exec"), names)
+    assert names["classifier"].predict(TEXTS).shape == (len(TEXTS),)  # type: ignore[attr-defined]
+    model, changed = names["model"], names["changed"]
+    plain = model(names["ids"])  # type: ignore[operator]
+    assert changed.shape == plain.shape and not torch.equal(changed, plain)  # type: ignore[attr-defined]
+    assert knock_out([(1, 1)]).heads == {(1, 1)}
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("regard embed")])
+def test_the_commands_run(command: str, tiny_bert_folder: Path, tmp_path: Path) -> None:
+    words = shlex.split(command.replace('"concat(-4:)"', '"concat(-2:)"'))
+    words[words.index("--model") + 1] = str(tiny_bert_folder)
+    separator = "\t1\n" if words[2].endswith(".tsv") else "\n"
+    (tmp_path / words[2]).write_text(separator.join([*TEXTS, ""]), encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / words[words.index("--output") + 1]).stat().st_size > 0
+
+
+def test_links_and_pictures_are_there() -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
