@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +37,10 @@ def register(app: typer.Typer) -> None:
     def say(text: str, loud: Annotated[bool, typer.Option("--loud")] = False) -> None:
         print(text.upper() if loud else text)
 
+    @app.command()
+    def warn() -> None:
+        warnings.warn("2 tensors are not used", stacklevel=1)
+
 
 Captured = pytest.CaptureFixture[str]
 
@@ -55,6 +60,11 @@ Captured = pytest.CaptureFixture[str]
 def test_exit_codes_and_one_line_errors(how: str, code: int, message: str, capsys: Captured) -> None:
     assert run(["fail", how], registers=[register]) == code
     assert capsys.readouterr() == ("a result\n", message)
+
+
+def test_a_warning_is_one_line_on_stderr(capsys: Captured) -> None:
+    assert run(["warn"], registers=[register]) == 0
+    assert capsys.readouterr() == ("", "note: 2 tensors are not used\n")
 
 
 @pytest.mark.parametrize("arguments", [["--debug", "fail", "defect"], ["fail", "--debug", "defect"]])

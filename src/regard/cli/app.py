@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Annotated
@@ -60,7 +61,7 @@ def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None
     debug, arguments = _take_debug(arguments)
     try:
         _prepare_streams()
-        with _termination():
+        with _termination(), _warnings_as_notes():
             code = _invoke(arguments, verbs() if registers is None else registers)
             # Here and not at exit, where the interpreter could no longer say what went wrong.
             sys.stdout.flush()
@@ -155,6 +156,14 @@ def _termination() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _warnings_as_notes() -> Iterator[None]:
+    """A warning is a line for the user, without the place in the code it came from."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: _say(f"note: {message}")
+        yield
 
 
 def _prepare_streams() -> None:
