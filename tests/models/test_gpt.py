@@ -108,3 +108,10 @@ def test_the_residual_branches_begin_smaller_with_depth() -> None:
 def test_gradients_reach_everything(device: torch.device, model: Any) -> None:
     model.logits(model(torch.randint(20, (2, 16), device=device))).pow(2).sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_prompts_padded_on_the_left_are_refused() -> None:
+    model = Gpt(GptConfig(vocabulary=20, width=8, depth=1, heads=2, ffn=16, positions=16))
+    keep = torch.tensor([[False, True, True], [True, True, True]])
+    with pytest.raises(ValueError, match="padded on the right"):
+        model.start(torch.ones(2, 3, dtype=torch.long), Padded(keep))

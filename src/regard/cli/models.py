@@ -27,9 +27,7 @@ def models(as_json: JsonOption = False) -> None:
             {
                 "families": [{"name": name, "note": note} for name, note in FAMILY_NOTES.items()],
                 "built_in": built_in,
-                "checkpoints": [
-                    {"name": c.name, "family": c.family, "parameters": c.parameters} for c in CHECKPOINTS
-                ],
+                "checkpoints": [{"name": c.name, "family": c.family, "parameters": c.parameters} for c in CHECKPOINTS],
             }
         )
         return

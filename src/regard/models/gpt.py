@@ -30,6 +30,8 @@ class GptConfig:
     eps: float = 1e-5
     dropout: float = 0.1
     attention_dropout: float = 0.1
+    begin: int | None = None  # the ids that open and end a text, where the vocabulary has them
+    end: int | None = None
 
 
 class Gpt(nn.Module):
@@ -79,6 +81,8 @@ class Gpt(nn.Module):
         """Read the prompts (B, T), padded on the right; the logits (B, V) of what follows, and the state."""
         keep = None if layout is None else layout.keep
         keep = torch.ones_like(ids, dtype=torch.bool) if keep is None else keep
+        if not bool(keep[:, 0].all()):
+            raise ValueError("prompts must be padded on the right: each row begins with a token")
         state = State(Cache(len(self.decoder.layers)), keep)
         layout = Padded(None if bool(keep.all()) else keep)
         hidden = self.decoder(self.embedding(ids, layout), layout, cache=state.cache)

@@ -19,7 +19,7 @@ __all__ = ["Layout", "Packed", "Padded", "Run", "allowed", "first", "padded", "r
 
 @dataclass(frozen=True, eq=False)
 class Padded:
-    """A rectangular batch (B, T, ...). `keep` (B, T) is True where there is a token; None: everywhere."""
+    """A rectangular batch (B, T, ...), padded on the right. `keep` (B, T): True where there is a token; None: all."""
 
     keep: Tensor | None = None
 

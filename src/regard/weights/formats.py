@@ -72,6 +72,8 @@ FORMATS: dict[str, Format] = {
             "eps": "layer_norm_epsilon",
             "dropout": "resid_pdrop",
             "attention_dropout": "attn_pdrop",
+            "begin": "bos_token_id",
+            "end": "eos_token_id",
         },
         {
             "scale_attn_weights": True,
