@@ -1,4 +1,4 @@
-"""What looking inside costs: a forward that nobody records, against the same forward with the recording calls taken out.
+"""What looking inside costs: a forward nobody records, against the same forward with the recording calls taken out.
 
     python -m benchmarks.record [--rounds 30] [--device cpu|cuda] [--keep]
 

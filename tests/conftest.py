@@ -1,14 +1,60 @@
-"""Fixtures that serve every test: data and a real checkpoint, where they are there, and one tiny model."""
+"""Fixtures that serve every test: a device, a seed, data and a real checkpoint where they are there, a tiny model."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
+@pytest.fixture(scope="session", params=DEVICES)
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """The device to test on; float32 means float32 there, not its 19-bit stand-in."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    yield torch.device(request.param)
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    """Tensors this small are slower on several cores, and much slower where others want those cores too."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def randomised() -> Callable[..., Any]:
+    """Give every parameter a value that matters: fresh ones have zero biases, unit norms, nearly flat attention."""
+
+    def randomise(module: nn.Module, *, std: float = 0.3) -> nn.Module:
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.normal_(0.0, std)
+                if "norm" in name and name.endswith("weight"):
+                    parameter.add_(1.0)
+            for part in module.modules():
+                if isinstance(part, nn.Embedding) and part.padding_idx is not None:
+                    part.weight[part.padding_idx] = 0.0
+        return module
+
+    return randomise
 
 
 @pytest.fixture(scope="session")
@@ -50,8 +96,6 @@ WORDS = (
 @pytest.fixture(scope="session")
 def tiny_bert_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT of width 32 with random weights, all its heads and a vocabulary that spells any word of small letters."""
-    import torch
-
     import regard
     from regard.models import Bert, BertConfig
     from regard.text import Tokenizer

@@ -1,4 +1,4 @@
-"""Where the decks contradict themselves or the literature (docs/errata.md): one test a line, showing what Regard does."""
+"""Where the decks contradict themselves or the literature (docs/errata.md): a test a line, showing what Regard does."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the tests of `nn` share: a device (CPU, and a GPU where there is one), a seed, and a tiny model a family."""
+"""What the tests of `nn` share: the explicit path, attention in plain loops, and a tiny model a family."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -13,46 +13,6 @@ from torch import Tensor, nn
 
 from regard import models
 from regard.nn import Packed, Padded, Tape, record
-
-DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-
-
-@pytest.fixture(scope="session", params=DEVICES)
-def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """The device to test on; float32 means float32 there, not its 19-bit stand-in."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    yield torch.device(request.param)
-    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_thread() -> Iterator[None]:
-    """Tensors this small are slower on several cores, and much slower where others want those cores too."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(0)
-
-
-@pytest.fixture(scope="session")
-def randomised() -> Callable[..., Any]:
-    """Give every parameter a value that matters: fresh ones have zero biases, unit norms, nearly flat attention."""
-
-    def randomise(module: nn.Module, *, std: float = 0.3) -> nn.Module:
-        with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                parameter.normal_(0.0, std)
-                if "norm" in name and name.endswith("weight"):
-                    parameter.add_(1.0)
-        return module
-
-    return randomise
 
 
 @pytest.fixture(scope="session")
