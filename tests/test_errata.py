@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.known import CHECKPOINTS
 from regard.layers import Layers
-from regard.lessons.reverse import create_dataset, one_hot_decode
+from regard.lessons.reverse import create_dataset, measure, new_model, one_hot_decode
 from regard.models import Bert, BertConfig, Seq2Seq, Seq2SeqConfig
 from regard.nn import Padded, ScalarMix, sinusoids
 from regard.text import Tokenizer
@@ -120,15 +121,21 @@ def test_p11_the_results_are_of_a_squad_where_everything_has_an_answer(shared_da
 
 
 def test_p12_the_hidden_units_of_the_deck_are_the_width_not_the_ffn() -> None:
-    base, large = BertConfig(), BertConfig(width=1024, depth=24, heads=16, ffn=4096)
+    base, layer = BertConfig(), small_bert().encoder.layers[0]
     assert (base.width, base.ffn, base.activation) == (768, 3072, "gelu")
-    assert large.ffn == 4 * large.width
+    assert (layer.ffn.inner.in_features, layer.ffn.inner.out_features) == (16, 32)  # type: ignore[union-attr]
+    large = next(known for known in CHECKPOINTS if known.name.endswith("bert-large-uncased"))
+    assert (large.shape["width"], large.shape["ffn"]) == (1024, 4096)
 
 
 def test_p13_the_accuracy_of_the_deck_is_per_token() -> None:
-    tokens, sequences = 200 * 4, 200
-    assert math.isclose(98.125 / 100 * tokens, 785)
-    assert not (98.125 / 100 * sequences).is_integer()
+    data = create_dataset(50, 200, 4, 10)
+    measures = measure(new_model(data), data)
+    digits, sequences = data.y_test.shape[0] * data.y_test.shape[1], data.y_test.shape[0]
+    assert math.isclose(98.125 / 100 * digits, 785) and not (98.125 / 100 * sequences).is_integer()
+    right = (measures.answers == data.y_test.argmax(-1)).float()
+    assert math.isclose(measures.test.token_accuracy, 100 * float(right.mean()), abs_tol=1e-3)
+    assert math.isclose(measures.test.sequence_accuracy, 100 * float(right.all(1).float().mean()), abs_tol=1e-3)
 
 
 def test_p14_one_glossary_entry_for_three_names() -> None:

@@ -26,6 +26,10 @@ __all__ = ["Embedder", "knock_out", "load", "record", "save"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("regard")
     if name not in _HOMES:
         raise AttributeError(f"module 'regard' has no attribute {name!r}; it has {', '.join(__all__)}")
     from importlib import import_module

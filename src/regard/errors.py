@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["InputError", "RegardError", "nearest"]
+__all__ = ["InputError", "RegardError", "choice", "nearest"]
 
 
 class RegardError(Exception):
@@ -25,3 +25,10 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}choices: {', '.join(known)}"
+
+
+def choice(what: str, value: str, choices: Iterable[str]) -> None:
+    """Refuse a value that is none of the choices."""
+    known = list(choices)
+    if value not in known:
+        raise InputError(f"unknown {what} {value!r}; {nearest(str(value), known)}")

@@ -43,6 +43,8 @@ def engine(
     else:
         folder = find(model)
         settings, loaded = read_settings(folder, pooling=pooling is None), load(folder)
+        if loaded[1] is None and hasattr(loaded[0], "states"):
+            Tokenizer.open(folder)  # says what the folder lacks
     pooling = pooling or settings.pooling or "mean"
     return Engine(*loaded, pooling=pooling, max_length=max_length, stated=settings.max_length, device=place, **options)
 

@@ -10,13 +10,11 @@ from torch import nn
 
 from regard.disk import settle
 from regard.errors import InputError, nearest
-from regard.known import builtin_folder, builtins
+from regard.known import DEFAULT, builtin_folder, builtins
 from regard.text import Tokenizer
 from regard.weights.load import read_model, write_model
 
 __all__ = ["DEFAULT", "find", "load", "save"]
-
-DEFAULT = "regard-bert"
 
 
 def load(
@@ -37,7 +35,7 @@ def load(
     return model, Tokenizer.open(folder) if Tokenizer.exists(folder) else None
 
 
-def save(model: nn.Module, folder: str | os.PathLike[str], *, tokenizer: Tokenizer | None = None) -> None:
+def save(model: nn.Module, folder: str | os.PathLike[str], tokenizer: Tokenizer | None = None) -> None:
     """Write a folder that Regard loads, and transformers where it has the family: all or nothing, with checksums."""
     write_model(model, Path(folder), files={} if tokenizer is None else tokenizer.files())
 

@@ -49,7 +49,7 @@ Captured = pytest.CaptureFixture[str]
     ("how", "code", "message"),
     [
         ("input", 2, "error: a.txt line 3: blank; remove it\n"),
-        ("regard", 2, "error: the hub did not answer\n"),
+        ("regard", 1, "error: the hub did not answer\n"),
         ("defect", 1, "internal error: RuntimeError: no layer 7; run again with --debug to see where\n"),
         ("silent", 1, "internal error: AssertionError; run again with --debug to see where\n"),
         ("disk", 1, "error: No space left on device: out.npy\n"),

@@ -8,14 +8,15 @@ import pytest
 import typer
 
 from regard.cli.app import run
-from regard.cli.options import DEFAULT_MODEL, DeviceOption, JsonOption, ModelOption, SeedOption
+from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption
 from regard.cli.output import print_json
+from regard.known import DEFAULT
 
 
 def register(app: typer.Typer) -> None:
     @app.command()
     def show(
-        model: ModelOption = DEFAULT_MODEL,
+        model: ModelOption = DEFAULT,
         device: DeviceOption = "auto",
         seed: SeedOption = 0,
         as_json: JsonOption = False,

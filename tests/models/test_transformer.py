@@ -205,3 +205,13 @@ def test_gradients_reach_everything(device: torch.device, model: Any) -> None:
     model.logits(model(ids, ids)).pow(2).sum().backward()
     missing = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert not missing
+
+
+def test_any_sequence_of_vectors_may_come_in_place_of_ids() -> None:
+    """Frames of a film, say: they are as wide as the model, get their places, and are read as words are."""
+    model = Transformer(TransformerConfig(vocabulary=20, width=8, depth=1, heads=2, ffn=12)).eval()
+    frames, ids = torch.randn(2, 5, 8), torch.randint(0, 20, (2, 4))
+    assert model(frames, ids).shape == (2, 4, 8)
+    words = model.embedding.tokens(torch.randint(0, 20, (2, 5)))
+    assert not torch.allclose(model.encode(frames), model.encode(words))
+    assert not torch.allclose(model.encode(frames), model.encode(frames.flip(1)).flip(1))

@@ -7,11 +7,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-import regard
 from regard.nn import knock_out
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,15 +23,15 @@ TEXTS = ["a fine day", "a bad day", "a good film", "a bad film"] * 3
 def test_the_python_runs(tiny_bert_folder: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(blocks) == 2
-    names = {"texts": TEXTS, "labels": [1, 0, 1, 0] * 3, "torch": torch, "regard": regard}
+    names: dict[str, Any] = {"texts": TEXTS, "labels": [1, 0, 1, 0] * 3}
     for block in blocks:
         # The tiny model has two layers; the README speaks of a layer and head that a real one has.
         code = block.replace("path/to/bert", str(tiny_bert_folder)).replace("[3]", "[1]").replace("(3, 1)", "(1, 1)")
         exec(compile(code, "README.md", "exec"), names)
-    assert names["classifier"].predict(TEXTS).shape == (len(TEXTS),)  # type: ignore[attr-defined]
+    assert names["classifier"].predict(TEXTS).shape == (len(TEXTS),)
     model, changed = names["model"], names["changed"]
-    plain = model(names["ids"])  # type: ignore[operator]
-    assert changed.shape == plain.shape and not torch.equal(changed, plain)  # type: ignore[attr-defined]
+    plain = model(names["ids"])
+    assert changed.shape == plain.shape and not torch.equal(changed, plain)
     assert knock_out([(1, 1)]).heads == {(1, 1)}
 
 
@@ -44,6 +44,10 @@ def test_the_commands_run(command: str, tiny_bert_folder: Path, tmp_path: Path) 
     done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / words[words.index("--output") + 1]).stat().st_size > 0
+
+
+def test_every_figure_is_filled_in() -> None:
+    assert not re.search(r"\b(NUMBER|TODO|XXX|TBD)\b", README)
 
 
 def test_links_and_pictures_are_there() -> None:

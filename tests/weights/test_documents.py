@@ -32,7 +32,6 @@ def test_reads_what_json_dumps_wrote(tmp_path: Path) -> None:
         ('{\n  "a": 1,\n  "b": \n', ":4:1", "not valid JSON"),
         ("{'a': 1}", ":1:2", "not valid JSON"),
         ('{"a": 1} x', ":1:10", "not valid JSON"),
-        ("\ufeff{}", ":1:1", "not valid JSON"),
         ('{"a": "tab\there"}', ":1:11", "not valid JSON"),
         ("[1, 2]", ":1:1", "expected a JSON object"),
         ("null", ":1:1", "expected a JSON object"),
@@ -89,3 +88,9 @@ def test_what_is_not_a_file(tmp_path: Path) -> None:
         read_json(tmp_path / "none.json")
     with pytest.raises(InputError, match="not a regular file"):
         read_json(tmp_path)
+
+
+def test_the_mark_some_editors_put_first_is_no_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}')
+    assert read_json(path) == {"a": 1}

@@ -88,7 +88,7 @@ def _invoke(arguments: Sequence[str], registers: Iterable[Register]) -> int:
 def _explain(error: BaseException) -> tuple[int, str]:
     match error:
         case RegardError():
-            return BAD_INPUT, f"error: {error}"
+            return BAD_INPUT if isinstance(error, InputError) else FAILED, f"error: {error}"
         case typer.TyperException():
             return error.exit_code, f"error: {_usage(error)}"
         case typer.Abort() | KeyboardInterrupt():

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from regard.cli.options import DEFAULT_MODEL, DeviceOption, JsonOption, ModelOption
+from regard.cli.options import DeviceOption, JsonOption, ModelOption
 from regard.cli.output import note, print_json, progress
 from regard.data.files import name_of
+from regard.known import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ def embed(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="Where the vectors go: .npy, .npz or .parquet.")
     ],
-    model: ModelOption = DEFAULT_MODEL,
+    model: ModelOption = DEFAULT,
     layers: Annotated[
         str, typer.Option("--layers", "-l", help="-1, or sum, mean or concat of a slice: concat(-4:). 0: embeddings.")
     ] = "-1",

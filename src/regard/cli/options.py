@@ -2,7 +2,7 @@
 
 Knows names, help texts and defaults, not what a verb does with them:
 
-    def embed(model: ModelOption = DEFAULT_MODEL, device: DeviceOption = "auto", seed: SeedOption = 0) -> None: ...
+    def embed(model: ModelOption = DEFAULT, device: DeviceOption = "auto", seed: SeedOption = 0) -> None: ...
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-__all__ = ["DEFAULT_MODEL", "Device", "DeviceOption", "JsonOption", "ModelOption", "SeedOption"]
+__all__ = ["Device", "DeviceOption", "JsonOption", "ModelOption", "SeedOption"]
 
-DEFAULT_MODEL = "regard-bert"
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 

@@ -18,14 +18,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.models.seq2seq import Score, Seq2Seq, Seq2SeqConfig
+from regard.models.seq2seq import Recipe, Score, Seq2Seq, Seq2SeqConfig
 from regard.nn import record
 
 __all__ = [
@@ -39,8 +39,6 @@ __all__ = [
     "one_hot_decode",
     "train_reverse",
 ]
-
-Recipe = Literal["luong", "deck"]
 
 # The deck's settings. How long it trained it does not say: after 24 epochs the model without attention is as good.
 TRAIN_SIZE, TEST_SIZE, TIMESTEPS, FEATURES = 2000, 200, 4, 10

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.errors import choice
 from regard.nn import Layer, Layout, Learned, Padded, Stack, TextEmbedding, initial
 from regard.nn.block import ACTIVATIONS
 from regard.nn.masks import first
@@ -79,7 +80,10 @@ class Bert(nn.Module):
     def __init__(self, config: BertConfig, *, heads: Collection[str] | None = None) -> None:
         super().__init__()
         self.config = config
+        choice("family", config.family, HEADS)
         heads = HEADS[config.family] if heads is None else heads
+        for head in heads:
+            choice("head", head, HEADS[config.family])
         layer = Layer(
             width=config.width,
             heads=config.heads,

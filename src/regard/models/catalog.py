@@ -1,4 +1,4 @@
-"""Which families there are, how to build one, and the checkpoints people know, with their sizes."""
+"""Which families there are, and how to build one of them from its configuration."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FAMILIES: dict[str, Family] = {
     "roberta": Family(BertConfig, Bert, HEADS["roberta"]),
     "gpt2": Family(GptConfig, Gpt),
     "t5": Family(T5Config, T5, ("output",)),
-    "vit": Family(VitConfig, Vit, ("classifier",)),
+    "vit": Family(VitConfig, Vit, ("pooler", "classifier")),
 }
 
 

@@ -62,7 +62,7 @@ class BiLM(nn.Module):
 class Elmo(nn.Module):
     """`model(words, layout)` gives the top layer (B, T, 2W), `model.states` all layers; `ScalarMix` makes one of them.
 
-    `words` are character ids (B, T, C), or word ids (B, T); packed ones without B.
+    `words` are character ids (B, T, C), or word ids (B, T), or vectors (B, T, W); packed ones without B.
     """
 
     def __init__(self, config: ElmoConfig, *, heads: Collection[str] = ("output",)) -> None:
@@ -78,7 +78,7 @@ class Elmo(nn.Module):
 
     def states(self, words: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
         layout = layout or Padded()
-        x, shape = padded(self.embedding(words), layout)
+        x, shape = padded(words if words.is_floating_point() else self.embedding(words), layout)
         for number, state in enumerate(self.encoder(x, shape)):
             result = repacked(state, layout)
             recording.hidden(self.encoder, number, result, layout)

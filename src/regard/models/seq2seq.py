@@ -7,11 +7,12 @@ the source is the encoder's last state; with it, each step looks at all of its s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from regard.errors import choice
 from regard.nn import Attention, Layout, Padded, Recurrent, StackedCell, bahdanau, luong_dot, luong_general, recording
 from regard.nn.masks import padded
 from regard.nn.recurrent import CellKind, RecurrentState
@@ -19,6 +20,7 @@ from regard.nn.recurrent import CellKind, RecurrentState
 __all__ = ["Seq2Seq", "Seq2SeqConfig", "Seq2SeqState"]
 
 Score = Literal["none", "dot", "general", "additive"]
+Recipe = Literal["luong", "deck"]
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,16 @@ class Seq2SeqConfig:
     cell: CellKind = "lstm"
     bidirectional: bool = False
     score: Score = "none"
-    recipe: Literal["luong", "deck"] = "luong"
+    recipe: Recipe = "luong"
     feedback: Literal["softmax", "identity"] = "softmax"
     dropout: float = 0.0
     begin: int = 0  # the decoder's first token; a decoder of vectors begins with zeros
+
+    def __post_init__(self) -> None:
+        choice("score", self.score, get_args(Score))
+        choice("recipe", self.recipe, get_args(Recipe))
+        choice("feedback", self.feedback, ("softmax", "identity"))
+        choice("cell", self.cell, get_args(CellKind))
 
 
 @dataclass(eq=False)

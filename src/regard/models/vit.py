@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from regard.models.bert import Pooler
 from regard.nn import Layer, Padded, PatchEmbedding, Stack, initial
 
 __all__ = ["Vit", "VitConfig"]
@@ -32,7 +33,10 @@ class VitConfig:
 
 
 class Vit(nn.Module):
-    """`model(pixels)` gives the last hidden state (B, 1 + patches, W); `model.classifier(hidden[:, 0])` the logits."""
+    """`model(pixels)` gives the last hidden state (B, 1 + patches, W); `model.classifier(hidden[:, 0])` the logits.
+
+    `model.pooler(hidden, layout)` is there where a checkpoint has it.
+    """
 
     def __init__(self, config: VitConfig, *, heads: Collection[str] = ("classifier",)) -> None:
         super().__init__()
@@ -55,6 +59,7 @@ class Vit(nn.Module):
             dropout=config.dropout,
         )
         self.encoder = Stack(layer, config.depth, final_norm=True)
+        self.pooler = Pooler(config.width) if "pooler" in heads else None
         self.classifier = nn.Linear(config.width, config.labels) if "classifier" in heads else None
         initial.normal(self)
 

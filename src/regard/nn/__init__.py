@@ -5,7 +5,17 @@ Shapes, here and in `models`:
     B batch   T queries   S keys   H heads   D head width   W width   V vocabulary   N tokens of a packed batch
 """
 
-from regard.nn.attention import Additive, Attention, Fused, Separate, bahdanau, luong_dot, luong_general, mix
+from regard.nn.attention import (
+    Additive,
+    Attention,
+    Fused,
+    LuongDotAttention,
+    Separate,
+    bahdanau,
+    luong_dot,
+    luong_general,
+    mix,
+)
 from regard.nn.block import Block, FeedForward, Layer, Residual
 from regard.nn.cache import Cache, LayerCache, Pairs, State
 from regard.nn.characters import CharacterCNN, Highway
@@ -32,6 +42,7 @@ __all__ = [
     "LayerCache",
     "Layout",
     "Learned",
+    "LuongDotAttention",
     "Packed",
     "Padded",
     "Pairs",

@@ -18,7 +18,17 @@ from regard.nn.cache import Pairs
 from regard.nn.masks import Layout, Packed, Padded, allowed, runs
 from regard.nn.tape import Edited
 
-__all__ = ["Additive", "Attention", "Fused", "Separate", "bahdanau", "luong_dot", "luong_general", "mix"]
+__all__ = [
+    "Additive",
+    "Attention",
+    "Fused",
+    "LuongDotAttention",
+    "Separate",
+    "bahdanau",
+    "luong_dot",
+    "luong_general",
+    "mix",
+]
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -140,8 +150,11 @@ class Attention(nn.Module):
     def summary(self, query: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One query (B, W) looks at any set of values (B, S, W): context (B, W), and weights (B, S, 1) of sum 1."""
         q, k, v = (self._split(p).transpose(1, 2) for p in self.project(query[:, None], values))
-        mask = None if keep is None else keep[:, None, None]
+        keys = Padded(keep)
+        edit = recording.attention(self, q, k, None, keys, None)
+        mask = allowed(keys, q, 1, k.shape[2], causal=False)
         weights = mix(q, k, scale=self.factor(q), score=self.score, mask=mask)
+        weights = weights if edit is None else edit(weights)
         return self.output((weights.to(v.dtype) @ v).transpose(1, 2).flatten(-2))[:, 0], weights.mean(1).transpose(1, 2)
 
     def _split(self, x: Tensor) -> Tensor:
@@ -211,6 +224,17 @@ class Attention(nn.Module):
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=triangle, scale=self.factor(query)
         )
+
+
+class LuongDotAttention(nn.Module):
+    """The deck's layer (S2): a query (B, W) and values (B, S, W) to the context (B, W) and weights (B, S, 1)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cross = luong_dot()
+
+    def forward(self, query: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        return self.cross.summary(query, values)
 
 
 def luong_dot() -> Attention:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.errors import InputError, choice
 from regard.nn.attention import Attention, Fused, Separate
 from regard.nn.cache import LayerCache
 from regard.nn.masks import Layout
@@ -43,6 +44,12 @@ class Layer:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     ffn_dropout: float = 0.0  # inside the feed-forward network
+
+    def __post_init__(self) -> None:
+        choice("norm", self.norm, ("layer", "rms"))
+        choice("activation", self.activation, ACTIVATIONS)
+        if self.head_width is None and self.width % self.heads:
+            raise InputError(f"{self.heads} heads do not divide a width of {self.width}")
 
     def new_norm(self) -> nn.Module:
         kind: Any = nn.LayerNorm if self.norm == "layer" else nn.RMSNorm

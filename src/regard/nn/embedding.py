@@ -41,8 +41,11 @@ class TextEmbedding(nn.Module):
     def forward(
         self, ids: Tensor, layout: Layout, segments: Tensor | None = None, *, start: int | Tensor = 0
     ) -> Tensor:
-        """ids (B, T) or packed (N,); `segments` of the same shape, 0 where not given; `start` tokens came before."""
-        x: Tensor = self.tokens(ids)
+        """ids (B, T) or packed (N,); `segments` of the same shape, 0 where not given; `start` tokens came before.
+
+        Vectors (B, T, W) of any other kind, such as frames, may come in place of ids.
+        """
+        x: Tensor = ids if ids.is_floating_point() else self.tokens(ids)
         if self.scale != 1.0:
             x = x * self.scale
         if self.segments is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
+
+from regard.errors import choice
 
 __all__ = ["Learned", "RelativeBias", "Sinusoidal", "sinusoids"]
 
@@ -20,6 +22,7 @@ def sinusoids(positions: Tensor, width: int, *, arrangement: Arrangement = "inte
     """
     if width % 2:
         raise ValueError(f"sinusoids come in pairs: width must be even, got {width}")
+    choice("arrangement", arrangement, get_args(Arrangement))
     rates = torch.exp(torch.arange(0, width, 2, device=positions.device).double() * (-math.log(10000.0) / width))
     angles = positions[..., None] * rates
     if arrangement == "halves":

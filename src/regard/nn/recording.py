@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn.masks import Layout, Packed
-from regard.nn.tape import Edit, Edited, Reading, Site, Tape
+from regard.nn.tape import NOTHING, Edit, Edited, Reading, Site, Tape
 
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
@@ -40,7 +40,7 @@ def attention(
         return None
     found = [(tape, site) for tape in _here.tapes if (site := tape.sites.get(module)) is not None]
     edits = [(tape.edit, site) for tape, site in found if tape.edit is not None]
-    edited = Edited(edits) if edits else None
+    edited = Edited(edits) if edits or (found and module.score is not None) else None
     for tape, site in found:
         tape.readings.setdefault(site, []).append(Reading(module, query, key, queries, keys, bias, edited))
     return edited
@@ -73,6 +73,8 @@ def record(model: nn.Module, *, edit: Edit | None = None) -> Iterator[Tape]:
             yield tape
         finally:
             _here.tapes = before
+        if edit is not None and not tape.readings:
+            raise RuntimeError(f"the edit was never used: the tape holds {NOTHING}")
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,10 @@ class KnockOut:
 
 def knock_out(heads: Collection[tuple[int, int]], *, kind: str = "self", part: str | None = None) -> KnockOut:
     """An edit that silences heads, given as (layer, head) from 0: their weights, and so what they add, become zero."""
-    return KnockOut(frozenset(heads), kind, part)
+    for pair in heads:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ValueError(f"heads are pairs (layer, head) in a list, such as [(3, 1)]; got {pair!r} in {heads!r}")
+    return KnockOut(frozenset((layer, head) for layer, head in heads), kind, part)
 
 
 def _sites(model: nn.Module) -> dict[nn.Module, Site]:

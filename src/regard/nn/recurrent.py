@@ -5,12 +5,13 @@ The inputs are vectors of any kind: words, letters, image frames.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.errors import choice
 from regard.nn.masks import Layout, Padded, padded, repacked
 
 __all__ = ["CellKind", "Recurrent", "RecurrentState", "StackedCell", "lengths", "reversed_in_place"]
@@ -50,6 +51,7 @@ class Recurrent(nn.Module):
         super().__init__()
         if bidirectional and units % 2:
             raise ValueError(f"two directions share the units: {units} is odd")
+        choice("cell", cell, get_args(CellKind))
         kind = nn.LSTM if cell == "lstm" else nn.GRU
         self.layers = kind(
             width,

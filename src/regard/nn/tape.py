@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from regard.nn.attention import Attention
 
 __all__ = ["Edit", "Edited", "Reading", "Site", "Tape"]
+
+NOTHING = "nothing (a compiled function around the model is not recorded: give its module to record)"
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,10 @@ Edit = Callable[[Tensor, Site], Tensor]  # weights (B, H, T, S) and where they a
 
 
 class Edited:
-    """The edits of all tapes at one attention, applied in the order of their blocks; keeps what they made."""
+    """The edits of all tapes at one attention, applied in the order of their blocks; keeps what they made.
+
+    Without an edit it only keeps the map: a learned score may have changed by the time the map is asked for.
+    """
 
     def __init__(self, edits: list[tuple[Edit, Site]]) -> None:
         self.edits = edits
@@ -84,7 +90,7 @@ class Reading:
 
         mask = allowed(keys, query, query.shape[2], key.shape[2], causal=self.attention.causal)
         scale = self.attention.factor(query)
-        return mix(query, key, scale=scale, score=self.attention.score, bias=bias, mask=mask)
+        return mix(query, key, scale=scale, bias=bias, mask=mask)
 
     def vectors(self, which: str) -> Tensor:
         """Queries or keys as (B, H, T, D)."""
@@ -103,21 +109,24 @@ class Tape:
     readings: dict[Site, list[Reading]] = field(default_factory=dict)
     states: dict[str, dict[int, list[tuple[Tensor, Layout]]]] = field(default_factory=dict)
 
-    def attention(self, kind: str = "self", part: str | None = None) -> list[Tensor]:
-        """The attention maps (B, H, T, S), one a layer, before dropout and after the edit."""
+    def attention(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
+        """The attention maps (B, H, T, S), one a layer, before dropout and after the edit.
+
+        `kind` is "self" or "cross", by default the only one there is, or self; `part` is needed where several have it.
+        """
         return [self._join([r.weights() for r in self.readings[s]]) for s in self._chosen(kind, part)]
 
-    def queries(self, kind: str = "self", part: str | None = None) -> list[Tensor]:
+    def queries(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
         """The queries (B, H, T, D), one tensor a layer."""
         return [torch.cat([r.vectors("query") for r in self.readings[s]], dim=2) for s in self._chosen(kind, part)]
 
-    def keys(self, kind: str = "self", part: str | None = None) -> list[Tensor]:
+    def keys(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
         """The keys (B, H, S, D), one tensor a layer, as the last step saw them."""
         return [self.readings[s][-1].vectors("key") for s in self._chosen(kind, part)]
 
     def hidden(self, part: str | None = None) -> list[Tensor]:
         """The hidden states (B, T, W): first the embeddings, then each layer's output, the final norm in the last."""
-        known = list(self.states) or "nothing"
+        known = list(self.states) or NOTHING
         if part is None and len(self.states) > 1:
             raise KeyError(f"hidden states are of several parts, name one with part=: {known}")
         name = part if part is not None else next(iter(self.states), "")
@@ -126,16 +135,26 @@ class Tape:
         layers = self.states[name]
         return [torch.cat([padded(x, layout)[0] for x, layout in layers[i]], dim=1) for i in sorted(layers)]
 
-    def _chosen(self, kind: str, part: str | None) -> list[Site]:
+    def _chosen(self, kind: str | None, part: str | None) -> list[Site]:
+        kinds = {s.kind for s in self.readings if part in (None, s.part)}
+        kind = kind or (kinds.pop() if len(kinds) == 1 else "self")
         found = sorted((s for s in self.readings if s.kind == kind and part in (None, s.part)), key=lambda s: s.layer)
         known = sorted({(s.part, s.kind) for s in self.readings})
         if not found:
-            raise KeyError(f"no {kind} attention of {part or 'any part'} on the tape; it has {known or 'nothing'}")
+            raise KeyError(f"no {kind} attention of {part or 'any part'} on the tape; it has {known or NOTHING}")
         if len({s.part for s in found}) > 1:
             raise KeyError(f"{kind} attention is in several parts, name one with part=: {known}")
         return found
 
     @staticmethod
     def _join(maps: list[Tensor]) -> Tensor:
+        """The steps of one decoding along the queries; each sees one token more, or as many as before."""
+        for before, after in pairwise(maps):
+            grown = after.shape[3] - before.shape[3]
+            if len(after) != len(before) or (after.shape[2] > 1 and grown != after.shape[2]):
+                raise ValueError(
+                    f"this tape holds {len(maps)} forwards that are not the steps of one decoding; record each in a "
+                    "block of its own, or read them one by one in tape.readings"
+                )
         longest = max(m.shape[-1] for m in maps)
         return torch.cat([torch.nn.functional.pad(m, (0, longest - m.shape[-1])) for m in maps], dim=2)

@@ -6,7 +6,6 @@ checked before it is used, and no value chooses code. Knows nothing of vocabular
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from tokenizers import AddedToken
 
 from regard.errors import InputError
+from regard.weights.documents import read_json
 
 __all__ = ["BERT", "ROLES", "Settings", "read_object", "read_text"]
 
@@ -122,16 +122,7 @@ class Settings:
 
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file, or an empty one where there is no such file."""
-    if not path.is_file():
-        return {}
-    text = read_text(path)
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON: {error}; fetch or save it again") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path} should hold a JSON object, not a {type(value).__name__}")
-    return value
+    return read_json(path) if path.is_file() else {}
 
 
 def read_text(path: Path) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from regard.lessons import reverse
 from regard.lessons.reverse import Dataset, Measures
-from regard.models.seq2seq import Score
+from regard.models.seq2seq import Recipe, Score
 from regard.view.page import Html, figures, heat_map, page, paragraph, section, table
 
 __all__ = ["DECK", "Example", "Run", "Story", "tell", "tour_page"]
@@ -28,7 +28,7 @@ class Run:
 
     name: str
     score: Score
-    recipe: reverse.Recipe
+    recipe: Recipe
     epochs: int
     seconds: float
     measures: Measures
@@ -71,7 +71,7 @@ def tell(plain: Run, attending: Run, data: Dataset, *, seed: int) -> Story:
         "One LSTM reads, another writes. Without attention all the writer knows is the reader's last state; with it, "
         f"every step can look back at each digit. Both models learn from {len(data.X_train):,} sequences and are "
         f"tested on {len(data.X_test):,} others.",
-        headers=("right digits in percent", "train", "test", "whole sequences", "epochs"),
+        headers=("right digits, percent per token", "train", "test", "whole sequences", "epochs"),
         rows=[_deck_row(), _row(plain), _row(attending)],
         examples=_examples(plain, attending, data),
         read=[str(digit) for digit in first],

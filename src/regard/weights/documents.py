@@ -13,7 +13,7 @@ from pathlib import Path
 
 from regard.errors import InputError
 
-__all__ = ["json_bytes", "read_json"]
+__all__ = ["json_bytes", "read_json", "read_value"]
 
 # A string that never ends is one token too: else a hostile file makes the search quadratic.
 TOKEN = re.compile(r'(?s)"(?:[^"\\]|\\.)*+"?|[^\s,:\[\]{}"]+')
@@ -29,10 +29,18 @@ class _Refused(Exception):
 
 def read_json(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> dict[str, object]:
     """The JSON object in a file of at most `limit` bytes; a repeated key or a number that is not finite is refused."""
+    value = read_value(path, limit=limit)
+    if not isinstance(value, dict):
+        raise InputError(f"{path}:1:1: expected a JSON object {{...}}, found {json.dumps(value)[:20]}")
+    return value
+
+
+def read_value(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> object:
+    """As `read_json`, for a file that may hold any JSON value."""
     path = Path(path)
     text = _read_text(path, limit=limit)
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
+        value: object = json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
     except json.JSONDecodeError as error:
         raise InputError(
             f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}; mend it, or download or copy it again"
@@ -45,8 +53,6 @@ def read_json(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> dict[
         ) from None
     except (ValueError, MemoryError) as error:
         raise InputError(f"{path}: refused: {error or 'it needs too much memory'}") from None
-    if not isinstance(value, dict):
-        raise InputError(f"{path}:1:1: expected a JSON object {{...}}, found {text.strip()[:20]!r}")
     return value
 
 
@@ -66,7 +72,7 @@ def _read_text(path: Path, *, limit: int) -> str:
     if len(data) > limit:
         raise InputError(f"{path}: refused: larger than {limit:,} bytes; no such file of a model needs that")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start]
         line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1

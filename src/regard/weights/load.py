@@ -90,6 +90,7 @@ def _compare(
     for name in sorted(unused & names.copies.keys()):
         wrong.append(f"{name} differs from {names.copies[name]}, and Regard keeps one tensor for both")
     if wrong:
+        wrong += [f"{name} is not expected" for name in sorted(unused - names.copies.keys())]
         raise InputError(f"{folder}: the weights do not fit config.json: {_some(wrong)}")
     if unused:
         warnings.warn(f"{folder}: not used: {_some(sorted(unused))}", stacklevel=4)

@@ -201,7 +201,7 @@ def names_of(config: Config) -> Names:
                     "fed.norm.{p}": "layernorm_after.{p}",
                 }
             },
-            {"classifier": {"classifier.{p}": "classifier.{p}"}},
+            {"pooler": _POOLER, "classifier": {"classifier.{p}": "classifier.{p}"}},
         )
     return Names("", {}, {}, {"output": {"output.{p}": "output.{p}"}})
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import InputError
-from regard.weights.files import read_json
+from regard.weights.documents import read_json, read_value
 
 __all__ = ["SentenceSettings", "read_settings"]
 
 POOLINGS = ("cls", "mean", "max")
+MODULES = ("Transformer", "Pooling", "Normalize")
 # Older files have a switch for each pooling, newer ones the name of one or a list of names.
 SWITCHES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
 
@@ -29,6 +30,7 @@ def read_settings(folder: Path, *, pooling: bool = True) -> SentenceSettings:
 
 
 def _pooling(folder: Path) -> str | None:
+    _refuse_other_modules(folder / "modules.json")
     path = folder / "1_Pooling" / "config.json"
     if not path.is_file():
         return None
@@ -45,6 +47,20 @@ def _pooling(folder: Path) -> str | None:
             f"choose a pooling yourself: {', '.join(POOLINGS)}"
         )
     return str(modes[0])
+
+
+def _refuse_other_modules(path: Path) -> None:
+    """A dense layer behind the pooling, say, would be left out without a word."""
+    modules = read_value(path) if path.is_file() else []
+    if not isinstance(modules, list):
+        raise InputError(f"{path}: expected a list of modules")
+    kinds = [str(module.get("type", "")).rpartition(".")[2] if isinstance(module, dict) else "" for module in modules]
+    strange = [kind or "an unnamed one" for kind in kinds if kind not in MODULES]
+    if strange:
+        raise InputError(
+            f"{path}: it has a module that Regard does not do: {', '.join(strange)}; choose a pooling yourself "
+            f"({', '.join(POOLINGS)}) to go on without"
+        )
 
 
 def _length(folder: Path) -> int | None:

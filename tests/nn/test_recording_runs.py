@@ -1,0 +1,78 @@
+"""A tape is one run: what a decoding's steps become, what is refused, and maps that stay what the forward saw."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from regard.models import Bert, BertConfig, Seq2Seq, Seq2SeqConfig, Vit, VitConfig
+from regard.nn import LuongDotAttention, Padded, knock_out, record
+
+BERT = BertConfig(vocabulary=20, width=8, depth=2, heads=2, ffn=12, positions=16)
+
+
+def ids(rows: int, length: int) -> torch.Tensor:
+    return torch.randint(0, 20, (rows, length))
+
+
+def test_the_only_kind_there_is_needs_no_name() -> None:
+    model = Seq2Seq(Seq2SeqConfig(score="general"))
+    with record(model) as tape:
+        model(torch.randn(2, 7, 10), steps=5)
+    assert [m.shape for m in tape.attention()] == [(2, 1, 5, 7)]
+
+
+@pytest.mark.parametrize("second", [(2, 4), (3, 7)])
+def test_two_forwards_are_not_one_run(second: tuple[int, int]) -> None:
+    model = Bert(BERT, heads=()).eval()
+    with record(model) as tape:
+        model(ids(2, 7))
+        model(ids(*second))
+    with pytest.raises(ValueError, match="2 forwards that are not the steps of one decoding"):
+        tape.attention()
+    assert [len(readings) for readings in tape.readings.values()] == [2, 2]
+
+
+def test_the_map_of_a_learned_score_is_the_forwards_own() -> None:
+    """Bahdanau's score has weights, and they change with the next training step."""
+    model = Seq2Seq(Seq2SeqConfig(score="additive"))
+    with record(model) as tape:
+        model(torch.randn(2, 7, 10), steps=5)
+    before = tape.attention()[0].clone()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    assert torch.equal(tape.attention()[0], before)
+
+
+def test_the_decks_layer_has_its_call_and_is_recorded() -> None:
+    layer = LuongDotAttention()
+    query, values = torch.randn(3, 8), torch.randn(3, 5, 8)
+    with record(layer) as tape:
+        context, weights = layer(query, values)
+    assert (context.shape, weights.shape) == ((3, 8), (3, 5, 1))
+    torch.testing.assert_close(weights[..., 0], torch.einsum("bw,bsw->bs", query, values).softmax(1))
+    torch.testing.assert_close(context, (weights * values).sum(1))
+    torch.testing.assert_close(tape.attention()[0][:, 0, 0], weights[..., 0])
+
+
+def test_an_edit_that_never_ran_is_told() -> None:
+    model = Bert(BERT, heads=()).eval()
+    compiled = torch.compile(model, backend="eager")
+    with (
+        pytest.raises(RuntimeError, match=r"never used: .* compiled function"),
+        record(model, edit=knock_out([(0, 0)])),
+    ):
+        compiled(ids(1, 3))
+
+
+def test_heads_are_pairs_in_a_list() -> None:
+    with pytest.raises(ValueError, match=r"pairs \(layer, head\) in a list"):
+        knock_out((0, 1))  # type: ignore[arg-type]
+
+
+def test_the_poolers_of_bert_and_vit_read_the_first_token() -> None:
+    model = Vit(VitConfig(width=8, depth=1, heads=2, ffn=12, image=(4, 4), patch=(2, 2)), heads=("pooler",)).eval()
+    assert model.pooler is not None and model.classifier is None
+    hidden = model(torch.randn(2, 3, 4, 4))
+    torch.testing.assert_close(model.pooler(hidden, Padded()), torch.tanh(model.pooler.linear(hidden[:, 0])))
