@@ -203,6 +203,32 @@ def test_the_default_pooling_survives_cloning(sentence_folder: Path) -> None:
         np.testing.assert_array_equal(copied.transform(TEXTS), original.transform(TEXTS))
 
 
+@pytest.mark.parametrize("texts", ["one text", None, 3])
+def test_what_is_no_list_of_texts_is_refused(texts: Any, tiny_bert_folder: Path) -> None:
+    with pytest.raises(InputError, match="expected a list of texts"):
+        Embedder(tiny_bert_folder).transform(texts)
+
+
+def test_a_length_that_is_no_number_is_refused(tiny_bert_folder: Path) -> None:
+    with pytest.raises(InputError, match="max_length is '5'"):
+        Embedder(tiny_bert_folder, max_length="5").fit()  # type: ignore[arg-type]
+
+
+def test_a_folder_without_a_tokenizer_says_what_it_lacks(tiny_bert_folder: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(tiny_bert_folder / name, tmp_path)
+    with pytest.raises(InputError, match=r"tokenizer\.json"):
+        Embedder(tmp_path).fit()
+
+
+def test_a_module_behind_the_pooling_is_not_left_out_in_silence(sentence_folder: Path) -> None:
+    modules = [{"type": f"sentence_transformers.models.{name}"} for name in ("Transformer", "Pooling", "Dense")]
+    (sentence_folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    with pytest.raises(InputError, match=r"modules\.json: .* does not do: Dense"):
+        Embedder(sentence_folder).fit()
+    assert Embedder(sentence_folder, pooling="mean").transform(TEXTS).shape[0] == len(TEXTS)
+
+
 def test_a_choice_made_later_is_taken_up(sentence_folder: Path, tiny_bert_folder: Path) -> None:
     embedder = Embedder(sentence_folder, max_length=5).fit()
     wanted = Embedder(tiny_bert_folder, pooling="mean", max_length=5).transform(TEXTS)

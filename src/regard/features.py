@@ -138,8 +138,8 @@ PARAMETERS = tuple(name for name in inspect.signature(Embedder.__init__).paramet
 
 
 def _texts(X: Iterable[str]) -> list[str]:
-    if isinstance(X, str):
-        raise InputError("expected a list of texts, got one str; put it in a list")
+    if isinstance(X, str) or not isinstance(X, Iterable):
+        raise InputError(f"expected a list of texts, got one {type(X).__name__}; put it in a list")
     texts = list(X)
     for place, text in enumerate(texts):
         if not isinstance(text, str):

@@ -216,7 +216,7 @@ class Engine:
 
 def _limit(wanted: int | None, positions: int | None, stated: int | None) -> int | None:
     """The most tokens a text may have. What the user wants wins over what the folder states; positions are a wall."""
-    if wanted is not None and (isinstance(wanted, bool) or wanted < 1):
+    if wanted is not None and (isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1):
         raise InputError(f"max_length is {wanted!r}; expected a number of tokens, at least 1")
     if wanted is not None and positions is not None and wanted > positions:
         raise InputError(f"max_length is {wanted}, but this model has only {positions} positions")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from regard.embed.texts import Blank, Changed, Texts, peek, scan
+from regard.embed.texts import Blank, Changed, Texts, scan
 from regard.errors import InputError
 
 
@@ -88,7 +88,6 @@ def test_what_can_be_read_once_is_kept(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_text("one\n\tt\u2028wo\n\n", encoding="utf-8"))
     writer.start()
-    peek(pipe)  # must not take anything out
     texts = scanned(pipe, blank="zero")
     writer.join()
     assert not texts.again
@@ -97,13 +96,12 @@ def test_what_can_be_read_once_is_kept(tmp_path: Path) -> None:
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"t": "one"}\n{"t": "two"}\n')))
-    peek("-", column="t")
     texts = scanned("-", column="t")
     assert (texts.name, texts.again) == ("standard input", False)
     assert list(texts) == [(1, "one"), (2, "two")]
 
 
 @pytest.mark.parametrize(("name", "column"), [("absent.txt", None), (".", None), ("texts.txt", "x")])
-def test_peek_refuses_at_once(name: str, column: str | None, file: Path) -> None:
+def test_what_is_not_there_is_refused(name: str, column: str | None, file: Path) -> None:
     with pytest.raises(InputError):
-        peek(file.parent / name, column=column)
+        scanned(file.parent / name, column=column)

@@ -18,7 +18,7 @@ from regard.embed import outputs
 from regard.embed.groups import blocks, check
 from regard.embed.manifest import manifest
 from regard.embed.partial import Partial, hold
-from regard.embed.texts import Blank, Changed, Texts, peek, scan
+from regard.embed.texts import Blank, Changed, Texts, scan
 from regard.errors import InputError
 from regard.features import engine
 from regard.loading import DEFAULT, find
@@ -89,20 +89,19 @@ def embed_file(
     if shard_size < 1:
         raise InputError(f"shard_size is {shard_size}; expected a number of texts, at least 1")
     outputs.check(output)
-    peek(source, column=column)
-    folder = find(model)
-    ready = engine(
-        folder,
-        layers=layers,
-        pooling=pooling,
-        normalize=normalize,
-        max_length=max_length,
-        long=long,
-        device=device,
-    )
-    outputs.check_pooling(output, ready.pooling)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=output.parent) as spool:
         texts = scan(source, column=column, blank=blank, spool=spool)
+        folder = find(model)
+        ready = engine(
+            folder,
+            layers=layers,
+            pooling=pooling,
+            normalize=normalize,
+            max_length=max_length,
+            long=long,
+            device=device,
+        )
+        outputs.check_pooling(output, ready.pooling)
         if long == "error":
             check(ready, iter(texts), texts.name)
         settings = {

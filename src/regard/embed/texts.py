@@ -14,11 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Literal, get_args
 
-from regard.data.files import STANDARD_INPUT, name_of
+from regard.data.files import name_of
 from regard.data.lines import read_texts
 from regard.errors import InputError, nearest
 
-__all__ = ["Blank", "Changed", "Row", "Texts", "is_blank", "peek", "scan"]
+__all__ = ["Blank", "Changed", "Row", "Texts", "is_blank", "scan"]
 
 Blank = Literal["error", "zero", "skip"]
 Row = tuple[int, str]  # the number of a line, from 1, and the text on it
@@ -56,13 +56,6 @@ class Texts:
             trouble = f" ({error})"
         if trouble or digest.hexdigest() != self.digest:
             raise Changed(f"{self.name} was changed while it was read{trouble}; nothing is kept: run the command again")
-
-
-def peek(path: str | os.PathLike[str], *, column: str | int | None = None) -> None:
-    """Refuse at once an input that is not there, or has not this column; a pipe is left alone."""
-    place = Path(path)
-    if place.is_file() or place.is_dir() or not (place.exists() or os.fspath(path) == STANDARD_INPUT):
-        next(read_texts(path, column=column), None)
 
 
 def scan(
