@@ -30,6 +30,8 @@ def test_two_forwards_are_not_one_run(second: tuple[int, int]) -> None:
         model(ids(*second))
     with pytest.raises(ValueError, match="2 forwards that are not the steps of one decoding"):
         tape.attention()
+    with pytest.raises(ValueError, match="2 forwards that are not the steps of one decoding"):
+        tape.hidden()
     assert [len(readings) for readings in tape.readings.values()] == [2, 2]
 
 

@@ -132,6 +132,7 @@ class Tape:
         name = part if part is not None else next(iter(self.states), "")
         if name not in self.states:
             raise KeyError(f"no hidden states of {part or 'any part'} on the tape; it has {known}")
+        _check_run(next((readings for site, readings in self.readings.items() if site.part == name), []))
         layers = self.states[name]
         return [torch.cat([padded(x, layout)[0] for x, layout in layers[i]], dim=1) for i in sorted(layers)]
 
@@ -144,17 +145,23 @@ class Tape:
             raise KeyError(f"no {kind} attention of {part or 'any part'} on the tape; it has {known or NOTHING}")
         if len({s.part for s in found}) > 1:
             raise KeyError(f"{kind} attention is in several parts, name one with part=: {known}")
+        _check_run(self.readings[found[0]])
         return found
 
     @staticmethod
     def _join(maps: list[Tensor]) -> Tensor:
-        """The steps of one decoding along the queries; each sees one token more, or as many as before."""
-        for before, after in pairwise(maps):
-            grown = after.shape[3] - before.shape[3]
-            if len(after) != len(before) or (after.shape[2] > 1 and grown != after.shape[2]):
-                raise ValueError(
-                    f"this tape holds {len(maps)} forwards that are not the steps of one decoding; record each in a "
-                    "block of its own, or read them one by one in tape.readings"
-                )
         longest = max(m.shape[-1] for m in maps)
         return torch.cat([torch.nn.functional.pad(m, (0, longest - m.shape[-1])) for m in maps], dim=2)
+
+
+def _check_run(readings: list[Reading]) -> None:
+    """Several calls of one attention are one run if they decode: each brings one token, or as many as its keys grow."""
+    for before, after in pairwise(readings):
+        steps = before.queries is None and after.queries is None and len(before.query) == len(after.query)
+        if steps and (new := after.query.shape[2]) > 1:
+            steps = after.key.shape[2] - before.key.shape[2] == new
+        if not steps:
+            raise ValueError(
+                f"this tape holds {len(readings)} forwards that are not the steps of one decoding; record each in a "
+                "block of its own, or read them one by one in tape.readings"
+            )
