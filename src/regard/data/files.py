@@ -19,15 +19,22 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
+from regard.data.zstd import open_zstandard
 from regard.errors import InputError
 
-__all__ = ["STANDARD_INPUT", "name_of", "open_bytes", "open_text", "suffix_of"]
+__all__ = ["PACKED", "STANDARD_INPUT", "name_of", "open_bytes", "open_text", "suffix_of"]
 
 STANDARD_INPUT = "-"
 
-_UNPACKERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_UNPACKERS: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": open_zstandard,
+}
+PACKED = tuple(_UNPACKERS)  # the suffixes of compressed files
 # None of these can begin a UTF-8 text, save bzip2's "BZh", which is therefore read with the block mark behind it.
-_MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz"}
+_MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 _DAMAGE = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
 
@@ -44,7 +51,7 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def open_text(path: str | os.PathLike[str]) -> Iterator[Iterator[str]]:
-    """Lines without their ends, one at a time; `-` is standard input, .gz, .xz and .bz2 are unpacked.
+    """Lines without their ends, one at a time; `-` is standard input, .gz, .xz, .bz2 and .zst are unpacked.
 
     InputError names the file and the line for bytes that are not UTF-8 and for a compressed file that is cut off.
     """

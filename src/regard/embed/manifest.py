@@ -10,6 +10,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from regard.unfinished import changes
+
 __all__ = ["Manifest", "differences", "fingerprint", "manifest"]
 
 Manifest = Mapping[str, object]
@@ -38,10 +40,7 @@ def differences(old: Manifest, new: Manifest) -> list[str]:
     assert isinstance(now, dict)
     if not isinstance(before, dict):
         return found or ["the record is damaged"]
-    for key in sorted({*before, *now}):
-        if before.get(key) != now.get(key):
-            found.append(f"{key} was {before.get(key)!r} and is {now.get(key)!r}")
-    return found
+    return found + changes(before, now)
 
 
 def fingerprint(folder: Path) -> str:

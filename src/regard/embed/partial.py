@@ -1,6 +1,7 @@
 """Unfinished work on the disk: the folder OUT.partial with its record, its finished shards and its lock.
 
-Knows names, renames and locks. A shard is whole or not there, so what a killed process leaves can be continued.
+Knows names and renames; `unfinished` knows the lock. A shard is whole or not there, so what a killed process
+leaves can be continued.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 from regard.disk import atomic_write, replacing
 from regard.embed.blocks import Block, read_blocks, write_blocks
 from regard.embed.manifest import Manifest, differences
-from regard.errors import InputError, RegardError
+from regard.errors import InputError
+from regard.unfinished import LOCK, locked
 from regard.weights.documents import json_bytes, read_json
 
 __all__ = ["Partial", "hold"]
 
-RECORD, LOCK = "manifest.json", "lock"
+RECORD = "manifest.json"
 SHARD = re.compile(r"(\d{6,})\.npz")
 OURS = re.compile(rf"{RECORD}|{LOCK}|{SHARD.pattern}|\..+\.partial(\.\w+)?")  # the last: left by a killed process
 
@@ -84,7 +85,7 @@ def hold(folder: Path, record: Manifest, *, restart: bool = False) -> Iterator[P
     strange = [name for name in os.listdir(folder) if not OURS.fullmatch(name)] if folder.is_dir() else []
     if strange:
         raise InputError(f"{folder} is in the way: it holds {strange[0]!r}; move it, or use another output")
-    with _locked(folder):
+    with locked(folder):
         partial = Partial(folder)
         partial.begin(record, restart=restart)
         try:
@@ -95,38 +96,3 @@ def hold(folder: Path, record: Manifest, *, restart: bool = False) -> Iterator[P
                 (folder / LOCK).unlink(missing_ok=True)
                 with suppress(OSError):  # something was put there meanwhile, and is not ours to remove
                     folder.rmdir()
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time in. The system drops the lock of a process that dies, however it dies."""
-    try:
-        folder.mkdir(exist_ok=True)
-        file = open(folder / LOCK, "a+", encoding="ascii")  # noqa: SIM115 (closed below, and not in this `try`)
-    except OSError as error:
-        raise RegardError(f"{folder} cannot be written: {error.strerror}; choose another output") from error
-    with file:
-        _take(file, folder)
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
-
-
-def _take(file: IO[str], folder: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows, where no process renames over a file that another has open
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A holder that finished between our opening and our taking has removed the file we now hold.
-        if os.path.samestat(os.fstat(file.fileno()), os.stat(folder / LOCK)):
-            return
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    file.seek(0)
-    raise InputError(
-        f"{folder} is in use by process {file.read().strip() or 'of unknown number'}, which writes the same output; "
-        "wait until it ends, or use another output"
-    )

@@ -1,0 +1,98 @@
+"""The folder of a corpus: what lies in it, what of it can be kept, and what has no place there.
+
+Knows names and records. Knows no text and no tokenizer beyond where it lies.
+
+    manifest.json   what the corpus was built from; lists the shards once it is finished
+    report.json     counts and speed of the build
+    tokenizer/      as Tokenizer.open reads it
+    shard-000000/   and so on; see `shards`
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from regard.corpus.manifest import MANIFEST, Manifest
+from regard.corpus.report import REPORT
+from regard.corpus.shards import ShardRecord, check, read_record
+from regard.disk import atomic_write
+from regard.errors import InputError
+from regard.unfinished import LOCK
+from regard.weights.documents import json_bytes
+
+__all__ = ["TOKENIZER", "begin", "clear", "leave", "refuse_strange", "shard_folder"]
+
+TOKENIZER = "tokenizer"
+SHARD = re.compile(r"shard-(\d{6,})")
+OURS = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{SHARD.pattern}|\..+\.partial(\.\w+)?")
+
+
+def shard_folder(folder: Path, number: int) -> Path:
+    """Where a corpus keeps a shard."""
+    return folder / f"shard-{number:06d}"
+
+
+def refuse_strange(folder: Path) -> None:
+    """InputError where the folder holds what is not of a corpus: it may be somebody's work."""
+    strange = [name for name in sorted(os.listdir(folder)) if not OURS.fullmatch(name)] if folder.is_dir() else []
+    if strange:
+        raise InputError(f"{folder} is in the way: it holds {strange[0]!r}; move it, or choose another folder")
+
+
+def begin(folder: Path, manifest: Manifest, *, restart: bool) -> tuple[list[ShardRecord], bool]:
+    """The shards that are there and belong to this manifest, and whether they are all; never another's."""
+    whole = [] if restart else _whole(folder)
+    if not (folder / MANIFEST).exists() or not whole:
+        clear(folder)
+        atomic_write(folder / MANIFEST, json_bytes(manifest.json()))
+        return [], False
+    remedy = "Use another folder, or throw that corpus away: restart=True, or delete the folder"
+    try:
+        old = Manifest.read(folder)
+    except InputError as error:
+        raise InputError(f"{folder} holds a corpus, but {error}. {remedy}") from None
+    if changed := old.differences(manifest):
+        raise InputError(f"{folder} holds another corpus: {'; '.join(changed)}. {remedy}")
+    if old.shards is not None and list(old.shards) == whole:
+        return whole, True
+    # Something of it is missing or has another size: what is good up to there stays.
+    for number in range(len(whole), 1 + max(_numbers(folder))):
+        shutil.rmtree(shard_folder(folder, number), ignore_errors=True)
+    atomic_write(folder / MANIFEST, json_bytes(manifest.json()))
+    return whole, False
+
+
+def clear(folder: Path) -> None:
+    """Throw the corpus away; the lock stays."""
+    for name in os.listdir(folder):
+        if name != LOCK and OURS.fullmatch(name):
+            path = folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def leave(folder: Path) -> None:
+    """Give the folder back; where nothing is finished, nothing stays."""
+    if not _numbers(folder):
+        clear(folder)
+    (folder / LOCK).unlink(missing_ok=True)
+    with suppress(OSError):  # it holds a corpus, or something that is not ours to remove
+        folder.rmdir()
+
+
+def _whole(folder: Path) -> list[ShardRecord]:
+    """The records of the shards from the first to the last before a missing or damaged one."""
+    found: list[ShardRecord] = []
+    with suppress(InputError):
+        while (place := shard_folder(folder, len(found))).is_dir():
+            record = read_record(place)
+            check(place, record)
+            found.append(record)
+    return found
+
+
+def _numbers(folder: Path) -> list[int]:
+    return [int(match[1]) for name in os.listdir(folder) if (match := SHARD.fullmatch(name))]

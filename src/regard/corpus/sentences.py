@@ -1,0 +1,127 @@
+"""A paragraph of English to its sentences, by rules.
+
+Knows stops, abbreviations, initials, numbers and quotation marks. Knows no file, no tokenizer and no statistics: the
+same paragraph gives the same sentences for ever, and `RULES` is raised when that changes. A sentence that could be two
+stays one where the rules cannot tell: pretraining is hurt less by a long sentence than by half of one.
+"""
+
+# ruff: noqa: RUF001 (quotation marks and dashes that look alike are its matter)
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["RULES", "split"]
+
+RULES = 1
+
+_CLOSE = r"\"'”’»)\]}_*"
+_OPEN = r"\"'“‘«(\[{_*¿¡"
+# A run of stops, dots with spaces between them (. . .), what closes after it, footnote marks, then space, then no
+# letter or mark with which a sentence goes on (small letters beyond ASCII are left to `islower`). The looks behind keep
+# a long run of dots from being tried from each of its dots.
+_STOP = re.compile(
+    rf"[.!?…](?<![.!?…]{{2}})(?<!\.[ \u00a0]\.)[.!?…]*+(?:[ \u00a0]\.(?![.\w]))*+[{_CLOSE}]*+(?:\[\d{{1,3}}\])*+\s++"
+    rf"(?![a-z,;:.?!…)\]}}%&=+/]|[{_OPEN}]+[a-z]|[-–—]+\s*[a-z])"
+)
+_SPACE_BEFORE = re.compile(r"\S+\Z")
+_WORD = re.compile(rf"[{_OPEN}]*([^\W_]+(?:['’][^\W_]+)?)")
+_LETTERS = re.compile(r"[^\W\d_](?:\.[^\W\d_]{1,2})+|(?:Ph|Lit|Litt|Sc|Ed|Th)\.[A-Z]")
+_COUNTER = re.compile(r"[(\[]?(?:\d{1,3}|[A-Za-z]|[IVXLC]{1,7}|\d{1,2}(?:\.\d{1,2})+)[)\]]?")
+_ROMAN = re.compile(r"[IVXLC]{2,}\b|[VXLC]\b|I(?=[.,;:)]|\Z)")  # "I" alone is more often the pronoun
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Followed by a name, whatever the name is, or by what they introduce.
+_TITLES = _words("""
+    mr mrs ms messrs mm dr drs prof rev revd hon gen maj lt capt cpl sgt pvt cmdr adm fr mme mlle mgr gov sen rep pres
+    supt insp atty ft mt ste pte brig lieut bp abp vs cf viz i.e e.g ie eg
+""")
+# Followed by a number, Arabic or Roman, they do not end a sentence.
+_NUMBERED = _words("""
+    no nos nr vol vols fig figs sec sect art arts ch chap chaps p pp pt pts par para op ed bk app eq eqs ref refs ver
+    v vv l ll n nn col cols pl tab lib cap act sc ser bd ca c circa approx fl b d r m est aet jan feb mar apr jun jul
+    aug sep sept oct nov dec
+""")
+# These end a sentence as often as they stand within one: the next word decides.
+_EITHER = _words("""
+    inc ltd co corp bros jr sr esq etc al st ave blvd rd univ dept assn assoc bldg mfg ibid seq ff col nos nr vol vols
+    figs sec sect arts ch chap chaps pp pts para ed eds bk app eq eqs ref refs ca approx jan feb apr jun jul aug sep
+    sept oct nov dec sq cu hr hrs lb lbs oz yd yds lond trans transl anon
+""")
+_STATES = _words("""
+    Ala Ariz Ark Calif Colo Conn Fla Ga Ill Ind Kan Ky Mass Mich Minn Miss Mo Mont Neb Nev Okla Oreg Penn Tenn Tex Va
+    Vt Wash Wis Wyo
+""")
+# Words with a capital that open sentences and are rarely part of a name. "I" is not among them: "Charles I. I saw".
+_OPENERS = _words("""
+    The This That These Those There Then They Their It Its He His She Her We Our You Your My If In On At As An And But
+    Or Nor So Yet For From By With Without When Where While Who What Which Why How After Before Since During Under
+    Over Upon Until Unless Although Though Because However Moreover Furthermore Therefore Thus Hence Meanwhile
+    Nevertheless Instead Indeed Also Another Other Some Many Most Much Several Each Every Both Either Neither All Any
+    No Not Only Once Later Soon Now Today Here Among According Despite Following Perhaps Such Two Three Four Five Six
+    Is Are Was Were Has Have Had Do Does Did Can Could Will Would Should May Might Must Let One Between Through Within
+    Born Having Being To Of It's He's She's That's There's They're We're Can't Don't Didn't
+""")
+_SAYING = re.compile(
+    r"(?:I|[Hh]e|[Ss]he|[Tt]hey|[Ww]e|(?:the|his|her|my) \w+|(?:(?:Mr|Mrs|Miss|Dr|Sir|Lady|Lord|Captain)\.? )?"
+    r"[A-Z][\w'’-]+(?: [A-Z][\w'’-]+)?) (?:said|says|asked|asks|cried|cries|exclaimed|replied|answered|inquired|"
+    r"enquired|demanded|shouted|whispered|murmured|muttered|returned|continued|added|ejaculated|interrupted|repeated|"
+    r"responded|retorted|screamed|sighed|gasped|called|roared|observed|remarked|faltered|stammered|thought|growled)\b"
+)
+
+
+def split(paragraph: str) -> list[tuple[int, int]]:
+    """The (start, end) of every sentence, in order, without the space around them.
+
+    All that is not space is in exactly one of them; a paragraph of nothing but space has none.
+    """
+    end = len(paragraph.rstrip())
+    start = len(paragraph) - len(paragraph.lstrip())
+    found = []
+    for match in _STOP.finditer(paragraph, start, end):
+        at, following = match.span()
+        stop = at + len(match[0].rstrip())
+        if _ends(paragraph, start, at, following) and not _goes_on(paragraph, at, stop, following):
+            found.append((start, stop))
+            start = following
+    if start < end:
+        found.append((start, end))
+    return found
+
+
+def _ends(text: str, start: int, at: int, following: int) -> bool:
+    """Whether the stop at `at` ends the sentence that began at `start`; the next word begins at `following`."""
+    if text[following].islower():
+        return False
+    if text[at] != "." or text[at + 1] in ".…!?":
+        return True
+    # The word before the stop, back to the last space: a slice of bounded length keeps endless "words" cheap.
+    before = _SPACE_BEFORE.search(text[max(start, at - 40) : at])
+    if before is None:  # a dot on its own
+        return True
+    word = before[0]
+    bare = word.lstrip("\"'“‘«([{_*¿¡-–—")
+    if len(word) == at - start and _COUNTER.fullmatch(word):
+        return False  # "1. The first" is one sentence, and so is "A. The second"
+    if "-" in bare or "—" in bare:
+        bare = re.split("[-–—]+", bare)[-1]
+    small = bare.lower()
+    if small in _TITLES:
+        return False
+    if small in _NUMBERED and (text[following].isdecimal() or _ROMAN.match(text, following)):
+        return False
+    letter = len(bare) == 1 and bare.isalpha() and bare < "\u0250"
+    if letter or small in _EITHER or bare in _STATES or _LETTERS.fullmatch(bare):
+        following_word = _WORD.match(text, following)
+        return following_word is not None and following_word[1] in _OPENERS
+    return True
+
+
+def _goes_on(text: str, at: int, stop: int, following: int) -> bool:
+    """Whether this is `"Why?" I asked`: the speech ends, the sentence does not. After a full stop it does."""
+    spoken = text[at] in "!?…" and text[stop - 1] in "\"'”’»"
+    return spoken and _SAYING.match(text, following) is not None
