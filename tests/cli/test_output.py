@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.cli.output import note, print_json, print_line, progress
+from regard.cli.output import note, print_json, progress
 from regard.errors import RegardError
 
 Captured = pytest.CaptureFixture[str]
@@ -32,10 +32,8 @@ def test_documents_come_back_and_lines_are_lines(document: object) -> None:
         written: list[str] = []
         patch.setattr("sys.stdout.write", written.append)
         print_json(document)
-        print_line(document)
-    whole, line = written
-    assert json.loads(whole) == json.loads(line) == document
-    assert line.count("\n") == 1
+    (whole,) = written
+    assert json.loads(whole) == document
     whole.encode("utf-8")
 
 
@@ -46,9 +44,8 @@ def test_letters_are_printed_as_letters(capsys: Captured) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_json_cannot_say_is_refused(value: float, capsys: Captured) -> None:
-    for write in (print_json, print_line):
-        with pytest.raises(RegardError, match="NaN or infinity"):
-            write({"score": [value]})
+    with pytest.raises(RegardError, match="NaN or infinity"):
+        print_json({"score": [value]})
     assert capsys.readouterr().out == ""
 
 

@@ -13,18 +13,21 @@ from contextlib import contextmanager
 
 from regard.errors import RegardError
 
-__all__ = ["note", "print_json", "print_line", "progress"]
+__all__ = ["note", "print_json", "progress"]
 
 
 def print_json(document: object) -> None:
     """The one result of a verb with --json: one indented document and a line end."""
-    _write(_encode(document, indent=2))
-
-
-def print_line(document: object) -> None:
-    """One object of a verb that streams: a document on a line of its own, sent at once."""
-    _write(_encode(document, indent=None))
-    sys.stdout.flush()
+    try:
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
+    except ValueError as error:
+        if "JSON compliant" not in str(error):
+            raise
+        raise RegardError(
+            "the result holds NaN or infinity, which JSON cannot carry; look for a damaged checkpoint or an overflow"
+        ) from None
+    # Half a surrogate pair has no UTF-8; the escape that replaces it is JSON's own.
+    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
 
 
 def note(message: str) -> None:
@@ -80,19 +83,3 @@ def progress(doing: str, *, total: int | None = None, unit: str = "texts") -> It
 def _figures(value: float) -> str:
     """Three figures are as many as a time or a rate deserves: 0.0123, 1.23, 12.3, 12,345."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _encode(document: object, *, indent: int | None) -> str:
-    try:
-        return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=indent)
-    except ValueError as error:
-        if "JSON compliant" not in str(error):
-            raise
-        raise RegardError(
-            "the result holds NaN or infinity, which JSON cannot carry; look for a damaged checkpoint or an overflow"
-        ) from None
-
-
-def _write(text: str) -> None:
-    # Half a surrogate pair has no UTF-8; the escape that replaces it is JSON's own.
-    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
