@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from torch import nn
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("regard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("regard")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
