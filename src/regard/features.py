@@ -15,7 +15,8 @@ from torch import nn
 
 from regard.device import choose
 from regard.errors import InputError, nearest
-from regard.loading import DEFAULT, find, load
+from regard.known import DEFAULT
+from regard.loading import find, load
 from regard.text import Tokenizer
 from regard.vectors import Engine, TokenVectors
 from regard.weights.sentence import SentenceSettings, read_settings

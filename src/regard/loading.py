@@ -10,11 +10,11 @@ from torch import nn
 
 from regard.disk import settle
 from regard.errors import InputError, nearest
-from regard.known import DEFAULT, builtin_folder, builtins
+from regard.known import builtin_folder, builtins
 from regard.text import Tokenizer
 from regard.weights.load import read_model, write_model
 
-__all__ = ["DEFAULT", "find", "load", "save"]
+__all__ = ["find", "load", "save"]
 
 
 def load(

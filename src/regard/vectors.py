@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.batch import by_budget, collate
-from regard.errors import InputError, nearest
+from regard.errors import InputError, choice
 from regard.layers import Layers
 from regard.nn.masks import Packed, first, runs
 from regard.text import Tokenizer
@@ -87,10 +87,8 @@ class Engine:
         if tokenizer is None or not hasattr(model, "states") or not hasattr(model, "embedding"):
             lacking = "layers" if tokenizer else "tokenizer"
             raise InputError(f"this {family} model cannot embed text: it has no {lacking} for it")
-        if pooling not in POOLINGS:
-            raise InputError(f"unknown pooling {pooling!r}; {nearest(str(pooling), POOLINGS)}")
-        if long not in LONGS:
-            raise InputError(f"unknown way with long texts {long!r}; {nearest(str(long), LONGS)}")
+        choice("pooling", pooling, POOLINGS)
+        choice("way with long texts", long, LONGS)
         if pooling == "none" and long == "windows":
             raise InputError(
                 "windows join the vectors of a text's pieces, and pooling none joins none; use cut or error"

@@ -1,4 +1,4 @@
-"""T5: one bias for all layers, unscaled scores, tied and scaled logits, and decoding with a cache."""
+"""T5: one bias for all layers, unscaled scores, tied and scaled logits."""
 
 from __future__ import annotations
 
@@ -48,32 +48,6 @@ def test_packed_and_padded_have_the_same_gradients(device: torch.device, model: 
         strict=True,
     ):
         torch.testing.assert_close(first, second, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("ragged", [False, True])
-def test_cached_decoding_equals_uncached(device: torch.device, model: Any, ragged: bool) -> None:
-    source, target = torch.randint(20, (3, 5), device=device), torch.randint(20, (3, 6), device=device)
-    layout = Padded.of([5, 2, 3], device=device) if ragged else None
-    begin = torch.full((3, 1), CONFIG.begin, device=device)
-    whole = model.logits(model(source, torch.cat([begin, target], dim=1), layout))
-    logits, state = model.start(source, layout)
-    for t in range(6):
-        torch.testing.assert_close(logits, whole[:, t], atol=1e-5, rtol=1e-4)
-        logits, state = model.step(target[:, t], state)
-    torch.testing.assert_close(logits, whole[:, 6], atol=1e-5, rtol=1e-4)
-
-
-def test_reorder_moves_rows(device: torch.device, model: Any) -> None:
-    source, layout = torch.randint(20, (3, 5), device=device), Padded.of([5, 2, 3], device=device)
-    index, said = torch.tensor([2, 0, 0], device=device), torch.tensor([4, 5, 6], device=device)
-    _, state = model.start(source, layout)
-    _, state = model.step(said, state)
-    state.reorder(index)
-    following = torch.tensor([7, 8, 9], device=device)
-    logits, _ = model.step(following, state)
-    target = torch.stack([torch.full_like(said, CONFIG.begin), said[index], following], dim=1)
-    expected = model.logits(model(source[index], target, Padded(layout.keep[index])))[:, -1]
-    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_order_is_known_by_the_bias_alone(device: torch.device, model: Any) -> None:

@@ -1,4 +1,4 @@
-"""The 2017 Transformer against torch's own with copied weights, and its decoding."""
+"""The 2017 Transformer against torch's own with copied weights."""
 
 from __future__ import annotations
 
@@ -149,31 +149,6 @@ def test_logits_are_products_with_the_target_s_embeddings(device: torch.device, 
     table = (model.target_embedding or model.embedding).tokens.weight
     torch.testing.assert_close(model.logits(hidden), hidden @ table.T, atol=1e-5, rtol=1e-5)
     assert model.logits(hidden).shape == (2, 20 if model.target_embedding is None else 24)
-
-
-@pytest.mark.parametrize("ragged", [False, True])
-def test_cached_decoding_equals_uncached(device: torch.device, model: Any, ragged: bool) -> None:
-    """The decoding loop: each output is fed back, embedded and placed, and the first token is `begin`."""
-    source, target = torch.randint(20, (3, 5), device=device), torch.randint(20, (3, 6), device=device)
-    layout = Padded.of([5, 2, 3], device=device) if ragged else None
-    begin = torch.full((3, 1), CONFIG.begin, device=device)
-    whole = model.logits(model(source, torch.cat([begin, target], dim=1), layout))
-    logits, state = model.start(source, layout)
-    for t in range(6):
-        torch.testing.assert_close(logits, whole[:, t], atol=1e-5, rtol=1e-4)
-        logits, state = model.step(target[:, t], state)
-    torch.testing.assert_close(logits, whole[:, 6], atol=1e-5, rtol=1e-4)
-
-
-def test_reorder_moves_rows(device: torch.device, model: Any) -> None:
-    source, layout = torch.randint(20, (3, 5), device=device), Padded.of([5, 2, 3], device=device)
-    index, said = torch.tensor([2, 0, 0], device=device), torch.tensor([4, 5, 6], device=device)
-    _, state = model.start(source, layout)
-    state.reorder(index)
-    logits, _ = model.step(said, state)
-    target = torch.stack([torch.full_like(said, CONFIG.begin), said], dim=1)
-    expected = model.logits(model(source[index], target, Padded(layout.keep[index])))[:, -1]
-    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_later_targets_do_not_change_earlier_outputs(device: torch.device, model: Any) -> None:

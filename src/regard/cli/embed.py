@@ -27,7 +27,10 @@ def register(app: typer.Typer) -> None:
 
 def embed(
     source: Annotated[
-        str, typer.Argument(metavar="INPUT", help="Texts, one a line; - is standard input; .gz, .xz and .bz2 are read.")
+        str,
+        typer.Argument(
+            metavar="INPUT", help="Texts, one a line; - is standard input; .gz, .xz, .bz2 and .zst are read."
+        ),
     ],
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="Where the vectors go: .npy, .npz or .parquet.")

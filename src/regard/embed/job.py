@@ -21,7 +21,8 @@ from regard.embed.partial import Partial, hold
 from regard.embed.texts import Blank, Changed, Texts, scan
 from regard.errors import InputError
 from regard.features import engine
-from regard.loading import DEFAULT, find
+from regard.known import DEFAULT
+from regard.loading import find
 from regard.vectors import Engine, Long
 
 __all__ = ["SHARD_SIZE", "Progress", "Result", "embed_file", "partial_folder"]

@@ -16,7 +16,7 @@ from typing import IO, Literal, get_args
 
 from regard.data.files import name_of
 from regard.data.lines import read_texts
-from regard.errors import InputError, nearest
+from regard.errors import InputError, choice
 
 __all__ = ["Blank", "Changed", "Row", "Texts", "is_blank", "scan"]
 
@@ -62,8 +62,7 @@ def scan(
     path: str | os.PathLike[str], *, column: str | int | None = None, blank: Blank = "error", spool: IO[str]
 ) -> Texts:
     """Read all of the input. What is no regular file (standard input, a pipe) goes to `spool` for the second time."""
-    if blank not in get_args(Blank):
-        raise InputError(f"unknown way with blank lines {blank!r}; {nearest(str(blank), get_args(Blank))}")
+    choice("way with blank lines", blank, get_args(Blank))
     name, digest, again = name_of(path), hashlib.sha256(), Path(path).is_file()
     lines = blanks = 0
     for line, text in read_texts(path, column=column):

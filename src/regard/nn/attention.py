@@ -152,13 +152,17 @@ class Attention(nn.Module):
         q, k, v = (self._split(p).transpose(1, 2) for p in self.project(query[:, None], values))
         keys = Padded(keep)
         edit = recording.attention(self, q, k, None, keys, None)
-        mask = allowed(keys, q, 1, k.shape[2], causal=False)
-        weights = mix(q, k, scale=self.factor(q), score=self.score, mask=mask)
+        weights = self.weights(q, k, keys)
         weights = weights if edit is None else edit(weights)
         return self.output((weights.to(v.dtype) @ v).transpose(1, 2).flatten(-2))[:, 0], weights.mean(1).transpose(1, 2)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
+
+    def weights(self, query: Tensor, key: Tensor, keys: Padded, bias: Tensor | None = None) -> Tensor:
+        """The map (B, H, T, S) of queries and keys (B, H, T, D), which the fast path never builds."""
+        mask = allowed(keys, query, query.shape[2], key.shape[2], causal=self.causal)
+        return mix(query, key, scale=self.factor(query), score=self.score, bias=bias, mask=mask)
 
     def factor(self, query: Tensor) -> float:
         """What the scores are multiplied by."""
@@ -207,14 +211,12 @@ class Attention(nn.Module):
         edit: Edited | None,
     ) -> Tensor:
         """Queries, keys and values (B, H, T, D) to the weighted averages (B, H, T, D)."""
-        T, S = query.shape[2], key.shape[2]
         dropout = self.dropout if self.training else 0.0
         if self.score is not None or edit is not None:
-            mask = allowed(keys, query, T, S, causal=self.causal)
-            weights = mix(query, key, scale=self.factor(query), score=self.score, bias=bias, mask=mask)
-            if edit is not None:
-                weights = edit(weights)
+            weights = self.weights(query, key, keys, bias)
+            weights = weights if edit is None else edit(weights)
             return F.dropout(weights, dropout).to(value.dtype) @ value
+        T, S = query.shape[2], key.shape[2]
         # Kernels align "causal" to the top left, so it is theirs only where it is the whole mask and T = S.
         triangle = self.causal and T == S and keys.keep is None and bias is None
         mask = None if triangle else allowed(keys, query, T, S, causal=self.causal)

@@ -93,10 +93,10 @@ class KnockOut:
         keep[gone] = 0
         return weights * keep[:, None, None]
 
-    def check(self, sites: Mapping[nn.Module, Site]) -> None:
+    def check(self, sites: Mapping[Attention, Site]) -> None:
         heads = {site.layer: module.heads for module, site in sites.items() if self._concerns(site)}
         for layer, head in sorted(self.heads):
-            if layer not in heads or not 0 <= head < int(heads[layer]):  # type: ignore[arg-type]
+            if layer not in heads or not 0 <= head < heads[layer]:
                 has = f"layers 0 to {max(heads)}, each of {heads[0]} heads from 0" if heads else "none"
                 where = f"{self.kind} attention" + (f" of the {self.part}" if self.part else "")
                 raise ValueError(f"no head {head} in layer {layer} to knock out: of {where} the model has {has}")
@@ -113,11 +113,11 @@ def knock_out(heads: Collection[tuple[int, int]], *, kind: str = "self", part: s
     return KnockOut(frozenset((layer, head) for layer, head in heads), kind, part)
 
 
-def _sites(model: nn.Module) -> dict[nn.Module, Site]:
+def _sites(model: nn.Module) -> dict[Attention, Site]:
     """A module's path is its address: `decoder.layers.3.cross` is layer 3's cross-attention in the decoder."""
     from regard.nn.attention import Attention
 
-    found: dict[nn.Module, Site] = {}
+    found: dict[Attention, Site] = {}
     for path, module in model.named_modules():
         if isinstance(module, Attention):
             *above, name = path.split(".")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from regard.nn.masks import Layout, Packed, Padded, allowed, padded, runs
+from regard.nn.masks import Layout, Packed, Padded, padded, runs
 
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
@@ -70,7 +70,11 @@ class Reading:
     def weights(self) -> Tensor:
         """The map (B, H, T, S), after the edit if there is one; places without a token are 0 where packed."""
         if not isinstance(self.keys, Packed):
-            return self.edited.kept[0] if self.edited else self._map(self.query, self.key, self.keys, self.bias)
+            return (
+                self.edited.kept[0]
+                if self.edited
+                else self.attention.weights(self.query, self.key, self.keys, self.bias)
+            )
         assert self.queries is not None
         longest = max(self.queries.lengths), max(self.keys.lengths)
         pieces = []
@@ -80,17 +84,10 @@ class Reading:
             else:
                 q, k = run.of_queries(self.query).transpose(1, 2), run.of_keys(self.key).transpose(1, 2)
                 bias = None if self.bias is None else self.bias[..., : run.queries, : run.keys]
-                piece = self._map(q, k, Padded(), bias)
+                piece = self.attention.weights(q, k, Padded(), bias)
             room = (0, longest[1] - run.keys, 0, longest[0] - run.queries)
             pieces.append(torch.nn.functional.pad(piece, room))
         return torch.cat(pieces)
-
-    def _map(self, query: Tensor, key: Tensor, keys: Padded, bias: Tensor | None) -> Tensor:
-        from regard.nn.attention import mix
-
-        mask = allowed(keys, query, query.shape[2], key.shape[2], causal=self.attention.causal)
-        scale = self.attention.factor(query)
-        return mix(query, key, scale=scale, bias=bias, mask=mask)
 
     def vectors(self, which: str) -> Tensor:
         """Queries or keys as (B, H, T, D)."""
@@ -103,7 +100,7 @@ class Reading:
 class Tape:
     """What was seen. One `with` records one run: a forward, or a decoding whose steps are joined along the queries."""
 
-    sites: dict[nn.Module, Site]
+    sites: dict[Attention, Site]
     parts: dict[nn.Module, str]
     edit: Edit | None = None
     readings: dict[Site, list[Reading]] = field(default_factory=dict)

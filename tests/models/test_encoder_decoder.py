@@ -1,0 +1,59 @@
+"""What T5 and the Transformer share: decoding step by step with a cache equals reading the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from regard.models import T5, T5Config, Transformer, TransformerConfig
+from regard.nn import Padded
+
+_SHAPE: dict[str, Any] = {"vocabulary": 20, "width": 8, "heads": 2, "ffn": 12, "dropout": 0.0}
+_T5: dict[str, Any] = _SHAPE | {"head_width": 6, "depth": 2, "decoder_depth": 3, "buckets": 8, "reach": 16}
+_TRANSFORMER: dict[str, Any] = _SHAPE | {"depth": 2, "eps": 1e-5}
+KINDS: dict[str, Callable[[], Any]] = {
+    "t5": lambda: T5(T5Config(**_T5)),
+    "t5 v1.1": lambda: T5(T5Config(**_T5, gated=True, activation="gelu-tanh", scaled=False), heads=("output",)),
+    "transformer": lambda: Transformer(TransformerConfig(**_TRANSFORMER)),
+    "transformer, two vocabularies": lambda: Transformer(
+        TransformerConfig(**_TRANSFORMER, target_vocabulary=24, shared=False)
+    ),
+}
+
+
+@pytest.fixture(params=KINDS)
+def model(request: pytest.FixtureRequest, device: torch.device, randomised: Callable[..., Any]) -> Any:
+    return randomised(KINDS[request.param]()).to(device).eval()
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_cached_decoding_equals_uncached(device: torch.device, model: Any, ragged: bool) -> None:
+    """The decoding loop: each output is fed back, embedded and placed, and the first token is `begin`."""
+    source, target = torch.randint(20, (3, 5), device=device), torch.randint(20, (3, 6), device=device)
+    layout = Padded.of([5, 2, 3], device=device) if ragged else None
+    begin = torch.full((3, 1), model.begin, device=device)
+    whole = model.logits(model(source, torch.cat([begin, target], dim=1), layout))
+    logits, state = model.start(source, layout)
+    for t in range(6):
+        torch.testing.assert_close(logits, whole[:, t], atol=1e-5, rtol=1e-4)
+        logits, state = model.step(target[:, t], state)
+    torch.testing.assert_close(logits, whole[:, 6], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_reorder_moves_rows(device: torch.device, model: Any, steps: int) -> None:
+    """After `steps` steps row i goes on with what row index[i] read and said."""
+    source, layout = torch.randint(20, (3, 5), device=device), Padded.of([5, 2, 3], device=device)
+    index, said = torch.tensor([2, 0, 0], device=device), torch.tensor([4, 5, 6], device=device)
+    _, state = model.start(source, layout)
+    for _ in range(steps):
+        _, state = model.step(said, state)
+    state.reorder(index)
+    following = torch.tensor([7, 8, 9], device=device)
+    logits, _ = model.step(following, state)
+    target = torch.stack([torch.full_like(said, model.begin), *[said[index]] * steps, following], dim=1)
+    expected = model.logits(model(source[index], target, Padded(layout.keep[index])))[:, -1]  # type: ignore[index]
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-4)
