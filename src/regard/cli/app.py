@@ -36,9 +36,17 @@ class Terminated(BaseException):
 
 def verbs() -> list[Register]:
     """The verbs of `regard`, in the order of the help page. Their files import torch inside the functions only."""
-    from regard.cli import embed, models, tour
+    from regard.cli import embed, fill, models, perplexity, tour
+    from regard.cli import next as next_sentence
 
-    return [tour.register, embed.register, models.register]
+    return [
+        tour.register,
+        embed.register,
+        fill.register,
+        next_sentence.register,
+        perplexity.register,
+        models.register,
+    ]
 
 
 def build(registers: Iterable[Register], *, pretty: bool = False) -> typer.Typer:

@@ -24,7 +24,7 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         layout = self.layout
         if isinstance(layout, Packed):
-            layout = Packed(layout.lengths, layout.starts.to(device), layout.places.to(device))
+            layout = Packed(layout.sizes, layout.starts.to(device), layout.places.to(device), layout.limit)
         elif layout.keep is not None:
             layout = Padded(layout.keep.to(device))
         return Batch(self.ids.to(device), layout)

@@ -66,8 +66,16 @@ class MaskedHead(nn.Module):
         self.tied = [embedding]  # in a list: the matrix belongs to the embedding alone
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.norm(self.activation(self.linear(x)))
-        return F.linear(x, self.tied[0].weight, self.bias)
+        return F.linear(self.vectors(x), self.weight, self.bias)
+
+    def vectors(self, x: Tensor) -> Tensor:
+        """What is compared with the vector of each word."""
+        result: Tensor = self.norm(self.activation(self.linear(x)))
+        return result
+
+    @property
+    def weight(self) -> Tensor:
+        return self.tied[0].weight
 
 
 class Bert(nn.Module):

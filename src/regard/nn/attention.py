@@ -183,16 +183,9 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Each run of equal lengths is a rectangle without padding; a GPU takes them all in one kernel."""
         edit = recording.attention(self, query, key, layout, keys, bias)
-        plain = bias is None and self.score is None and edit is None and not (self.training and self.dropout)
+        plain = bias is None and self.score is None and edit is None
         if plain and query.is_cuda and query.dtype in HALF:
-            from torch.nn.attention.varlen import varlen_attn
-
-            window = (-1, 0) if self.causal else (-1, -1)
-            longest = max(layout.lengths), max(keys.lengths)
-            mixed = varlen_attn(
-                query, key, value, layout.starts, keys.starts, *longest, scale=self.factor(query), window_size=window
-            )
-            return mixed if isinstance(mixed, Tensor) else mixed[0]
+            return self._flash(query, key, value, layout, keys)
         pieces = []
         for run in runs(layout, keys):
             q = run.of_queries(query).transpose(1, 2)
@@ -200,6 +193,33 @@ class Attention(nn.Module):
             b = None if bias is None else bias[..., : run.queries, : run.keys]
             pieces.append(self._look(q, k, v, Padded(), b, edit).transpose(1, 2).flatten(0, 1))
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+
+    def _flash(self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed) -> Tensor:
+        """All sequences of a packed batch in one kernel."""
+        if self.training and self.dropout:  # what `varlen_attn` calls, which leaves dropout out
+            mixed = torch.ops.aten._flash_attention_forward(
+                query,
+                key,
+                value,
+                layout.starts,
+                keys.starts,
+                layout.limit,
+                keys.limit,
+                self.dropout,
+                self.causal,
+                False,
+                scale=self.factor(query),
+            )
+        else:
+            from torch.nn.attention.varlen import varlen_attn
+
+            window = (-1, 0) if self.causal else (-1, -1)
+            limits = layout.limit, keys.limit
+            mixed = varlen_attn(
+                query, key, value, layout.starts, keys.starts, *limits, scale=self.factor(query), window_size=window
+            )
+        result: Tensor = mixed if isinstance(mixed, Tensor) else mixed[0]
+        return result
 
     def _look(
         self,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.errors import InputError, choice
 from regard.nn.attention import Attention, Fused, Separate
 from regard.nn.cache import LayerCache
+from regard.nn.dropout import Dropout
 from regard.nn.masks import Layout
 
 __all__ = ["ACTIVATIONS", "Block", "FeedForward", "Layer", "Residual"]
@@ -83,7 +84,7 @@ class FeedForward(nn.Module):
         self.gate = nn.Linear(layer.width, layer.ffn, bias=layer.bias) if layer.gated else None
         self.outer = nn.Linear(layer.ffn, layer.width, bias=layer.bias)
         self.activation = ACTIVATIONS[layer.activation]
-        self.dropout = nn.Dropout(layer.ffn_dropout)
+        self.dropout = Dropout(layer.ffn_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.activation(self.inner(x))
@@ -94,21 +95,24 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """norm(x + branch(x)), or x + branch(norm(x)) where the norm comes first."""
+    """norm(x + branch(x)), or x + branch(norm(x)) where the norm comes first.
+
+    Under autocast norms compute in float32 and hand on what the branch gave: half the memory to move.
+    """
 
     def __init__(self, layer: Layer) -> None:
         super().__init__()
         self.norm = layer.new_norm()
         self.first = layer.norm_first
-        self.dropout = nn.Dropout(layer.dropout)
+        self.dropout = Dropout(layer.dropout)
 
     def forward(self, x: Tensor, branch: Callable[..., Tensor], *args: Any, **options: Any) -> Tensor:
-        result: Tensor
         if self.first:
-            result = x + self.dropout(branch(self.norm(x), *args, **options))
-        else:
-            result = self.norm(x + self.dropout(branch(x, *args, **options)))
-        return result
+            more: Tensor = self.dropout(branch(self.norm(x), *args, **options))
+            return x + more
+        more = self.dropout(branch(x, *args, **options))
+        result: Tensor = self.norm(x + more)
+        return result.to(more.dtype)
 
 
 class Block(nn.Module):

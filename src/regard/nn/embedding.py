@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from regard.nn.dropout import Dropout
 from regard.nn.masks import Layout
 from regard.nn.positions import Learned
 
@@ -35,7 +36,7 @@ class TextEmbedding(nn.Module):
         self.positions = positions
         self.segments = nn.Embedding(segments, width) if segments else None
         self.norm = norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.scale = math.sqrt(width) if scaled else 1.0
 
     def forward(
@@ -55,6 +56,8 @@ class TextEmbedding(nn.Module):
             x = x + self.positions(layout.positions(ids, start)).to(x.dtype)
         if self.norm is not None:
             x = self.norm(x)
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         result: Tensor = self.dropout(x)
         return result
 
@@ -75,7 +78,7 @@ class PatchEmbedding(nn.Module):
         self.cls = nn.Parameter(torch.zeros(1, 1, width))
         count = (image[0] // patch[0]) * (image[1] // patch[1])
         self.positions = nn.Parameter(torch.zeros(1, count + 1, width))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Pixels (B, channels, height, width) to vectors (B, 1 + patches, W)."""

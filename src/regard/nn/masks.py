@@ -40,11 +40,16 @@ class Padded:
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Sequences one behind the other, (N, ...) with N the sum of `lengths`. Build it with `Packed.of`."""
+    """Sequences one behind the other, (N, ...) with N the sum of their lengths. Build it with `Packed.of`.
 
-    lengths: tuple[int, ...]
+    Without `sizes` all it says lies in tensors and `limit`, so that batches of other lengths have the same shape, as
+    compiled code and a GPU's kernels like it; `starts` may then end with empty sequences.
+    """
+
+    sizes: tuple[int, ...] | None
     starts: Tensor  # (B + 1,) int32, where each sequence begins and the last one ends
     places: Tensor  # (N,) the place of each token in its sequence
+    limit: int  # no sequence is longer
 
     @staticmethod
     def of(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Packed:
@@ -54,13 +59,18 @@ class Packed:
         ends = size.cumsum(0)
         places = torch.arange(int(ends[-1])) - (ends - size).repeat_interleave(size)
         starts = torch.cat([torch.zeros(1, dtype=torch.int32), ends.to(torch.int32)])
-        return Packed(tuple(lengths), starts.to(device), places.to(device))
+        return Packed(tuple(lengths), starts.to(device), places.to(device), max(lengths))
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Of the sequences; without `sizes` their device must be waited for."""
+        return self.sizes or tuple(length for length in self.starts.diff().tolist() if length)
 
     def positions(self, x: Tensor, start: int | Tensor = 0) -> Tensor:
         return self.places + start
 
     def longest(self, x: Tensor) -> int:
-        return max(self.lengths)
+        return self.limit
 
 
 Layout = Padded | Packed
@@ -108,7 +118,9 @@ def runs(queries: Packed, keys: Packed) -> Iterator[Run]:
 
 def first(x: Tensor, layout: Layout) -> Tensor:
     """The vector of each sequence's first token, (B, W): [CLS] in BERT."""
-    return x[layout.starts[:-1].long()] if isinstance(layout, Packed) else x[:, 0]
+    if isinstance(layout, Padded):
+        return x[:, 0]
+    return x[layout.starts[:-1].long().clamp(max=len(x) - 1)]  # an empty sequence at the end has no first token
 
 
 def padded(x: Tensor, layout: Layout) -> tuple[Tensor, Padded]:

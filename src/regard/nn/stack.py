@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from regard.nn import recording
 from regard.nn.block import Block, Layer
 from regard.nn.cache import Cache
+from regard.nn.dropout import Dropout
 from regard.nn.masks import Layout
 from regard.nn.positions import RelativeBias
 
@@ -31,7 +32,7 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(Block(layer) for _ in range(depth))
         self.norm = layer.new_norm() if final_norm else nn.Identity()
         self.relative = relative
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,

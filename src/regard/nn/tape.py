@@ -76,7 +76,7 @@ class Reading:
                 else self.attention.weights(self.query, self.key, self.keys, self.bias)
             )
         assert self.queries is not None
-        longest = max(self.queries.lengths), max(self.keys.lengths)
+        longest = self.queries.limit, self.keys.limit
         pieces = []
         for number, run in enumerate(runs(self.queries, self.keys)):
             if self.edited:

@@ -1,0 +1,98 @@
+"""What a pretrained BERT knows of everyday life: 30 sentences with a blank, and whether a right word is in its top 10.
+
+    python -m benchmarks.blanks MODEL [--json]
+
+The sentences and the words that are right lie in blanks.tsv, written before any model was judged by them. A blank
+counts when one of its words is among the 10 likeliest tokens of the whole vocabulary; pieces of words and punctuation
+take places there like any other token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+import regard
+from regard.data.batch import collate
+from regard.data.files import open_text
+from regard.errors import InputError
+from regard.models import Bert
+from regard.text import Tokenizer
+
+BLANKS = Path(__file__).parent / "blanks.tsv"
+TOP = 10
+
+
+@dataclass(frozen=True)
+class Blank:
+    """A sentence with `_` in place of one word, and the words that are right there."""
+
+    sentence: str
+    accepted: list[str]
+
+
+@dataclass(frozen=True)
+class Answer(Blank):
+    """What a model says to a blank: its likeliest tokens, and the rank of the first right one, from 1."""
+
+    top: list[str]
+    rank: int | None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("--json", action="store_true", dest="as_json")
+    options = parser.parse_args(arguments)
+    model, tokenizer = regard.load(options.model)
+    if not isinstance(model, Bert) or tokenizer is None:
+        raise InputError(f"{options.model}: expected a BERT with its tokenizer, got {type(model).__name__}")
+    found = answers(model, tokenizer, read_blanks(BLANKS))
+    score = sum(answer.rank is not None for answer in found)
+    if options.as_json:
+        figures = {"model": options.model, "score": score, "count": len(found)}
+        print(json.dumps({**figures, "blanks": [asdict(answer) for answer in found]}, ensure_ascii=False))
+        return
+    width = max(len(answer.sentence) for answer in found)
+    for answer in found:
+        print(f"{answer.rank or '-':>3}  {answer.sentence:<{width}}  {' '.join(answer.top)}")
+    print(f"{score} of {len(found)} have a right word in the top {TOP}")
+
+
+def read_blanks(path: Path) -> list[Blank]:
+    """Lines of a sentence, a tab, and the right words with commas between them."""
+    blanks = []
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            sentence, _, words = line.partition("\t")
+            if sentence.count("_") != 1 or not all(words.split(",")):
+                raise InputError(f"{path} line {number}: expected a sentence with one _, a tab, words; got {line!r}")
+            blanks.append(Blank(sentence, words.split(",")))
+    return blanks
+
+
+def answers(model: Bert, tokenizer: Tokenizer, blanks: Sequence[Blank]) -> list[Answer]:
+    """The model's likeliest tokens for each blank, all sentences in one packed batch."""
+    if model.masked is None or tokenizer.mask is None:
+        raise InputError("this model cannot fill a blank: it lacks a masked-word head or a mask token")
+    mask = tokenizer.token(tokenizer.mask)
+    ids, _ = tokenizer.ids_batch([blank.sentence.replace("_", mask) for blank in blanks])
+    batch = collate(ids)
+    with torch.inference_mode():
+        hidden = model(batch.ids, batch.layout)[batch.ids == tokenizer.mask]
+        likeliest = model.masked(hidden)[:, : tokenizer.size].topk(TOP).indices.tolist()
+    found = []
+    for blank, places in zip(blanks, likeliest, strict=True):
+        top = [tokenizer.token(place) for place in places]
+        rank = next((rank for rank, token in enumerate(top, start=1) if token in blank.accepted), None)
+        found.append(Answer(blank.sentence, blank.accepted, top, rank))
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""A model made ready to be asked: it has the head that is needed, its tokenizer is there, and dropout is off.
+
+Knows which families have which heads, and how to ask for the words behind masks. Knows nothing of blanks or texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.batch import collate
+from regard.errors import InputError
+from regard.models import Bert
+from regard.models.bert import MaskedHead
+from regard.nn import Packed
+from regard.text import Tokenizer
+
+__all__ = ["BUDGET", "Masked", "evaluating", "family_of", "grouped", "tokenizer_of"]
+
+BUDGET = {"cpu": 2048, "cuda": 16384}  # tokens a batch: of many, a row as wide as the vocabulary is made
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, eq=False)
+class Masked:
+    """A model that predicts masked tokens, with its head, its tokenizer and the id of the mask."""
+
+    model: Bert
+    head: MaskedHead
+    tokenizer: Tokenizer
+    mask: int
+
+    @classmethod
+    def of(cls, model: nn.Module, tokenizer: Tokenizer | None, *, doing: str) -> Masked:
+        """Refuse a model that cannot; `doing` opens the error: "filling in blanks"."""
+        tokens = tokenizer_of(model, tokenizer)
+        head = model.masked if isinstance(model, Bert) else None
+        if not isinstance(model, Bert) or head is None:
+            bare = " (its folder holds the encoder alone, as those of sentence-transformers do)"
+            raise InputError(
+                f"{doing} needs a masked-word head, and this {family_of(model)} model has none"
+                f"{bare if isinstance(model, Bert) else ''}; take a BERT, DistilBERT or RoBERTa that was "
+                "pretrained on masked words, such as google-bert/bert-base-uncased"
+            )
+        if tokens.mask is None:
+            raise InputError(f"{doing} needs a mask token, and this {family_of(model)} model's tokenizer has none")
+        return cls(model, head, tokens, tokens.mask)
+
+    @property
+    def limit(self) -> int:
+        """The most tokens a text may have, special ones included."""
+        return self.model.config.positions
+
+    @property
+    def budget(self) -> int:
+        return BUDGET[self.head.bias.device.type]
+
+    def logits(self, rows: Sequence[Sequence[int]], places: Sequence[tuple[int, int]]) -> Tensor:
+        """The logits (n, V) at `places`, each a row and a token in it; all rows are one packed batch."""
+        batch = collate(rows).to(self.head.bias.device)
+        assert isinstance(batch.layout, Packed)
+        starts = batch.layout.starts.tolist()
+        wanted = torch.tensor([starts[row] + token for row, token in places], device=batch.ids.device)
+        found: Tensor = self.head(self.model(batch.ids, batch.layout)[wanted])
+        return found.float()
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """No dropout and no gradients inside; a model that is being trained goes on as it was."""
+    before = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(before)
+
+
+def tokenizer_of(model: nn.Module, tokenizer: Tokenizer | None) -> Tokenizer:
+    if tokenizer is None:
+        raise InputError(
+            f"this {family_of(model)} model came without a tokenizer, so it reads no text; "
+            "expected tokenizer.json or vocab.txt in its folder"
+        )
+    return tokenizer
+
+
+def family_of(model: nn.Module) -> str:
+    """How errors call a model."""
+    return str(getattr(getattr(model, "config", None), "family", type(model).__name__))
+
+
+def grouped(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """The items in order, `size` of them at a time, or one where that is 0."""
+    step = max(1, size)
+    return (items[start : start + step] for start in range(0, len(items), step))

@@ -1,0 +1,1 @@
+"""Training: the loop, its optimizers, schedules and checkpoints."""

@@ -1,0 +1,134 @@
+"""The training loop: a generator that yields a step at a time; the caller logs, evaluates, saves and stops.
+
+Knows gradients, precision and the schedule. Knows nothing of text, files or what is learned: the module returns its
+losses by name, the one under "loss" is minimised. A step's losses stay on their device until they are looked at, so a
+GPU never waits for the caller.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from regard.nn.block import Block
+from regard.train.optimizer import set_rate
+
+__all__ = ["Clock", "Counter", "Progress", "Step", "frugal", "train"]
+
+Inputs = Mapping[str, Tensor]
+
+
+class Progress(Protocol):
+    """How far a run is, 0 to 1, before step `number`; at 1 it ends."""
+
+    def __call__(self, number: int) -> float: ...
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A run of so many steps."""
+
+    steps: int
+
+    def __call__(self, number: int) -> float:
+        return number / self.steps
+
+
+class Clock:
+    """A run of so many seconds, `used` of which are gone; it starts at the first question."""
+
+    def __init__(self, budget: float, *, used: float = 0.0) -> None:
+        self.budget, self._before, self._started = budget, used, 0.0
+
+    @property
+    def used(self) -> float:
+        return self._before + (time.perf_counter() - self._started if self._started else 0.0)
+
+    def pause(self) -> None:
+        """Let the clock stand still until the next question."""
+        self._before, self._started = self.used, 0.0
+
+    def __call__(self, number: int) -> float:
+        self._started = self._started or time.perf_counter()
+        return min(self.used / self.budget, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What a step was: its number from 0, how far the run was before it, the rate, and its mean losses by name."""
+
+    number: int
+    progress: float
+    rate: float
+    losses: Mapping[str, Tensor]
+    norm: Tensor  # of the gradient, before it is clipped
+
+
+def train(
+    module: nn.Module,
+    batches: Iterator[Sequence[Inputs]] | Iterable[Sequence[Inputs]],
+    optimizers: Sequence[torch.optim.Optimizer],
+    *,
+    progress: Progress,
+    rate: Callable[[float], float],
+    clip: float = 1.0,
+    half: torch.dtype | None = None,
+    first: int = 0,
+) -> Iterator[Step]:
+    """Train until `progress` says 1. A batch is the parts whose gradients are gathered before a step.
+
+    `rate` gives the learning rate at a progress; `half` is the type products are computed in; `first` is the number of
+    the step to begin with. What a step yields was done: whoever stops iterating stops after a whole step.
+    """
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    kind = parameters[0].device.type
+    module.train()
+    number = first
+    for batch in batches:
+        done = progress(number)
+        if done >= 1:
+            return
+        set_rate(optimizers, rate(done))
+        total: dict[str, Tensor] = {}
+        for place, inputs in enumerate(batch, start=1):
+            with _shared(module, last=place == len(batch)):
+                with torch.autocast(kind, dtype=half) if half else nullcontext():
+                    losses: dict[str, Tensor] = module(**inputs)
+                (losses["loss"] / len(batch)).backward()
+            for name, loss in losses.items():
+                part = loss.detach() / len(batch)
+                total[name] = total[name] + part if name in total else part
+        norm = nn.utils.clip_grad_norm_(parameters, clip)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        yield Step(number, done, rate(done), total, norm)
+        number += 1
+
+
+def _shared(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
+    """Processes add up their gradients once a step, with the last part of the batch."""
+    if isinstance(module, DistributedDataParallel) and not last:
+        return module.no_sync()
+    return nullcontext()
+
+
+def frugal(model: nn.Module) -> None:
+    """Keep what enters each layer and compute the rest again on the way back: less memory, a third more time."""
+    for block in model.modules():
+        if isinstance(block, Block):
+            plain = block.forward
+
+            def again(*args: object, _plain: Callable[..., Tensor] = plain, **options: object) -> Tensor:
+                result: Tensor = checkpoint(_plain, *args, use_reentrant=False, **options)
+                return result
+
+            block.forward = again  # type: ignore[method-assign]

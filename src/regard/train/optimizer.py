@@ -1,0 +1,149 @@
+"""Optimizers: AdamW for everything, or Muon for the matrices inside the layers and AdamW for the rest.
+
+Knows parameters and the modules they lie in. Knows nothing of losses, batches or when the rate changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import InputError, choice
+from regard.nn import Fused, Stack
+
+__all__ = ["Muon", "Name", "build", "groups", "orthogonalised", "set_rate"]
+
+Name = Literal["adamw", "muon"]
+
+STEPS = 5
+QUINTIC = (3.4445, -4.7750, 2.0315)  # steep at 0: small singular values are near 1 after five steps
+ADAM_SIZE = 0.2  # the usual root mean square of AdamW's update, which Muon's is given too
+
+
+def build(
+    model: nn.Module,
+    *,
+    name: Name,
+    rate: float,
+    betas: tuple[float, float] = (0.9, 0.98),
+    eps: float = 1e-6,
+    weight_decay: float = 0.01,
+) -> list[torch.optim.Optimizer]:
+    """The optimizers that train `model` together; one rate serves both kinds."""
+    choice("optimizer", name, get_args(Name))
+    matrices = _matrices(model) if name == "muon" else {}
+    if name == "muon" and not matrices:
+        raise InputError("muon trains the matrices inside layers, and this model has none; use adamw")
+    rest = groups(model, weight_decay=weight_decay, without=matrices)
+    kinds = {parameter.device.type for group in rest for parameter in group["params"]}
+    adam = torch.optim.AdamW(rest, lr=rate, betas=betas, eps=eps, fused=kinds <= {"cpu", "cuda"})
+    if not matrices:
+        return [adam]
+    parts = sorted(set(matrices.values()))
+    split = [{"params": [p for p, count in matrices.items() if count == part], "parts": part} for part in parts]
+    return [Muon(split, rate=rate, weight_decay=weight_decay), adam]
+
+
+def groups(model: nn.Module, *, weight_decay: float, without: Collection[nn.Parameter] = ()) -> list[dict[str, Any]]:
+    """The parameters to train in two groups: matrices and embeddings decay, biases and norms do not."""
+    left_out = {id(parameter) for parameter in without}  # `in` would compare the numbers
+    parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in left_out]
+    found = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return [group for group in found if group["params"]]
+
+
+def set_rate(optimizers: Iterable[torch.optim.Optimizer], rate: float) -> None:
+    """Let all parameters learn at `rate` from the next step on."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum whose every update is made orthogonal: all directions of a matrix move by the same amount.
+
+    For matrices only. A group's `parts` says how many matrices lie below one another in each of its parameters: 3 for
+    the queries, keys and values of a fused projection, which are three maps and not one. Matrices of one shape are
+    stacked, so a step takes a few large products however deep the model is, and it never waits for the device.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
+        *,
+        rate: float,
+        weight_decay: float = 0.0,
+        momentum: float = 0.95,
+    ) -> None:
+        super().__init__(params, {"lr": rate, "weight_decay": weight_decay, "momentum": momentum, "parts": 1})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        alike: dict[tuple[torch.Size, float], list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        for group in self.param_groups:
+            for matrix, direction in self._directions(group):
+                alike[matrix.shape, group["lr"]].append((matrix, direction))
+        for (shape, rate), pairs in alike.items():
+            updates = orthogonalised(torch.stack([direction for _, direction in pairs])).to(pairs[0][0].dtype)
+            # An orthogonal matrix has a root mean square of 1/sqrt(its longer side).
+            scale = ADAM_SIZE * math.sqrt(max(shape))
+            torch._foreach_add_([matrix for matrix, _ in pairs], list(updates.unbind()), alpha=-rate * scale)
+        return loss
+
+    def _directions(self, group: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
+        """Each matrix of a group, decayed, with where Nesterov's momentum would take it."""
+        parameters = [p for p in group["params"] if p.grad is not None]
+        if not parameters:
+            return []
+        gradients = [p.grad for p in parameters]
+        for parameter in parameters:
+            if not self.state[parameter]:
+                self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        buffers = [self.state[p]["momentum_buffer"] for p in parameters]
+        torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
+        ahead = torch._foreach_lerp(gradients, buffers, group["momentum"])
+        torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+        return [
+            pair
+            for parameter, direction in zip(parameters, ahead, strict=True)
+            for pair in zip(parameter.chunk(group["parts"]), direction.chunk(group["parts"]), strict=True)
+        ]
+
+
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """The nearest orthogonal matrix of each, (N, rows, columns), roughly: singular values end near 1.
+
+    Newton and Schulz's iteration needs products only, and on a GPU bfloat16 is enough for them.
+    """
+    if matrices.shape[-2] > matrices.shape[-1]:  # the products are smaller on the shorter side
+        return orthogonalised(matrices.mT).mT.contiguous()
+    x: Tensor = matrices / torch.linalg.vector_norm(matrices, dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    x = x.bfloat16() if x.is_cuda else x
+    a, b, c = QUINTIC
+    for _ in range(STEPS):  # x <- a x + b (x x') x + c (x x')(x x') x
+        square = x @ x.mT
+        square = torch.baddbmm(square, square, square, beta=b, alpha=c)
+        x = torch.baddbmm(x, square, x, beta=a)
+    return x
+
+
+def _matrices(model: nn.Module) -> dict[nn.Parameter, int]:
+    """The matrices inside the model's layers, and how many lie in each."""
+    found: dict[nn.Parameter, int] = {}
+    for stack in model.modules():
+        if isinstance(stack, Stack):
+            linear = [module for module in stack.modules() if isinstance(module, nn.Linear)]
+            found |= {module.get_parameter("weight"): 3 if isinstance(module, Fused) else 1 for module in linear}
+    return {parameter: parts for parameter, parts in found.items() if parameter.requires_grad}

@@ -1,0 +1,122 @@
+"""`regard fill` as its user sees it: tables, the one JSON document, and messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.cli import fill
+from regard.cli.app import run
+from regard.predict import fill_blanks
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def call(tiny_bert_folder: Path) -> Callable[..., int]:
+    """Run `regard fill` in this process with the tiny model."""
+
+    def regard_fill(*arguments: str) -> int:
+        return run(["fill", *arguments, "--model", str(tiny_bert_folder)], registers=[fill.register])
+
+    return regard_fill
+
+
+def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
+    assert call("the _ was [MASK]", "--top", "3", "--json") == 0
+    out, error = capsys.readouterr()
+    document = json.loads(out)
+    assert document == asdict(fill_blanks(*regard.load(tiny_bert_folder), "the _ was [MASK]", top=3))
+    assert list(document) == ["text", "masks", "joint", "exact"]
+    assert [len(candidates) for candidates in document["masks"]] == [3, 3]
+    assert set(document["masks"][0][0]) == {"token", "id", "probability"}
+    assert set(document["joint"][0]) == {"tokens", "ids", "text", "probability"}
+    assert error == ""
+
+
+def test_targets(call: Callable[..., int], capsys: Captured) -> None:
+    assert call("a _ film", "--targets", "good, Bad,dull,", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert sorted(candidate["token"] for candidate in document["masks"][0]) == ["bad", "dull", "good"]
+    assert document["exact"] is True
+
+
+def test_the_table_of_one_blank(call: Callable[..., int], capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    from regard import predict
+    from regard.predict import Candidate, Filled
+
+    words = [Candidate("improvisation", 7, 0.5), Candidate("日本", 8, 0.0125), Candidate("x", 9, 1e-9)]
+    monkeypatch.setattr(predict, "fill_blanks", lambda *_, **__: Filled("stick to _", [words], [], True))
+    assert call("stick to _") == 0
+    assert capsys.readouterr() == (
+        "stick to _\n"
+        "\n"
+        "  improvisation   50.000%  ██████████\n"
+        "  日本             1.250%  ▎\n"
+        "  x                0.000%\n",
+        "",
+    )
+
+
+def test_the_tables_of_several_blanks(call: Callable[..., int], capsys: Captured) -> None:
+    assert call("a _ film _", "--top", "2") == 0
+    out, error = capsys.readouterr()
+    lines = out.splitlines()
+    assert [line for line in lines if line and not line.startswith("  ")] == [
+        "a _ film _",
+        "blank 1",
+        "blank 2",
+        "together",
+    ]
+    assert len([line for line in lines if line.startswith("  ")]) == 6
+    assert all("%" in line for line in lines if line.startswith("  "))
+    assert len({line.index("%") for line in lines[:7] if "%" in line}) == 1
+    assert error == ""
+
+
+def test_a_long_text_is_not_repeated(call: Callable[..., int], capsys: Captured) -> None:
+    for text, repeated in [("a film _ and _", True), ("a film _ and\n_", False), ("a film " * 9 + "_ and _", False)]:
+        assert call(text, "--targets", "good,bad") == 0
+        table = capsys.readouterr().out.partition("together\n")[2].splitlines()
+        assert len(table) == 4
+        assert all(("film" in line) == repeated for line in table)
+        assert {tuple(line.replace("a film ", "").replace("and ", "").split()[:2]) for line in table} == {
+            ("good", "good"),
+            ("good", "bad"),
+            ("bad", "good"),
+            ("bad", "bad"),
+        }
+
+
+def test_a_search_that_may_have_missed_something_is_told(call: Callable[..., int], capsys: Captured) -> None:
+    assert call("_ _ _ film", "--top", "2") == 0
+    assert "the best that a beam search found" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no blank"], "expected a text with a blank, got 'no blank'; mark it with _ or [MASK]"),
+        (["a _", "--targets", "films"], "'films' is film ##s"),
+        (["a _", "--targets", ", "], "targets is empty"),
+        (["a _", "--top", "0"], "--top"),
+        (["film " * 130 + "_"], "has 133 tokens, special ones included, and this model reads 128"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], message: str, call: Callable[..., int], capsys: Captured) -> None:
+    assert call(*arguments) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_sentence_encoder_is_refused_by_name(minilm_folder: Path, capsys: Captured) -> None:
+    assert run(["fill", "a _ film", "--model", str(minilm_folder)], registers=[fill.register]) == 2
+    assert "this bert model has none (its folder holds the encoder alone" in capsys.readouterr().err

@@ -1,0 +1,54 @@
+"""`regard next` as its user sees it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.cli import next as next_sentence
+from regard.cli.app import run
+from regard.predict import next_likelihood
+
+Captured = pytest.CaptureFixture[str]
+PAIR = ("the film was good.", "they love it")
+
+
+@pytest.fixture
+def call(tiny_bert_folder: Path) -> Callable[..., int]:
+    """Run `regard next` in this process with the tiny model."""
+
+    def regard_next(*arguments: str) -> int:
+        return run(["next", *arguments, "--model", str(tiny_bert_folder)], registers=[next_sentence.register])
+
+    return regard_next
+
+
+def test_the_likelihood(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
+    expected = next_likelihood(*regard.load(tiny_bert_folder), *PAIR).is_next
+    assert call(*PAIR, "--json") == 0
+    out, error = capsys.readouterr()
+    assert (json.loads(out), error) == ({"is_next": expected}, "")
+    assert call(*PAIR) == 0
+    assert capsys.readouterr() == (f"{expected:.3%} likely that the second text follows the first\n", "")
+
+
+def test_a_cut_is_told(call: Callable[..., int], capsys: Captured) -> None:
+    assert call("film " * 130, "a day", "--json") == 0
+    out, error = capsys.readouterr()
+    assert set(json.loads(out)) == {"is_next"}
+    assert error == ("the two texts are 7 tokens too long for this model; the longer one was cut at its end first\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [(["the film", ""], "but the second is empty"), (["the film"], "Missing argument")]
+)
+def test_bad_input_is_one_line(arguments: list[str], message: str, call: Callable[..., int], capsys: Captured) -> None:
+    assert call(*arguments) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert message in error
+    assert error.count("\n") == 1

@@ -1,0 +1,73 @@
+"""Tiny folders with random weights and byte-level vocabularies, which several tests of predictions need."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from tokenizers import pre_tokenizers
+from torch import nn
+
+import regard
+from regard.models import Bert, BertConfig, Gpt, GptConfig
+from regard.text import Tokenizer
+
+__all__ = ["byte_level", "randomised", "tiny_gpt", "tiny_roberta"]
+
+SPACED, WORDS = ("the", "film", "day"), ("the", "good")
+
+
+def byte_level(folder: Path, *, specials: list[str], kind: str) -> Tokenizer:
+    """All bytes, and a few words with and without a space before them."""
+    folder.mkdir()
+    merges: dict[tuple[str, str], None] = {}
+    for word in (*(f"Ġ{word}" for word in SPACED), *WORDS):
+        built = word[0]
+        for letter in word[1:]:
+            merges[built, letter] = None
+            built += letter
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens = [*specials, *letters, *("".join(pair) for pair in merges)]
+    (folder / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
+    (folder / "merges.txt").write_text("".join(f"{a} {b}\n" for a, b in merges), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps({"model_type": kind}))
+    return Tokenizer.open(folder)
+
+
+def tiny_gpt(folder: Path, *, begin: bool = True, positions: int = 16) -> Path:
+    """A GPT of width 24; without `begin` its vocabulary has no token that opens a text."""
+    tokens = byte_level(folder / "vocabulary", specials=["<|endoftext|>"] if begin else [], kind="gpt2")
+    number = 0 if begin else None
+    config = GptConfig(
+        vocabulary=tokens.size, width=24, depth=2, heads=4, ffn=40, positions=positions, begin=number, end=number
+    )
+    regard.save(randomised(Gpt(config)), folder / "model", tokenizer=tokens)
+    return folder / "model"
+
+
+def tiny_roberta(folder: Path) -> Path:
+    tokens = byte_level(folder / "vocabulary", specials=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], kind="roberta")
+    config = BertConfig(
+        family="roberta",
+        vocabulary=tokens.size,
+        width=24,
+        depth=2,
+        heads=4,
+        ffn=40,
+        positions=32,
+        position_offset=2,
+        segments=1,
+        padding=1,
+    )
+    regard.save(randomised(Bert(config)), folder / "model", tokenizer=tokens)
+    return folder / "model"
+
+
+def randomised(model: nn.Module) -> nn.Module:
+    """Larger than at the start of training, so that every part has an effect."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+    return model
