@@ -130,3 +130,31 @@ def test_gradients_reach_everything(device: torch.device, randomised: Make) -> N
     (model.masked(hidden).pow(2).sum() + model.next(model.pooler(hidden, layout)).pow(2).sum()).backward()
     missing = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert not missing
+
+
+@pytest.mark.parametrize("layout", [Padded(), Packed.of([5, 5])], ids=["padded", "packed"])
+def test_rows_alone_equal_the_whole(randomised: Make, layout: Any) -> None:
+    model = randomised(Bert(CONFIG))
+    shape = (10,) if isinstance(layout, Packed) else (2, 5)
+    ids, segments, rows = torch.randint(20, shape), torch.randint(2, shape), torch.tensor([8, 0, 4, 5, 0])
+    gradients = []
+    for some in (model(ids, layout, segments, rows=rows), model(ids, layout, segments).reshape(10, 8)[rows]):
+        assert some.shape == (5, 8)
+        gradients.append([some, *torch.autograd.grad(some.pow(3).sum(), list(model.encoder.parameters()))])
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_no_rows_are_no_vectors(randomised: Make) -> None:
+    model = randomised(Bert(CONFIG))
+    assert model(torch.randint(20, (2, 5)), rows=torch.tensor([], dtype=torch.long)).shape == (0, 8)
+
+
+def test_under_autocast_hidden_states_are_half_and_weights_are_not(device: torch.device, randomised: Make) -> None:
+    model = randomised(Bert(CONFIG)).to(device)
+    ids = torch.randint(20, (2, 5), device=device)
+    assert {state.dtype for state in model.states(ids)} == {torch.float32}
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        assert {state.dtype for state in model.states(ids)} == {torch.bfloat16}
+        model.masked(model(ids)).float().sum().backward()
+    assert {parameter.grad.dtype for parameter in model.encoder.parameters()} == {torch.float32}

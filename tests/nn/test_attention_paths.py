@@ -213,3 +213,37 @@ def test_dropout_works_on_both_paths_in_training_only(device: torch.device, expl
             draws = torch.stack([attention.train()(x, Padded()) for _ in range(200)])
         assert not torch.equal(draws[0], draws[1])
         torch.testing.assert_close(draws.mean(0), expected, atol=0.2, rtol=0)
+
+
+@pytest.mark.parametrize("way", ["fused", "explicit"])
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.cached])
+def test_rows_alone_equal_the_whole(
+    device: torch.device, explicit: Explicit, randomised: Randomise, name: str, way: str
+) -> None:
+    module = randomised(Looking(CASES[name])).to(device)
+    x, layout, memory, memory_layout = inputs(CASES[name], device, torch.float32)
+    rows = torch.tensor([7, 0, 3, 3], device=device)
+    length = max(layout.lengths) if isinstance(layout, Packed) else x.shape[1]
+    bias = None if module.relative is None else module.relative(length, length)
+    seen = []
+    with explicit(module) if way == "explicit" else nullcontext():
+        whole = module.attention(x, layout, memory, memory_layout, bias=bias)
+        module.attention.output.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape))
+        some = module.attention(x, layout, memory, memory_layout, bias=bias, rows=rows)
+    assert seen == [(4, INNER)]  # nothing is put out for the others
+    torch.testing.assert_close(some, whole.reshape(-1, WIDTH)[rows], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=["fp32", "bf16"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_lengths_in_starts_alone_do_as_well(
+    device: torch.device, randomised: Randomise, dtype: torch.dtype, causal: bool
+) -> None:
+    attention = Attention(Fused(WIDTH, INNER), nn.Linear(INNER, WIDTH), heads=HEADS, causal=causal)
+    attention = randomised(attention).to(device, dtype)
+    tight = Packed.of(QUERIES, device=device)
+    starts = torch.cat([tight.starts, tight.starts[-1:].expand(3)])
+    loose = Packed(None, starts, tight.places, 9)
+    x = torch.randn(sum(QUERIES), WIDTH, device=device, dtype=dtype)
+    value, _ = TOLERANCES[dtype]
+    torch.testing.assert_close(attention(x, loose), attention(x, tight), atol=value, rtol=value)

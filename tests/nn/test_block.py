@@ -176,3 +176,44 @@ def test_a_packed_block_equals_a_padded_one(device: torch.device, randomised: Ra
     layout = Padded.of(lengths, device=device)
     got = block(x, Packed.of(lengths, device=device))
     torch.testing.assert_close(got, block(rectangle, layout)[layout.keep], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["post-norm", "pre-norm"])
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_rows_alone_equal_the_whole(device: torch.device, randomised: Randomise, first: bool, layout: str) -> None:
+    """All tokens are looked at, and what follows attention is done for the wanted ones only."""
+    block = randomised(Block(Layer(width=8, heads=2, ffn=12, norm_first=first))).to(device)
+    packed = Packed.of([3, 5, 4], device=device)
+    x = torch.randn(12, 8, device=device) if layout == "packed" else torch.randn(3, 4, 8, device=device)
+    lying = packed if layout == "packed" else Padded.of([3, 4, 2], device=device)
+    rows, seen = torch.tensor([9, 2, 0, 9], device=device), []
+    whole = block(x, lying)
+    block.ffn.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape))
+    torch.testing.assert_close(block(x, lying, rows=rows), whole.reshape(12, 8)[rows], atol=1e-6, rtol=1e-6)
+    assert seen == [(4, 8)]
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("first", [False, True], ids=["post-norm", "pre-norm"])
+def test_under_autocast_the_residual_stream_is_half(
+    device: torch.device, randomised: Randomise, first: bool, norm: Any
+) -> None:
+    """Norms compute in float32, with weights of float32, and hand on half; so does the whole layer."""
+    block = randomised(Block(Layer(width=8, heads=2, ffn=12, norm_first=first, norm=norm, eps=1e-6))).to(device)
+    x = (torch.randn(2, 5, 8, device=device) * 3).bfloat16()
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        got = block(x, Padded())
+        branch = block.attention(block.attended.norm(x) if first else x, Padded())
+        attended = block.attended(x, block.attention, Padded())
+    assert got.dtype == branch.dtype == attended.dtype == torch.bfloat16
+    total = x + branch
+    expected = total if first else block.attended.norm(total.float()).bfloat16()
+    torch.testing.assert_close(attended, expected, atol=0, rtol=2**-7)  # one bit of bfloat16
+    torch.testing.assert_close(got.float(), block(x.float(), Padded()), atol=0.1, rtol=0.05)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("first", [False, True], ids=["post-norm", "pre-norm"])
+def test_without_autocast_the_type_stays(device: torch.device, first: bool, dtype: torch.dtype) -> None:
+    block = Block(Layer(width=8, heads=2, ffn=12, norm_first=first)).to(device, dtype)
+    assert block(torch.randn(2, 5, 8, device=device, dtype=dtype), Padded()).dtype == dtype

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.nn import Packed, Padded
-from regard.nn.masks import allowed, first, padded, repacked, runs
+from regard.nn.masks import allowed, chosen, first, first_places, padded, repacked, runs
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 quick = settings(max_examples=40, deadline=None)
@@ -115,3 +115,46 @@ def test_a_padded_batch_stays_as_it_is() -> None:
     assert rows is x and shape is layout
     assert repacked(x, layout) is x
     assert torch.equal(first(x, layout), x[:, 0])
+
+
+def loose(lengths: list[int], *, empty: int = 0, limit: int = 9) -> Packed:
+    """A packed layout that has its lengths in its starts alone, with empty sequences at the end."""
+    tight = Packed.of(lengths)
+    starts = torch.cat([tight.starts, tight.starts[-1:].expand(empty)])
+    return Packed(None, starts, tight.places, limit)
+
+
+@quick
+@given(LENGTHS, st.integers(0, 3))
+def test_packed_without_sizes_reads_them_from_its_starts(lengths: list[int], empty: int) -> None:
+    layout, tight = loose(lengths, empty=empty), Packed.of(lengths)
+    assert layout.lengths == tight.lengths == tuple(lengths)
+    x = torch.randn(sum(lengths), 3)
+    assert layout.longest(x) == 9
+    assert torch.equal(layout.positions(x), tight.positions(x))
+    assert list(runs(layout, layout)) == list(runs(tight, tight))
+    rows, shape = padded(x, layout)
+    assert shape.keep is not None and shape.keep.sum(1).tolist() == lengths
+    assert torch.equal(repacked(rows, layout), x)
+
+
+@quick
+@given(LENGTHS, st.integers(0, 3))
+def test_empty_sequences_at_the_end_have_some_first_vector(lengths: list[int], empty: int) -> None:
+    """Not one that means anything, but one that is there: batches keep their shape."""
+    x, layout = torch.randn(sum(lengths), 3), loose(lengths, empty=empty)
+    vectors = first(x, layout)
+    assert vectors.shape == (len(lengths) + empty, 3)
+    assert torch.equal(vectors[: len(lengths)], first(x, Packed.of(lengths)))
+    assert torch.equal(vectors[len(lengths) :], x[-1:].expand(empty, 3))
+
+
+@pytest.mark.parametrize(
+    "layout", [Padded(), Padded.of([3, 1]), Packed.of([3, 2, 1])], ids=["full", "padded", "packed"]
+)
+def test_first_places_and_chosen_speak_of_the_flat_batch(layout: Padded | Packed) -> None:
+    x = torch.randn(6, 4) if isinstance(layout, Packed) else torch.randn(2, 3, 4)
+    places = first_places(x, layout)
+    assert places.tolist() == ([0, 3, 5] if isinstance(layout, Packed) else [0, 3])
+    assert torch.equal(chosen(x, places), first(x, layout))
+    assert torch.equal(chosen(x, torch.tensor([4, 4])), x.reshape(6, 4)[[4, 4]])

@@ -162,3 +162,38 @@ def test_a_decoder_does_not_see_what_comes_later(device: torch.device, randomise
     before, after = stack(x, Padded(), *memory), stack(changed, Padded(), *memory)
     torch.testing.assert_close(after[:, :4], before[:, :4], atol=1e-6, rtol=0)
     assert (after[:, 4:] - before[:, 4:]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "memory" not in kind])
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_rows_alone_equal_the_whole(device: torch.device, randomised: Randomise, kind: str, layout: str) -> None:
+    """In what they are and in their gradients; layers below the last are done for every token."""
+    stack = made(kind, randomised, device)
+    pool = [(torch.randn(length, 8, device=device), torch.empty(0)) for length in (3, 5, 5, 1)]
+    x, lying = batch(kind, pool, [0, 1, 2, 3], layout, device)
+    x.requires_grad_()
+    tokens = torch.arange(14, device=device) if layout == "packed" else lying.keep.flatten().nonzero().squeeze(1)
+    rows = tokens[torch.tensor([11, 2, 13, 2, 7], device=device)]
+    seen: list[tuple[int, ...]] = []
+    whole = stack(x, lying).reshape(-1, 8)[rows]
+    for block in stack.layers:
+        block.ffn.register_forward_pre_hook(lambda _, args: seen.append(tuple(args[0].shape)))
+    some = stack(x, lying, rows=rows)
+    assert seen == [tuple(x.shape), (5, 8)]
+    torch.testing.assert_close(some, whole, atol=1e-5, rtol=1e-5)
+    weights = torch.linspace(-1, 1, some.numel(), device=device).view_as(some)
+    wanted = [x, *stack.parameters()]
+    one, other = (torch.autograd.grad((y * weights).sum(), wanted) for y in (some, whole))
+    for mine, theirs in zip(one, other, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_under_autocast_every_state_is_half(device: torch.device, randomised: Randomise, kind: str) -> None:
+    stack = made(kind, randomised, device)
+    pool = [(torch.randn(4, 8, device=device), torch.randn(3, 8, device=device))] * 2
+    arguments = [a.bfloat16() if isinstance(a, Tensor) else a for a in batch(kind, pool, [0, 1], "padded", device)]
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        *states, last = stack.states(*arguments)
+    assert {state.dtype for state in states} == {torch.bfloat16}
+    assert last.isfinite().all()

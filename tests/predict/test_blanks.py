@@ -134,6 +134,7 @@ def test_the_beam_tells_when_it_may_have_missed_something(
         model.masked.bias[100:105] += 30.0
     sure = fill_blanks(model, bert[1], "a _ _", top=3)
     assert sure.exact
+    assert not fill_blanks(model, bert[1], "a _ _", top=40).exact  # of which only the first 25 are sure
     assert [one.ids for one in sure.joint] == [one.ids for one in _enumerated(model, bert, monkeypatch)]
 
 
@@ -188,6 +189,10 @@ def test_distilbert_and_roberta_have_blanks_too(bert: Loaded, roberta: Loaded) -
     found = fill_blanks(*roberta, "the _ was good, the <mask>", targets=["film", "day"])
     assert {candidate.token for candidate in found.masks[0]} == {"Ġfilm", "Ġday"}
     assert {one.text for one in found.joint} >= {"the film was good, the day", "the day was good, the day"}
+
+
+def test_the_longest_text_that_fits(bert: Loaded) -> None:
+    assert len(fill_blanks(*bert, "film " * 125 + "_").masks) == 1
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ import regard
 from regard.errors import InputError
 from regard.models import T5, Bert, BertConfig, Gpt, T5Config
 from regard.predict import measure_perplexity, read_whole
+from regard.text import Tokenizer
 from tests.predict.conftest import Loaded, load
-from tests.predict.folders import tiny_gpt
+from tests.predict.folders import byte_level, tiny_gpt
 
 SHORT = "the film, é"
 LONG = "the film was a good day\nand naïve "
@@ -131,6 +132,16 @@ def test_a_sample_is_part_of_the_whole(bert: Loaded) -> None:
     nearly = [measure_perplexity(*bert, WORDS, sample=whole.tokens - 1, seed=seed).nll for seed in range(5)]
     assert len({round(value, 4) for value in nearly}) > 1
     assert all(value < whole.nll for value in nearly)
+
+
+def test_a_tokenizer_that_begins_by_itself_changes_nothing(gpt: Loaded, tmp_path: Path) -> None:
+    model, tokenizer = gpt
+    folder = tmp_path / "vocabulary"
+    byte_level(folder, specials=["<|endoftext|>"], kind="gpt2")
+    (folder / "tokenizer_config.json").write_text('{"add_bos_token": true}')
+    beginning = Tokenizer.open(folder)
+    assert beginning.encode(SHORT).ids == [0, *tokenizer.encode(SHORT).ids]
+    assert measure_perplexity(model, beginning, SHORT) == measure_perplexity(model, tokenizer, SHORT)
 
 
 def test_a_begin_token_past_the_vocabulary_is_none(gpt: Loaded) -> None:

@@ -36,7 +36,7 @@ class Terminated(BaseException):
 
 def verbs() -> list[Register]:
     """The verbs of `regard`, in the order of the help page. Their files import torch inside the functions only."""
-    from regard.cli import embed, fill, models, perplexity, tour
+    from regard.cli import embed, fill, models, perplexity, pretrain, tour
     from regard.cli import next as next_sentence
 
     return [
@@ -45,6 +45,7 @@ def verbs() -> list[Register]:
         fill.register,
         next_sentence.register,
         perplexity.register,
+        pretrain.register,
         models.register,
     ]
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = ["IGNORED", "Masked", "Masking"]
 
 IGNORED = -100  # a target that no loss looks at
+NEVER = 2.0  # behind every chance, which is below 1
 
 
 @dataclass(frozen=True, eq=False)
 class Masked:
-    """A batch with holes: `ids` as the model sees them; `places` (M,) of the holes in the flat batch; their `targets`."""
+    """A batch with holes: `ids` as the model sees them, the holes' `places` (M,) in the flat batch, their `targets`."""
 
     ids: Tensor
     places: Tensor
@@ -28,7 +30,7 @@ class Masking:
     """Choose `rate` of the tokens that may be chosen; of these `replace` gives the shares of [MASK], random, kept.
 
     `special` (V,) marks the ids that are never chosen, nor put in a place by chance. `continues` (V,) marks those that
-    go on with a word ("##ing"); given it, words are chosen and hidden whole.
+    go on with a word ("##ing"); given it, words are chosen and hidden whole, as many as `rate` has room for.
     """
 
     def __init__(
@@ -44,9 +46,10 @@ class Masking:
         self.ordinary = (~special).nonzero().squeeze(1)
 
     def __call__(self, ids: Tensor, generator: torch.Generator, *, holes: int | None = None) -> Masked:
-        """`holes` says how many places to return, so that batches have one shape; those too many are `IGNORED`.
+        """Make holes in ids (B, T) or (N,), at least one where a token may be chosen and words need not be whole.
 
-        Without it they are as many as `rate` asks, for which the ids' device must be waited for.
+        `holes` says how many places to return, so that batches have one shape; those too many are `IGNORED`. Without it
+        they are as many as `rate` asks, for which the ids' device must be waited for.
         """
         flat = ids.reshape(-1)
         barred = self.special[flat]
@@ -54,12 +57,14 @@ class Masking:
         holes = int(wanted) if holes is None else min(holes, len(flat))
         chance = torch.rand(len(flat), generator=generator, device=flat.device)
         if self.continues is not None:
-            chance = self._by_word(flat, chance)
-        order = torch.where(barred, 2.0, chance).argsort(stable=True)[: holes + 1]
+            chance = self._of_words(ids, barred, chance, self.continues)
+        # The tokens of the smallest chances are chosen.
+        chance, order = chance.masked_fill(barred, NEVER).sort(stable=True)
         places = order[:holes]
-        chosen = (torch.arange(holes, device=flat.device) < wanted) & ~barred[places]
-        if self.continues is not None and holes < len(flat):
-            chosen &= self._whole(chance[order], wanted)
+        if self.continues is None:
+            chosen = (torch.arange(holes, device=flat.device) < wanted) & (chance[:holes] < NEVER)
+        else:  # a word goes on behind the last hole if the chance there is still its own: then it has no room
+            chosen = chance[:holes] < F.pad(chance, (0, 1), value=NEVER)[wanted.clamp(max=holes)[None]]
         originals = flat[places]
         kind = torch.rand(holes, generator=generator, device=flat.device)
         other = torch.randint(len(self.ordinary), (holes,), generator=generator, device=flat.device)
@@ -69,14 +74,9 @@ class Masking:
         seen[places] = torch.where(chosen, shown.to(flat.dtype), originals)
         return Masked(seen.view_as(ids), places, torch.where(chosen, originals, IGNORED).long())
 
-    def _by_word(self, flat: Tensor, chance: Tensor) -> Tensor:
-        """The pieces of a word share the chance of its first."""
-        assert self.continues is not None
-        begins = ~self.continues[flat] | self.special[flat]
-        begins[0] = True
-        return chance[begins.cumsum(0).sub(1).clamp(min=0)]
-
-    def _whole(self, chance: Tensor, wanted: Tensor) -> Tensor:
-        """The last word may have found no room for all of its pieces: then none is chosen."""
-        behind = chance[wanted.clamp(max=len(chance) - 1)]
-        return chance[:-1] != behind
+    @staticmethod
+    def _of_words(ids: Tensor, barred: Tensor, chance: Tensor, continues: Tensor) -> Tensor:
+        """The chance of each token's word: that of its first piece. No word goes on behind a special token or a row."""
+        begins = ~continues[ids] | barred.roll(1).view_as(ids)
+        begins[..., 0] = True
+        return chance[begins.flatten().cumsum(0) - 1]

@@ -47,7 +47,11 @@ class Pooler(nn.Module):
         self.linear = nn.Linear(width, width)
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        return torch.tanh(self.linear(first(x, layout)))
+        return self.vectors(first(x, layout))
+
+    def vectors(self, x: Tensor) -> Tensor:
+        """Of first tokens' vectors, (B, W)."""
+        return torch.tanh(self.linear(x))
 
 
 class MaskedHead(nn.Module):
@@ -114,13 +118,22 @@ class Bert(nn.Module):
         self.masked = MaskedHead(config, self.embedding.tokens) if "masked" in heads else None
         self.next = nn.Linear(config.width, 2) if "next" in heads else None
         initial.normal(self)
+        initial.calm(self.encoder.layers)
 
     def states(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Iterator[Tensor]:
         """Every hidden state as it is made, the embeddings' output first."""
         layout = layout or Padded()
         return self.encoder.states(self.embedding(ids, layout, segments), layout)
 
-    def forward(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        ids: Tensor,
+        layout: Layout | None = None,
+        segments: Tensor | None = None,
+        *,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """`rows` (M,) are places in the flat batch: then only their hidden states are computed to the end, (M, W)."""
         layout = layout or Padded()
-        hidden: Tensor = self.encoder(self.embedding(ids, layout, segments), layout)
+        hidden: Tensor = self.encoder(self.embedding(ids, layout, segments), layout, rows=rows)
         return hidden

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -59,10 +58,7 @@ class Gpt(nn.Module):
         )
         self.decoder = Stack(layer, config.depth, final_norm=True)
         initial.normal(self)
-        for name, parameter in self.decoder.named_parameters():
-            if name.endswith((".attention.output.weight", ".ffn.outer.weight")):
-                # Each layer adds twice to the residual stream: keep its size.
-                nn.init.normal_(parameter, 0.0, 0.02 / math.sqrt(2 * config.depth))
+        initial.calm(self.decoder.layers)
 
     def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
         """Every hidden state as it is made, the embeddings' output first."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.nn import recording
 from regard.nn.cache import Pairs
-from regard.nn.masks import Layout, Packed, Padded, allowed, runs
+from regard.nn.masks import Layout, Packed, Padded, allowed, chosen, runs
 from regard.nn.tape import Edited
 
 __all__ = [
@@ -127,8 +127,12 @@ class Attention(nn.Module):
         *,
         bias: Tensor | None = None,
         cache: Pairs | None = None,
+        rows: Tensor | None = None,
     ) -> Tensor:
-        """Look from x at itself, or at a memory. `bias` (1, H, T, S) is added to the scores, cut to size if packed."""
+        """Look from x at itself, or at a memory. `bias` (1, H, T, S) is added to the scores, cut to size if packed.
+
+        `rows` are the places in the flat batch (M,) whose result is wanted, then (M, W); None: all.
+        """
         if isinstance(layout, Packed):
             if cache is not None:
                 raise ValueError("a cache needs a padded batch: packed batches are for whole sequences")
@@ -144,7 +148,8 @@ class Attention(nn.Module):
                 raise ValueError("padded queries need a padded memory, given with its layout")
             edit = recording.attention(self, query, key, None, keys, bias)
             mixed = self._look(query, key, value, keys, bias, edit).transpose(1, 2)
-        result: Tensor = self.output(mixed.flatten(-2))
+        mixed = mixed.flatten(-2)
+        result: Tensor = self.output(mixed if rows is None else chosen(mixed, rows))
         return result
 
     def summary(self, query: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:

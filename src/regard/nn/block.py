@@ -14,7 +14,7 @@ from regard.errors import InputError, choice
 from regard.nn.attention import Attention, Fused, Separate
 from regard.nn.cache import LayerCache
 from regard.nn.dropout import Dropout
-from regard.nn.masks import Layout
+from regard.nn.masks import Layout, chosen
 
 __all__ = ["ACTIVATIONS", "Block", "FeedForward", "Layer", "Residual"]
 
@@ -106,11 +106,16 @@ class Residual(nn.Module):
         self.first = layer.norm_first
         self.dropout = Dropout(layer.dropout)
 
-    def forward(self, x: Tensor, branch: Callable[..., Tensor], *args: Any, **options: Any) -> Tensor:
+    def forward(
+        self, x: Tensor, branch: Callable[..., Tensor], *args: Any, rows: Tensor | None = None, **options: Any
+    ) -> Tensor:
+        """`rows` of the flat batch are all that is wanted, and all that the branch is asked for."""
+        if rows is not None:
+            options["rows"] = rows
+        more: Tensor = self.dropout(branch(self.norm(x) if self.first else x, *args, **options))
+        x = x if rows is None else chosen(x, rows)
         if self.first:
-            more: Tensor = self.dropout(branch(self.norm(x), *args, **options))
             return x + more
-        more = self.dropout(branch(x, *args, **options))
         result: Tensor = self.norm(x + more)
         return result.to(more.dtype)
 
@@ -135,8 +140,10 @@ class Block(nn.Module):
         *,
         bias: Tensor | None = None,
         cache: LayerCache | None = None,
+        rows: Tensor | None = None,
     ) -> Tensor:
-        x = self.attended(x, self.attention, layout, bias=bias, cache=cache and cache.own)
+        """`rows` (M,) of the flat batch are all that is wanted, (M, W): what follows attention is done for them only."""
+        x = self.attended(x, self.attention, layout, bias=bias, cache=cache and cache.own, rows=rows)
         if self.looks_across:
             x = self.crossed(x, self.cross, layout, memory, memory_layout, cache=cache and cache.cross)
         return self.fed(x, self.ffn)  # type: ignore[no-any-return]

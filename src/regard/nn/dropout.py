@@ -18,7 +18,7 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        if torch.compiler.is_compiling() and x.is_cuda and self.training and self.p:
+        if torch.compiler.is_compiling() and x.is_cuda and self.training and 0 < self.p < 1:
             return hashed(x, self.p)
         return super().forward(x)
 
@@ -28,6 +28,8 @@ def hashed(x: Tensor, p: float) -> Tensor:
     seed = torch.randint(-WORD // 2, WORD // 2 - 1, (), device=x.device, dtype=torch.int64).to(torch.int32)
     bits = torch.arange(x.numel(), device=x.device, dtype=torch.int32).view(x.shape) ^ seed
     bits = (bits ^ ((bits >> 16) & 0xFFFF)) * 0x7FEB352D
+    # The seed once more: places that it alone has put in another order would give the same zeros in another order.
+    bits = bits ^ (seed * -0x61C88647)
     bits = (bits ^ ((bits >> 15) & 0x1FFFF)) * -0x7B935975
     bits = bits ^ ((bits >> 16) & 0xFFFF)
     return torch.where(bits >= int(p * WORD) - WORD // 2, x * (1 / (1 - p)), 0.0)

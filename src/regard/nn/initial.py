@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 
-__all__ = ["normal"]
+__all__ = ["calm", "normal"]
 
 
 def normal(model: nn.Module, std: float = 0.02) -> None:
@@ -16,3 +18,15 @@ def normal(model: nn.Module, std: float = 0.02) -> None:
                 module.weight.normal_(0.0, std)
             if isinstance(module, nn.Linear | nn.Conv2d) and module.bias is not None:
                 module.bias.zero_()
+
+
+def calm(layers: nn.ModuleList, std: float = 0.02) -> None:
+    """Each layer adds twice to what passes through: begin with so little that the sum of all keeps its size.
+
+    GPT-2 starts so. A BERT, whose norms come after the sums, then learns from the first steps on, where it would
+    otherwise stand still for hundreds.
+    """
+    with torch.no_grad():
+        for name, parameter in layers.named_parameters():
+            if name.endswith((".attention.output.weight", ".ffn.outer.weight")):
+                parameter.normal_(0.0, std / math.sqrt(2 * len(layers)))

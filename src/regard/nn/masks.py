@@ -14,7 +14,19 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-__all__ = ["Layout", "Packed", "Padded", "Run", "allowed", "first", "padded", "repacked", "runs"]
+__all__ = [
+    "Layout",
+    "Packed",
+    "Padded",
+    "Run",
+    "allowed",
+    "chosen",
+    "first",
+    "first_places",
+    "padded",
+    "repacked",
+    "runs",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +128,21 @@ def runs(queries: Packed, keys: Packed) -> Iterator[Run]:
         key_start += count * s
 
 
+def chosen(x: Tensor, rows: Tensor) -> Tensor:
+    """The vectors at some places of the flat batch, (M, W), whatever its layout."""
+    return x.reshape(-1, x.shape[-1])[rows]
+
+
 def first(x: Tensor, layout: Layout) -> Tensor:
     """The vector of each sequence's first token, (B, W): [CLS] in BERT."""
+    return x[:, 0] if isinstance(layout, Padded) else x[first_places(x, layout)]
+
+
+def first_places(x: Tensor, layout: Layout) -> Tensor:
+    """The place of each sequence's first token in the flat batch x, (B,)."""
     if isinstance(layout, Padded):
-        return x[:, 0]
-    return x[layout.starts[:-1].long().clamp(max=len(x) - 1)]  # an empty sequence at the end has no first token
+        return torch.arange(0, x.shape[0] * x.shape[1], x.shape[1], device=x.device)
+    return layout.starts[:-1].long().clamp(max=len(x) - 1)  # an empty sequence at the end has none
 
 
 def padded(x: Tensor, layout: Layout) -> tuple[Tensor, Padded]:

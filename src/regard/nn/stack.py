@@ -42,9 +42,13 @@ class Stack(nn.Module):
         memory_layout: Layout | None = None,
         *,
         cache: Cache | None = None,
+        rows: Tensor | None = None,
     ) -> Tensor:
-        """The last hidden state."""
-        for state in self.states(x, layout, memory, memory_layout, cache=cache):
+        """The last hidden state; of `rows` alone, places in the flat batch (M,), where these are given.
+
+        Most of the last layer then has nothing to do for the others, as in masked language modelling.
+        """
+        for state in self.states(x, layout, memory, memory_layout, cache=cache, rows=rows):
             x = state
         return x
 
@@ -56,16 +60,22 @@ class Stack(nn.Module):
         memory_layout: Layout | None = None,
         *,
         cache: Cache | None = None,
+        rows: Tensor | None = None,
     ) -> Iterator[Tensor]:
         """Every hidden state as it is made: 0 is x itself, the last has the final norm. Stop early to save the rest."""
         bias = self._bias(x, layout, cache)
         recording.hidden(self, 0, x, layout)
         yield x
         for number, block in enumerate(self.layers, start=1):
-            x = block(x, layout, memory, memory_layout, bias=bias, cache=cache and cache.layers[number - 1])
-            if number == len(self.layers):
+            last = number == len(self.layers)
+            wanted = rows if last else None
+            x = block(
+                x, layout, memory, memory_layout, bias=bias, cache=cache and cache.layers[number - 1], rows=wanted
+            )
+            if last:
                 x = self.dropout(self.norm(x))
-            recording.hidden(self, number, x, layout)
+            if wanted is None:
+                recording.hidden(self, number, x, layout)
             yield x
 
     def _bias(self, x: Tensor, layout: Layout, cache: Cache | None) -> Tensor | None:

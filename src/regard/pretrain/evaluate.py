@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.data.batch import collate
-from regard.data.masking import Masking
+from regard.data.masking import IGNORED, Masking
+from regard.errors import InputError
 from regard.models.bert import Bert
 from regard.models.gpt import Gpt
 from regard.pretrain.rows import FOLLOWS
@@ -27,6 +28,7 @@ from regard.text import Tokenizer
 __all__ = ["NextWords", "PairScore", "WordScore", "blanked", "next_pairs", "next_words", "pairs", "words"]
 
 TOKENS = 1 << 15  # tokens of a forward pass
+TRIES = 1000  # pairs in a row that cannot be made, after which no more are drawn
 
 
 @dataclass(frozen=True)
@@ -60,55 +62,69 @@ class NextWords:
 
 
 def words(
-    model: Bert, masking: Masking, text: Text, tokenizer: Tokenizer, *, length: int = 128, rows: int = 2048, seed: int = 0
+    model: Bert,
+    masking: Masking,
+    text: Text,
+    tokenizer: Tokenizer,
+    *,
+    length: int = 128,
+    rows: int = 2048,
+    seed: int = 0,
 ) -> WordScore:
     """Hide words of the first `rows` rows of running text, [CLS] and [SEP] around each, and ask for them."""
+    assert model.masked is not None
     ids = blanked(text, tokenizer, length=length, rows=rows)
+    # Hidden on the CPU, whose chance is the same everywhere, and piece by piece, whatever is hidden in training.
+    single = Masking(masking.special.cpu(), mask=masking.mask, rate=masking.rate, replace=masking.replace)
+    masked = single(ids, torch.Generator().manual_seed(seed))
+    asked = torch.full((ids.numel(),), IGNORED)
+    asked[masked.places] = masked.targets
     device = next(model.parameters()).device
-    generator = torch.Generator().manual_seed(seed)
-    holes = Masking(
-        masking.special.cpu(), mask=masking.mask, rate=masking.rate, replace=masking.replace
-    )(ids, generator)
-    asked = torch.zeros(ids.shape, dtype=torch.long).view(-1)
-    asked[holes.places] = holes.targets + 1  # 0: not asked
     total, right, count = 0.0, 0, 0
+    size = max(TOKENS // length, 1)
     with _quiet(model):
-        for rows_, answers in zip(holes.ids.split(TOKENS // length), asked.view_as(ids).split(TOKENS // length), strict=True):
-            wanted = answers.flatten().to(device)
-            places = wanted.nonzero().squeeze(1)
-            assert model.masked is not None
+        for part, answers in zip(torch.split(masked.ids, size), torch.split(asked, size * length), strict=True):
+            places = (answers != IGNORED).nonzero().squeeze(1)
+            targets = answers[places].to(device)
             with _half(model):
-                logits = model.masked(model(rows_.to(device)).flatten(0, 1)[places]).float()
-            targets = wanted[places] - 1
+                logits = model.masked(model(part.to(device), rows=places.to(device))).float()
             total += F.cross_entropy(logits, targets, reduction="sum").item()
             right += int((logits.argmax(-1) == targets).sum())
             count += len(targets)
+    if not count:
+        raise InputError("the text to evaluate on has no token that could be hidden: all are special; use another text")
     return WordScore(total / count, right / count, count)
 
 
 def blanked(text: Text, tokenizer: Tokenizer, *, length: int, rows: int) -> Tensor:
     """Running text from its beginning, `length` tokens a row with [CLS] and [SEP]; (rows, length)."""
-    inner = length - 2
-    stream = np.concatenate([piece[: rows * inner] for piece in text.pieces])[: rows * inner].astype(np.int64)
-    rows = len(stream) // inner
-    cut = torch.from_numpy(stream[: rows * inner]).view(rows, inner)
     assert tokenizer.cls is not None and tokenizer.sep is not None
+    inner = length - 2
+    if text.tokens < inner:
+        raise InputError(
+            f"the text to evaluate on has {text.tokens} tokens, too few for one row of {inner}: use more text, "
+            "or shorter rows"
+        )
+    rows = min(rows, text.tokens // inner)
+    cut = _beginning(text, rows * inner).view(rows, inner)
     return F.pad(F.pad(cut, (1, 0), value=tokenizer.cls), (0, 1), value=tokenizer.sep)
 
 
-def pairs(model: Bert, text: Text, tokenizer: Tokenizer, *, length: int = 128, count: int = 2000, seed: int = 0) -> PairScore:
+def pairs(
+    model: Bert, text: Text, tokenizer: Tokenizer, *, length: int = 128, count: int = 2000, seed: int = 0
+) -> PairScore:
     """Ask of `count` pairs whether B follows A."""
+    assert model.pooler is not None and model.next is not None
     device = next(model.parameters()).device
     asked = next_pairs(text, tokenizer, length=length, count=count, seed=seed)
     total, right = 0.0, 0
-    assert model.pooler is not None and model.next is not None
+    size = max(TOKENS // length, 1)
     with _quiet(model):
-        for at in range(0, len(asked), TOKENS // length):
-            part = asked[at : at + TOKENS // length]
+        for at in range(0, len(asked), size):
+            part = asked[at : at + size]
             batch = collate([ids for ids, _, _ in part], packed=False, padding=tokenizer.pad or 0).to(device)
-            segments = torch.zeros_like(batch.ids)
-            for row, (ids, first, _) in zip(segments, part, strict=True):
-                row[first : len(ids)] = 1
+            second = torch.tensor([first for _, first, _ in part], device=device)
+            segments = (torch.arange(batch.ids.shape[1], device=device) >= second[:, None]).long()
             with _half(model):
                 logits = model.next(model.pooler(model(batch.ids, batch.layout, segments), batch.layout)).float()
             targets = torch.tensor([label for _, _, label in part], device=device)
@@ -122,63 +138,78 @@ def next_pairs(
 ) -> list[tuple[list[int], int, int]]:
     """Pairs of whole sentences, at most `length` tokens with special ones: ids, where B begins, and the label.
 
-    A has a random number of sentences; B follows it in its document, or begins at any sentence of another one.
+    A has a random number of sentences; B follows it in its document, or begins at any sentence of another one. True
+    and false pairs take turns. They are fewer than `count` where the text hardly has pairs of that length.
     """
+    assert tokenizer.cls is not None and tokenizer.sep is not None
     chance = np.random.default_rng(seed)
+    sizes, room = np.diff(text.sentences), length - 3
     documents = np.searchsorted(text.sentences, text.documents)  # the number of each one's first sentence
-    sizes = np.diff(text.sentences)
-    able = np.flatnonzero(np.diff(documents) >= 2)
-    weights = np.diff(documents)[able] / np.diff(documents)[able].sum()
+    home = np.repeat(np.arange(len(documents) - 1), np.diff(documents))  # the document of each sentence
+    begins = np.flatnonzero(home[:-1] == home[1:])  # the sentences that have one behind them
     found: list[tuple[list[int], int, int]] = []
-    for _ in range(100 * count):
-        if len(found) == count:
-            return found
-        home, other = chance.choice(able, p=weights), chance.choice(able, p=weights)
-        begin = int(chance.integers(documents[home], documents[home + 1] - 1))
-        room = length - 3
-        ends = begin + 1 + int(np.searchsorted(np.cumsum(sizes[begin : documents[home + 1]]), room // 2, side="right"))
-        middle = int(chance.integers(begin + 1, max(ends, begin + 2)))
+    failed = 0 if len(begins) and len(documents) > 2 else TRIES
+    while len(found) < count and failed < TRIES:
+        failed += 1
+        first = int(begins[chance.integers(len(begins))])
+        end = documents[home[first] + 1]
+        fit = int(np.searchsorted(np.cumsum(sizes[first : end - 1]), room // 2, side="right"))
+        second = middle = first + int(chance.integers(1, max(fit, 1) + 1))
         label = len(found) % 2
-        second = middle if label == FOLLOWS else int(chance.integers(documents[other], documents[other + 1]))
-        last = documents[home + 1] if label == FOLLOWS else documents[other + 1]
-        left = room - int(sizes[begin:middle].sum())
-        stop = second + int(np.searchsorted(np.cumsum(sizes[second:last]), left, side="right"))
-        if middle >= documents[home + 1] or stop == second or left < 1 or (label != FOLLOWS and home == other):
+        if label != FOLLOWS:
+            second = int(chance.integers(len(sizes)))
+            end = documents[home[second] + 1]
+        left = room - int(sizes[first:middle].sum())
+        stop = second + int(np.searchsorted(np.cumsum(sizes[second:end]), left, side="right"))
+        if stop == second or (home[first] == home[second]) != (label == FOLLOWS):
             continue
-        a = text.read(int(text.sentences[begin]), int(text.sentences[middle])).tolist()
+        a = text.read(int(text.sentences[first]), int(text.sentences[middle])).tolist()
         b = text.read(int(text.sentences[second]), int(text.sentences[stop])).tolist()
-        ids = [tokenizer.cls, *a, tokenizer.sep, *b, tokenizer.sep]
-        found.append((ids, len(a) + 2, label))
-    return found
+        found.append(([tokenizer.cls, *a, tokenizer.sep, *b, tokenizer.sep], len(a) + 2, label))
+        failed = 0
+    if len(found) < min(count, 2):
+        raise InputError(
+            "the text to evaluate on gives no pairs: they need two documents, and sentences of which two fit into "
+            f"{room} tokens; use more text, or longer rows"
+        )
+    return found if len(found) == count else found[: len(found) - len(found) % 2]
 
 
 def next_words(model: Gpt, text: Text, *, length: int, rows: int = 512) -> NextWords:
     """The loss of each token of the first `rows` rows of running text, but for the first of each."""
+    length = min(length, text.tokens)
+    if length < 2:
+        raise InputError(f"the text to evaluate on has {text.tokens} tokens, and no next one; use more text")
     device = next(model.parameters()).device
-    stream = np.concatenate([piece[: rows * length] for piece in text.pieces])[: rows * length].astype(np.int64)
-    count = max(len(stream) // length, 1)
-    ids = torch.from_numpy(stream[: count * length]).view(count, -1)
+    rows = min(rows, text.tokens // length)
+    ids = _beginning(text, rows * length).view(rows, length)
     total = 0.0
     with _quiet(model):
-        for part in ids.split(max(TOKENS // 4 // length, 1)):
+        for part in torch.split(ids, max(TOKENS // 4 // length, 1)):
             part = part.to(device)
             with _half(model):
                 logits = model.logits(model(part[:, :-1])).float()
             total += F.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten(), reduction="sum").item()
-    asked = ids.numel() - len(ids)
+    asked = rows * (length - 1)
     return NextWords(total / asked, asked)
+
+
+def _beginning(text: Text, count: int) -> Tensor:
+    """The first tokens of a text, across its pieces."""
+    return torch.from_numpy(np.concatenate([piece[:count] for piece in text.pieces])[:count].astype(np.int64))
 
 
 @contextmanager
 def _quiet(model: nn.Module) -> Iterator[None]:
     """No dropout, no gradients; the model goes on as it was."""
-    before = model.training
+    before = [(part, part.training) for part in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(before)
+        for part, training in before:
+            part.training = training
 
 
 def _half(model: nn.Module) -> AbstractContextManager[object]:

@@ -6,27 +6,28 @@ module turns those into losses, so that it can be compiled and spread over proce
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.data.masking import IGNORED, Masking
+from regard.errors import InputError
 from regard.models.bert import Bert
 from regard.models.gpt import Gpt
 from regard.nn import Layout, Packed, Padded
+from regard.nn.masks import first_places
 from regard.pretrain.portions import Portion
+from regard.text import Tokenizer
 
-__all__ = ["Causal", "MaskedWords", "Objective", "word_loss"]
+__all__ = ["Causal", "MaskedWords", "Objective", "masking_for", "word_loss"]
 
 ALIGNED = 64  # GPUs multiply matrices faster whose sides are multiples of this
 
 
 class Objective(nn.Module):
     """`forward` returns the loss to minimise under "loss", beside its parts by name."""
-
-    model: nn.Module
 
     def prepare(self, portion: Portion, generator: torch.Generator) -> dict[str, Tensor]:
         """The keyword arguments of `forward`."""
@@ -38,6 +39,7 @@ class MaskedWords(Objective):
 
     def __init__(self, model: Bert, masking: Masking, *, length: int) -> None:
         super().__init__()
+        assert model.masked is not None
         self.model, self.masking, self.length = model, masking, length
 
     def prepare(self, portion: Portion, generator: torch.Generator) -> dict[str, Tensor]:
@@ -63,18 +65,20 @@ class MaskedWords(Objective):
         starts: Tensor | None = None,
         places: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        model = self.model
+        model: Any = self.model  # has the heads that are used
         layout: Layout = Padded()
         if starts is not None and places is not None:
             # On a CPU runs of equal length need to know the lengths; a GPU's kernel reads the starts.
             sizes = None if ids.is_cuda else tuple(size for size in starts.diff().tolist() if size)
             layout = Packed(sizes, starts, places, self.length)
-        hidden = model(ids, layout, segments)
-        # Only the rows with a hole go through the output layer, which is as wide as the vocabulary.
-        vectors = model.masked.vectors(hidden.flatten(0, -2)[holes])
+        # Only hidden words go through the output layer, which is as wide as the vocabulary, and through most of the
+        # last layer; beside them the first token of each row, which speaks for the pair.
+        rows = holes if labels is None else torch.cat([holes, first_places(ids, layout)])
+        hidden = model(ids, layout, segments, rows=rows)
+        vectors = model.masked.vectors(hidden[: len(holes)])
         losses = {"words": word_loss(vectors, model.masked.weight, model.masked.bias, targets)}
         if labels is not None:
-            losses["pairs"] = mean_loss(model.next(model.pooler(hidden, layout)), labels)
+            losses["pairs"] = mean_loss(model.next(model.pooler.vectors(hidden[len(holes) :])), labels)
         return losses | {"loss": torch.stack(list(losses.values())).sum()}
 
 
@@ -89,9 +93,33 @@ class Causal(Objective):
         return {"ids": portion.ids[:, :-1], "targets": portion.ids[:, 1:].long()}
 
     def forward(self, ids: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        hidden = self.model(ids).flatten(0, 1)
-        loss = word_loss(hidden, self.model.embedding.tokens.weight, None, targets.flatten())
+        model: Any = self.model
+        loss = word_loss(model(ids).flatten(0, 1), model.embedding.tokens.weight, None, targets.flatten())
         return {"words": loss, "loss": loss}
+
+
+def masking_for(
+    tokenizer: Tokenizer,
+    *,
+    rate: float = 0.15,
+    replace: tuple[float, float, float] = (0.8, 0.1, 0.1),
+    whole_words: bool = False,
+    device: torch.device | None = None,
+) -> Masking:
+    """The masking of a tokenizer's ids; its special tokens stay as they are."""
+    assert tokenizer.mask is not None
+    special = torch.zeros(tokenizer.size, dtype=torch.bool)
+    roles = (tokenizer.cls, tokenizer.sep, tokenizer.pad, tokenizer.mask, tokenizer.unknown)
+    special[[id for id in roles if id is not None]] = True
+    continues = None
+    if whole_words:
+        continues = torch.tensor([tokenizer.token(id).startswith("##") for id in range(tokenizer.size)])
+        if not continues.any():
+            raise InputError(
+                "whole words can be hidden only with a WordPiece vocabulary, and this one has no ## pieces"
+            )
+        continues = continues.to(device)
+    return Masking(special.to(device), mask=tokenizer.mask, rate=rate, replace=replace, continues=continues)
 
 
 def word_loss(vectors: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:

@@ -6,27 +6,30 @@ rectangle. Others lie one behind the other, and the last few tokens are filled u
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from regard.data.masking import IGNORED
+from regard.errors import InputError
 from regard.pretrain.rows import Rows
 from regard.text import Tokenizer
 
 __all__ = ["Portion", "Portions", "ahead"]
 
 AHEAD = 4  # portions that are made before they are asked for
+SAMPLE = 1024  # rows whose mean length tells how many a portion may take
+SPARE = 1.25  # how many times as many it looks at, as some are shorter
 
 
 @dataclass(frozen=True, eq=False)
 class Portion:
-    """`number` says which it is of the endless order, `next` the row behind it. Without `starts`: a rectangle of rows."""
+    """`number` says which it is of the endless order, `next` the row behind it. Without `starts`: a rectangle."""
 
     number: int
     next: int
@@ -38,27 +41,42 @@ class Portion:
     places: Tensor | None = None
 
     def to(self, device: torch.device) -> Portion:
-        moved = {
-            field.name: value.to(device, non_blocking=True)
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), Tensor)
-        }
-        return replace(self, **moved)
+        return self._changed(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> Portion:
         """In memory that a GPU can read while the processor goes on."""
-        return replace(self, **{f.name: v.pin_memory() for f in fields(self) if isinstance(v := getattr(self, f.name), Tensor)})
+        return self._changed(lambda tensor: tensor.pin_memory())
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> Portion:
+        def changed(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else change(tensor)
+
+        return replace(
+            self,
+            ids=change(self.ids),
+            segments=changed(self.segments),
+            labels=changed(self.labels),
+            starts=changed(self.starts),
+            places=changed(self.places),
+        )
 
 
 class Portions:
-    """Cuts the order of rows into portions of `tokens` tokens. `bare` rows, as GPT reads them, get no special tokens."""
+    """Cuts the order of rows into portions of `tokens` tokens. `bare` rows, as GPT reads them, get nothing around."""
 
     def __init__(self, rows: Rows, tokenizer: Tokenizer, *, tokens: int, pairs: bool, bare: bool = False) -> None:
         self.rows, self.tokens, self.pairs, self.bare = rows, tokens, pairs, bare
-        self.cls, self.sep, self.pad = tokenizer.cls, tokenizer.sep, tokenizer.pad
+        if not bare and (tokenizer.cls is None or tokenizer.sep is None):
+            raise InputError("this tokenizer has no tokens [CLS] and [SEP], which go around a row; use another")
+        self.cls, self.sep = tokenizer.cls or 0, tokenizer.sep or 0
+        self.pad = self.sep if tokenizer.pad is None else tokenizer.pad
         self.length = rows.tokens + (0 if bare else 3 if pairs else 2)
-        count = tokens // self.length
-        self._most = count if rows.full else max(count + count // 2, 1)
+        if tokens < self.length:
+            raise InputError(
+                f"a portion of {tokens} tokens has no room for one row of {self.length}: "
+                "use a larger data.batch or data.micro, or a smaller data.length"
+            )
+        self._most = tokens // self.length if rows.full else self._estimate()
 
     def portions(self, number: int = 0, row: int = 0) -> Iterator[Portion]:
         """All portions from one on, whose number and first row are told."""
@@ -69,14 +87,13 @@ class Portions:
 
     def portion(self, number: int, row: int) -> Portion:
         spans = self.rows.spans(row, self._most)
-        firsts, seconds = spans.first.tolist(), spans.second.tolist()
         read = self.rows.text.read
         size = self._most * self.length if self.rows.full else self.tokens
-        ids = np.full(size, self.pad or 0, dtype=np.int32)
+        ids = np.full(size, self.pad, dtype=np.int32)
         segments = np.zeros(size, dtype=np.int32)
         starts = [0]
         at = 0
-        for (begin, end), (second, second_end) in zip(firsts, seconds, strict=True):
+        for (begin, end), (second, second_end) in zip(spans.first.tolist(), spans.second.tolist(), strict=True):
             length, other = end - begin, second_end - second
             stop = at + length + other + (0 if self.bare else 3 if other else 2)
             if stop > size:
@@ -94,11 +111,17 @@ class Portions:
             at = stop
             starts.append(at)
         rows = len(starts) - 1
-        labels = spans.labels[:rows]
         portion = Portion(number, row + rows, at, torch.from_numpy(ids))
         if self.pairs:
-            portion = replace(portion, segments=torch.from_numpy(segments), labels=torch.from_numpy(labels))
+            labels = torch.from_numpy(spans.labels[:rows])
+            portion = replace(portion, segments=torch.from_numpy(segments), labels=labels)
         return self._rectangle(portion) if self.rows.full else self._packed(portion, starts)
+
+    def _estimate(self) -> int:
+        """The most rows that a portion looks at, and then has room for nearly always."""
+        spans = self.rows.spans(0, SAMPLE)
+        mean = (np.diff(spans.first) + np.diff(spans.second)).mean() + self.length - self.rows.tokens
+        return int(SPARE * self.tokens / mean) + 1
 
     def _rectangle(self, portion: Portion) -> Portion:
         segments = portion.segments
@@ -114,42 +137,24 @@ class Portions:
         ends = np.full(self._most + self.tokens // self.length + 2, self.tokens, dtype=np.int32)
         ends[: len(filled)] = filled
         places = np.arange(self.tokens) - np.repeat(ends[:-1], np.diff(ends))
-        labels = np.full(len(ends) - 1, IGNORED, dtype=np.int64)
-        if portion.labels is not None:
-            labels[: len(starts) - 1] = portion.labels
-        return replace(
-            portion, labels=torch.from_numpy(labels), starts=torch.from_numpy(ends), places=torch.from_numpy(places)
-        )
+        labels = portion.labels
+        if labels is not None:
+            labels = torch.cat([labels, labels.new_full((len(ends) - len(starts),), IGNORED)])
+        return replace(portion, labels=labels, starts=torch.from_numpy(ends), places=torch.from_numpy(places))
 
 
-def ahead(portions: Iterator[Portion], *, pin: bool) -> Iterator[Portion]:
+def ahead(portions: Iterator[Portion], *, pin: bool) -> Generator[Portion]:
     """The same portions, made by another thread while the last ones are worked on."""
-    ready: queue.Queue[Portion | BaseException] = queue.Queue(AHEAD)
-    over = threading.Event()
 
-    def put(item: Portion | BaseException) -> bool:
-        while not over.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
+    def make() -> Portion | None:
+        portion = next(portions, None)
+        return portion.pinned() if pin and portion is not None else portion
 
-    def make() -> None:
-        try:
-            for portion in portions:
-                if not put(portion.pinned() if pin else portion):
-                    return
-        except BaseException as error:
-            put(error)
-
-    threading.Thread(target=make, daemon=True).start()
+    thread = ThreadPoolExecutor(1)
     try:
-        while True:
-            found = ready.get()
-            if isinstance(found, BaseException):
-                raise found
-            yield found
+        waiting = deque(thread.submit(make) for _ in range(AHEAD))
+        while (portion := waiting.popleft().result()) is not None:
+            waiting.append(thread.submit(make))
+            yield portion
     finally:
-        over.set()
+        thread.shutdown(cancel_futures=True)

@@ -16,17 +16,19 @@ from numpy.typing import NDArray
 from regard.errors import InputError
 from regard.pretrain.text import Places, Text
 
-__all__ = ["FOLLOWS", "Pairs", "Rows", "Spans", "Stretches"]
+__all__ = ["FOLLOWS", "OTHER", "Pairs", "Rows", "Spans", "Stretches"]
 
 FOLLOWS, OTHER = 0, 1  # the labels of a pair, as BERT numbers them
-BLOCK = 4096  # rows whose random numbers are drawn together
-DRAWS = 5
+DRAWS = 4  # random numbers of a row: as many as the generator makes of one number it counts
+ROWS = 1 << 63  # the stream of random numbers for rows; epochs have those from 0 on
 SHORT_DOCUMENTS = 0.25  # the share of text in documents that cannot fill a row, past which full rows are refused
+
+Chances = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """Stretches [start, stop) of some rows: of the first text, of the second (empty where there is none), and labels."""
+    """Stretches [start, stop) of some rows: of the first text, of the second (empty if there is none), and labels."""
 
     first: Places  # (rows, 2)
     second: Places  # (rows, 2)
@@ -62,24 +64,21 @@ class Rows:
 
     def _epoch(self, number: int) -> Places:
         if self._order is None or self._order[0] != number:
-            chance = np.random.Generator(np.random.Philox(key=[self.seed, number]))
+            chance = self._random(number)
             sizes = np.diff(self.text.starts)
-            room = np.maximum(sizes - self._cells * self.tokens, 0)
-            shift = self.text.starts[:-1] + chance.integers(room + 1)
+            # The grid may shift by what it leaves free; the one cell of a small piece may lie anywhere in it.
+            room = np.where(sizes < self.tokens, sizes, sizes - self._cells * self.tokens + 1)
+            shift = self.text.starts[:-1] + chance.integers(room)
             cells = np.arange(self.epoch) - np.repeat(np.cumsum(self._cells) - self._cells, self._cells)
             anchors = np.repeat(shift, self._cells) + cells * self.tokens
             self._order = number, anchors[chance.permutation(self.epoch)]
         return self._order[1]
 
-    def _draws(self, first: int, count: int) -> NDArray[np.float64]:
-        """Random numbers of rows, (count, DRAWS) in [0, 1)."""
-        blocks = range(first // BLOCK, (first + count - 1) // BLOCK + 1)
-        drawn = [
-            np.random.Generator(np.random.Philox(key=[self.seed, (1 << 62) + block])).random((BLOCK, DRAWS))
-            for block in blocks
-        ]
-        start = first - blocks.start * BLOCK
-        return np.concatenate(drawn)[start : start + count]
+    def _random(self, stream: int, at: int = 0) -> np.random.Generator:
+        """Random numbers that follow from the seed: of a stream of their own, from its place `at` on."""
+        # Of a list numpy would make floats where a number is past 2**63, and lose digits of the seed.
+        key = np.array([self.seed, stream], dtype=np.uint64)
+        return np.random.Generator(np.random.Philox(key=key, counter=at))
 
 
 class Stretches(Rows):
@@ -91,7 +90,8 @@ class Stretches(Rows):
         super().__init__(text, tokens=tokens, seed=seed)
         if not self.epoch:
             raise InputError(
-                f"the text has {text.tokens} tokens, too few for one row of {tokens}: use more text, or a smaller data.length"
+                f"the text has {text.tokens} tokens, too few for one row of {tokens}: use more text, "
+                "or a smaller data.length"
             )
 
     def spans(self, first: int, count: int) -> Spans:
@@ -105,99 +105,124 @@ class Pairs(Rows):
 
     `kind` next: half of the Bs follow their A in its document, half come from another document. order: B always follows
     A, but half of the pairs are turned round. A share `short` of the rows has one sentence a side; without such rows
-    all are full, for which documents too short to fill one only give their A.
+    all are full, for which documents too short to fill one only give their A, or nothing where order is asked.
     """
 
     def __init__(
         self, text: Text, *, tokens: int, seed: int, kind: Literal["next", "order"] = "next", short: float = 0.0
     ) -> None:
         super().__init__(text, tokens=tokens, seed=seed, least=1)
-        self.kind, self.short = kind, short
+        self.kind, self.short, self.full = kind, short, not short
         sizes = np.diff(text.documents)
         if kind == "next" and len(sizes) < 2:
             raise InputError(
-                "the corpus is one document, so next-sentence pairs cannot be made: put a blank line between documents, "
-                'or train without pairs (--set objective.pairs="none")'
+                "the text to train on is one document, so next-sentence pairs cannot be made: put a blank line between "
+                'documents, or train without pairs (--set objective.pairs="none")'
             )
-        self.full = not short
-        long = sizes >= tokens
-        if self.full and sizes[~long].sum() > SHORT_DOCUMENTS * text.tokens:
+        whole = tokens if self.full else 2
+        self._able = sizes >= whole  # to give both sides of a pair
+        unable = sizes[~self._able].sum() / text.tokens
+        if self.full and unable > SHORT_DOCUMENTS:
             raise InputError(
-                f"{100 * sizes[~long].sum() / text.tokens:.0f}% of the text is in documents of fewer than {tokens} tokens, "
-                "which cannot fill a row: use a smaller data.length, or objective.short_pairs above 0"
+                f"{100 * unable:.0f}% of the text is in documents of fewer than {tokens} tokens, which cannot fill a "
+                "row: use a smaller data.length, or objective.short_pairs above 0"
             )
-        # Where the B of a false pair may come from.
-        self._sources = np.flatnonzero(long) if self.full else np.arange(len(sizes))
-        self._ends = np.cumsum(sizes[self._sources])
+        # Where the B of a false pair comes from, or a pair whose document is not able to give one.
+        sources = self._able if self.full or kind == "order" else np.full(len(sizes), True)
+        if sources.sum() < (needed := 2 if kind == "next" else 1):
+            raise InputError(
+                f"the text has {sources.sum()} documents of at least {whole} tokens, and such pairs need {needed}: "
+                "use more text, a smaller data.length, or objective.short_pairs above 0"
+            )
+        # How many tokens of sources lie before each document.
+        self._before: Places = np.concatenate([[0], np.cumsum(sizes * sources)])
+        # Pairs of documents that give A alone are all false: so many fewer of the others are.
+        given = unable if kind == "next" else 0.0
+        self._false = max(0.5 - given, 0.0) / max(1 - given, 0.5)
 
     def spans(self, first: int, count: int) -> Spans:
-        chance = self._draws(first, count)
+        chance = self._random(ROWS, first).random((count, DRAWS))
         anchors = self._anchors(first, count)
-        document = np.searchsorted(self.text.documents, anchors, side="right") - 1
+        document = self._document(anchors)
+        able = self._able[document]
+        if self.kind == "order":
+            anchors[~able] = self._source(_scaled(chance[~able, 3], self._before[-1]))
+            document = self._document(anchors)
         short = chance[:, 0] < self.short
         start, cut, stop = self._cut(anchors, document, chance[:, 1])
-        if short.any():
-            one = self._sentences(anchors[short], document[short])
-            for whole, part in zip((start, cut, stop), one, strict=True):
-                whole[short] = part
-        second = np.stack([cut, stop], axis=1)
-        labels = np.where(chance[:, 2] < 0.5, OTHER, FOLLOWS)
-        whole = self.tokens if self.full else 2
-        labels[stop - start < whole] = OTHER if self.kind == "next" else FOLLOWS
+        start[short], cut[short], stop[short] = self._sentences(anchors[short], document[short])
+        labels = np.where(chance[:, 2] < self._false, OTHER, FOLLOWS)
+        one, two = np.stack([start, cut], axis=1), np.stack([cut, stop], axis=1)
         if self.kind == "next":
+            labels[~able] = OTHER
             false = labels == OTHER
-            second[false] = self._elsewhere(
-                document[false], (self.tokens - (cut - start))[false], short[false], chance[false, 3]
-            )
-        return self._trimmed(np.stack([start, cut], axis=1), second, labels)
+            room = self.tokens - (cut - start)
+            two[false] = self._elsewhere(document[false], room[false], short[false], chance[false, 3])
+        one, two = self._trimmed(one, two)
+        if self.kind == "order":
+            turned = (labels == OTHER)[:, None]
+            one, two = np.where(turned, two, one), np.where(turned, one, two)
+        return Spans(one, two, labels)
 
-    def _cut(self, anchors: Places, document: Places, chance: NDArray[np.float64]) -> tuple[Places, Places, Places]:
-        """Full rows: from a sentence's start on, or as near to the document's end as fills the row, cut at a sentence."""
-        sentences = self.text.sentences
+    def _document(self, places: Places) -> Places:
+        """The number of the document that a place is in."""
+        return np.searchsorted(self.text.documents, places, side="right") - 1
+
+    def _stretch(self, places: Places, document: Places, room: Places | int) -> tuple[Places, Places]:
+        """`room` tokens of a document from the start of a place's sentence on; near the document's end, the last ones.
+
+        Of a sentence that is longer than a row all places must be read: then the place itself is the start.
+        """
         begin, end = self.text.documents[document], self.text.documents[document + 1]
-        start = sentences[np.searchsorted(sentences, anchors, side="right") - 1]
-        start = np.maximum(np.minimum(start, end - self.tokens), begin)
-        stop = np.minimum(start + self.tokens, end)
+        start = self.text.sentences[np.searchsorted(self.text.sentences, places, side="right") - 1]
+        start = np.where(places - start < self.tokens, start, places)
+        start = np.maximum(np.minimum(start, end - room), begin)
+        return start, np.minimum(start + room, end)
+
+    def _cut(self, anchors: Places, document: Places, chance: Chances) -> tuple[Places, Places, Places]:
+        """Full rows: start, cut and stop of a stretch, cut between two sentences, or anywhere in the only one."""
+        sentences = self.text.sentences
+        start, stop = self._stretch(anchors, document, self.tokens)
         low, high = np.searchsorted(sentences, start, side="right"), np.searchsorted(sentences, stop, side="left")
-        inner = high - low
-        at_sentence = sentences[np.minimum(low + (chance * inner).astype(np.int64), len(sentences) - 1)]
-        anywhere = start + 1 + (chance * np.maximum(stop - start - 1, 0)).astype(np.int64)
-        return start, np.minimum(np.where(inner > 0, at_sentence, anywhere), stop), stop
+        at_sentence = sentences[np.minimum(low + _scaled(chance, high - low), len(sentences) - 1)]
+        anywhere = start + 1 + _scaled(chance, stop - start - 1)
+        return start, np.where(high > low, at_sentence, anywhere), stop
 
     def _sentences(self, anchors: Places, document: Places) -> tuple[Places, Places, Places]:
         """Short rows: a sentence and the next one; the halves of the only one."""
         sentences = self.text.sentences
-        begin, end = self.text.documents[document], self.text.documents[document + 1]
+        first = np.searchsorted(sentences, self.text.documents[document])
+        last = np.searchsorted(sentences, self.text.documents[document + 1]) - 1
         number = np.searchsorted(sentences, anchors, side="right") - 1
-        number = np.where(sentences[number + 1] < end, number, number - 1)  # the last has none behind it
-        only = sentences[np.maximum(number, 0)] < begin
-        number = np.where(only, number + 1, number)
-        start, cut = sentences[number], sentences[number + 1]
-        stop = np.where(only, cut, sentences[np.minimum(number + 2, len(sentences) - 1)])
-        return start, np.where(only, (start + cut + 1) // 2, cut), stop
+        number = np.maximum(np.minimum(number, last - 1), first)  # the last has none behind it
+        start, cut, stop = sentences[number], sentences[number + 1], sentences[np.minimum(number + 2, last + 1)]
+        return start, np.where(first == last, (start + cut + 1) // 2, cut), stop
 
-    def _elsewhere(self, document: Places, room: Places, short: NDArray[np.bool_], chance: NDArray[np.float64]) -> Places:
+    def _elsewhere(self, document: Places, room: Places, short: NDArray[np.bool_], chance: Chances) -> Places:
         """The B of false pairs: a stretch of another document, each place of which is as likely as any other."""
-        at = (chance * self._ends[-1]).astype(np.int64)
-        source = np.searchsorted(self._ends, at, side="right")
-        inside = at - (self._ends[source] - np.diff(self.text.documents)[self._sources[source]])
-        same = self._sources[source] == document
-        source = np.where(same, (source + 1) % len(self._sources), source)
-        other = self._sources[source]
-        begin, end = self.text.documents[other], self.text.documents[other + 1]
-        sentences = self.text.sentences
-        number = np.searchsorted(sentences, np.where(same, begin, begin + inside), side="right") - 1
-        start = np.maximum(np.minimum(sentences[number], np.where(short, end, end - room)), begin)
-        stop = np.where(short, sentences[number + 1], np.minimum(start + room, end))
-        return np.stack([start, stop], axis=1)
+        before = self._before[document]
+        own = self._before[document + 1] - before
+        at = _scaled(chance, self._before[-1] - own)
+        places = self._source(at + own * (at >= before))
+        number = np.searchsorted(self.text.sentences, places, side="right") - 1
+        start, stop = self._stretch(places, self._document(places), room)
+        start = np.where(short, self.text.sentences[number], start)
+        return np.stack([start, np.where(short, self.text.sentences[number + 1], stop)], axis=1)
 
-    def _trimmed(self, first: Places, second: Places, labels: NDArray[np.int64]) -> Spans:
-        """No row longer than `tokens`: A keeps its end, B its beginning. Where order is asked, false pairs turn round."""
+    def _source(self, numbers: Places) -> Places:
+        """The places in the text of tokens that are counted through the sources alone."""
+        document = np.searchsorted(self._before, numbers, side="right") - 1
+        return self.text.documents[document] + numbers - self._before[document]
+
+    def _trimmed(self, first: Places, second: Places) -> tuple[Places, Places]:
+        """No row longer than `tokens`: A keeps its end, B its beginning."""
         size, other = first[:, 1] - first[:, 0], second[:, 1] - second[:, 0]
         kept = np.minimum(size, np.maximum(self.tokens // 2, self.tokens - other))
         first = np.stack([first[:, 1] - kept, first[:, 1]], axis=1)
-        second = np.stack([second[:, 0], second[:, 0] + np.minimum(other, self.tokens - kept)], axis=1)
-        if self.kind == "order":
-            turned = (labels == OTHER)[:, None]
-            first, second = np.where(turned, second, first), np.where(turned, first, second)
-        return Spans(first, second, labels)
+        return first, np.stack([second[:, 0], second[:, 0] + np.minimum(other, self.tokens - kept)], axis=1)
+
+
+def _scaled(chance: Chances, count: Places) -> Places:
+    """Of `count` things one: a number from 0 on."""
+    found: Places = (chance * count).astype(np.int64)
+    return found

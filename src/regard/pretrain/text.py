@@ -7,6 +7,7 @@ tokens through the whole stretch; the tokens themselves stay in the memory-mappe
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from regard.corpus import Corpus
 from regard.corpus.shards import Ids
+from regard.errors import InputError
 
 __all__ = ["HELD_OUT", "Places", "Text"]
 
@@ -24,7 +26,7 @@ HELD_OUT = 0.01  # the share of a corpus that is kept for evaluation where no ot
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """`pieces` are the tokens shard by shard; a document lies in one piece. The arrays end with the number of tokens."""
+    """`pieces` are the tokens shard by shard; a document lies in one piece. The arrays end with the count of tokens."""
 
     pieces: tuple[Ids, ...]
     starts: Places  # of the pieces
@@ -41,32 +43,43 @@ class Text:
             sentences.append(shard.sentences[:-1] + start)
             documents.append(shard.sentences[shard.documents[:-1]] + start)
             start += len(shard.tokens)
-        ends = np.cumsum([0, *map(len, pieces)])
-        last = ends[-1:]
-        return cls(tuple(pieces), ends, np.concatenate([*sentences, last]), np.concatenate([*documents, last]))
+        last = np.array([start])
+        return cls(tuple(pieces), _ends(pieces), np.concatenate([*sentences, last]), np.concatenate([*documents, last]))
 
     @property
     def tokens(self) -> int:
         return int(self.starts[-1])
 
     def split(self, share: float = HELD_OUT) -> tuple[Text, Text]:
-        """The most of it, and at least `share` of its tokens from the end: whole documents, or sentences of the only one."""
-        places = self.documents if len(self.documents) > 2 else self.sentences
-        inner = places[1:-1]
+        """The most of it, and about `share` of its tokens from the end: whole documents, the fewest that are enough.
+
+        Where the last documents are so long that too little would be left, the cut is made between sentences.
+        """
+        if self.tokens < 2:
+            raise InputError(
+                f"the text has {self.tokens} tokens, too few to keep a part for evaluation: use more text, "
+                "or another text to evaluate on"
+            )
         wanted = min(int(self.tokens * (1 - share)), self.tokens - 1)
-        at = int(inner[max(np.searchsorted(inner, wanted, side="right") - 1, 0)]) if len(inner) else wanted
+        at = wanted
+        for places in (self.documents[1:-1], self.sentences[1:-1]):
+            before = max(int(np.searchsorted(places, wanted, side="right")) - 1, 0)
+            if len(places) and 2 * places[before] >= wanted:
+                at = int(places[before])
+                break
         return self._between(0, at), self._between(at, self.tokens)
 
     def ended(self, end: int) -> Text:
         """The same text, in memory, with the token `end` behind each document."""
         stops = self.documents[1:]
-        pieces = []
-        for number, piece in enumerate(self.pieces):
-            first, last = self.starts[number], self.starts[number + 1]
-            pieces.append(np.insert(piece, stops[(stops > first) & (stops <= last)] - first, end))
+        bounds = np.searchsorted(stops, self.starts, side="right")
+        pieces = [
+            np.insert(piece, stops[bounds[number] : bounds[number + 1]] - self.starts[number], end)
+            for number, piece in enumerate(self.pieces)
+        ]
         before = np.searchsorted(stops, self.sentences, side="right")
         documents = self.documents + np.arange(len(self.documents))
-        return Text(tuple(pieces), np.cumsum([0, *map(len, pieces)]), self.sentences + before, documents)
+        return Text(tuple(pieces), _ends(pieces), self.sentences + before, documents)
 
     def read(self, start: int, stop: int) -> Ids:
         """The tokens of a stretch that lies in one piece."""
@@ -79,18 +92,19 @@ class Text:
         return [int(start) for start in self.starts]
 
     def _between(self, first: int, stop: int) -> Text:
-        pieces = []
-        for number, piece in enumerate(self.pieces):
-            offset = int(self.starts[number])
-            part = piece[max(first - offset, 0) : max(stop - offset, 0)]
-            if len(part):
-                pieces.append(part)
+        parts = [
+            piece[max(first - offset, 0) : max(stop - offset, 0)]
+            for piece, offset in zip(self.pieces, self._bounds[:-1], strict=True)
+        ]
+        pieces = [part for part in parts if len(part)]
 
         def inside(places: Places) -> Places:
-            found = places[(places >= first) & (places < stop)] - first
-            found = found if len(found) and found[0] == 0 else np.concatenate([[0], found])
-            return np.concatenate([found, [stop - first]])
+            inner = places[(places > first) & (places < stop)] - first
+            return np.concatenate([[0], inner, [stop - first]])
 
-        return Text(
-            tuple(pieces), np.cumsum([0, *map(len, pieces)]), inside(self.sentences), inside(self.documents)
-        )
+        return Text(tuple(pieces), _ends(pieces), inside(self.sentences), inside(self.documents))
+
+
+def _ends(pieces: Sequence[Ids]) -> Places:
+    """Where pieces begin that lie one behind the other, and where the last one ends."""
+    return np.cumsum([0, *map(len, pieces)])

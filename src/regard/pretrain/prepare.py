@@ -1,0 +1,114 @@
+"""From text files to what a run reads: a tokenizer, token shards, and text that is kept for evaluation.
+
+Knows where these lie in the output folder and repeats no finished work. Knows no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.corpus import Corpus, Progress, Report, build_corpus, read_documents, train_tokenizer
+from regard.corpus.manifest import MANIFEST
+from regard.disk import replacing_folder
+from regard.errors import InputError
+from regard.pretrain.config import Config
+from regard.pretrain.text import Text
+from regard.text import Tokenizer
+
+__all__ = ["Material", "Said", "open_material", "prepare"]
+
+CORPUS, HELD_OUT, VOCABULARY = "corpus", "heldout", "vocabulary"
+Said = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """What a model reads: text to learn from, text to be asked about, and the tokenizer of both."""
+
+    text: Text
+    held_out: Text
+    tokenizer: Tokenizer
+
+
+def prepare(
+    config: Config,
+    sources: Sequence[str],
+    output: Path,
+    *,
+    held_out: Sequence[str] = (),
+    say: Said,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> None:
+    """Make what `open_material` opens. `sources` are text files and folders, or the folder of a finished corpus."""
+    if _is_corpus(sources):
+        tokenizer = Corpus.open(sources[0]).tokenizer
+        _refuse_unfit(tokenizer, config)
+    else:
+        tokenizer = _tokenizer(config, sources, output / VOCABULARY, say)
+        _refuse_unfit(tokenizer, config)
+        _say(say, build_corpus(sources, output / CORPUS, tokenizer=tokenizer, on_progress=on_progress))
+    if held_out:
+        build_corpus(held_out, output / HELD_OUT, tokenizer=tokenizer)
+
+
+def open_material(config: Config, sources: Sequence[str], output: Path, *, held_out: bool) -> Material:
+    """Open what `prepare` made. Without text of its own for evaluation, the end of the corpus is kept for it."""
+    corpus = Corpus.open(sources[0] if _is_corpus(sources) else output / CORPUS)
+    text, kept = Text.of(corpus), None
+    if held_out:
+        kept = Text.of(Corpus.open(output / HELD_OUT))
+    else:
+        text, kept = text.split()
+    tokenizer = corpus.tokenizer
+    if config.model.family == "gpt":
+        assert tokenizer.eos is not None
+        text, kept = text.ended(tokenizer.eos), kept.ended(tokenizer.eos)
+    return Material(text, kept, tokenizer)
+
+
+def _is_corpus(sources: Sequence[str]) -> bool:
+    return len(sources) == 1 and (Path(sources[0]) / MANIFEST).is_file()
+
+
+def _tokenizer(config: Config, sources: Sequence[str], place: Path, say: Said) -> Tokenizer:
+    settings = config.vocabulary
+    if settings.path:
+        path = Path(settings.path)
+        return Tokenizer.open(path.parent if path.is_file() else path)
+    if place.is_dir():
+        return Tokenizer.open(place)
+    say(f"training a {settings.kind} vocabulary of {settings.size:,} entries")
+    texts = (paragraph for document in read_documents(sources) for paragraph in document.paragraphs)
+    tokenizer = train_tokenizer(
+        texts,
+        kind=settings.kind,
+        size=settings.size,
+        lowercase=settings.lowercase,
+        minimum=settings.minimum,
+        max_length=config.model.positions,
+    )
+    with replacing_folder(place) as staging:
+        tokenizer.save(staging)
+    return tokenizer
+
+
+def _refuse_unfit(tokenizer: Tokenizer, config: Config) -> None:
+    wanted = ("cls", "sep", "mask", "pad") if config.model.family == "bert" else ("eos",)
+    missing = [role for role in wanted if getattr(tokenizer, role) is None]
+    if missing:
+        raise InputError(
+            f"this tokenizer has no token for {', '.join(missing)}, which a {config.model.family} needs; "
+            "use another, or leave vocabulary.path empty to train one"
+        )
+
+
+def _say(say: Said, report: Report) -> None:
+    counts = report.counts
+    say(
+        f"corpus: {counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens "
+        f"({counts.bytes / 1e6:,.1f} MB of text)"
+    )
+    for note in report.notes:
+        say(note)

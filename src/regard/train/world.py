@@ -1,0 +1,62 @@
+"""The processes that train one model together: one by default, several where `torchrun` started them.
+
+Knows ranks and how to agree. Knows nothing of models or data.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as distributed
+
+__all__ = ["World", "joined"]
+
+
+@dataclass(frozen=True)
+class World:
+    """Process `rank` of `size`, the `local`th on its machine. The first one writes and speaks."""
+
+    rank: int = 0
+    size: int = 1
+    local: int = 0
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def device(self, chosen: torch.device) -> torch.device:
+        """Each process its own GPU."""
+        if chosen.type == "cuda" and chosen.index is None and self.size > 1:
+            return torch.device("cuda", self.local)
+        return chosen
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.size > 1:
+            distributed.barrier()
+
+    def agree(self, *values: float) -> tuple[float, ...]:
+        """What the first process says, in all of them."""
+        if self.size == 1:
+            return values
+        said = torch.tensor(values, dtype=torch.float64)
+        distributed.broadcast(said, src=0)
+        return tuple(said.tolist())
+
+
+@contextmanager
+def joined() -> Iterator[World]:
+    """The world that the environment tells of, as `torchrun` sets it."""
+    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield World()
+        return
+    # Gradients go through NCCL where they lie on GPUs, agreements through gloo.
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield World(distributed.get_rank(), distributed.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
+    finally:
+        distributed.destroy_process_group()
