@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,19 +32,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", action="store_true", dest="as_json")
     options = parser.parse_args(arguments)
-    rows = read_rows(options.data / "train.tsv")[:ROWS]
-    texts, labels = [text for text, _ in rows], np.array([label for _, label in rows])
-    accuracy = {}
-    for pooling in POOLINGS:
-        embedder = Embedder(options.model, layers=-1, pooling=pooling, device=options.device)
-        accuracy[pooling] = split_accuracy(embedder.fit_transform(texts), labels)
+    accuracy = accuracies(options.model, options.data, device=options.device)
     if options.as_json:
         rounded = {pooling: round(value, 4) for pooling, value in accuracy.items()}
-        print(json.dumps({"model": options.model, "rows": len(rows), "splits": SPLITS, "accuracy": rounded}))
+        print(json.dumps({"model": options.model, "rows": ROWS, "splits": SPLITS, "accuracy": rounded}))
         return
-    print(f"{len(rows)} rows, mean accuracy over {SPLITS} splits")
+    print(f"{ROWS} rows, mean accuracy over {SPLITS} splits")
     for pooling, value in accuracy.items():
         print(f"{pooling:<6}{value:.4f}")
+
+
+def accuracies(model: str | os.PathLike[str], data: Path, *, device: str) -> dict[str, float]:
+    """The accuracy for each pooling."""
+    rows = read_rows(data / "train.tsv")[:ROWS]
+    texts, labels = [text for text, _ in rows], np.array([label for _, label in rows])
+    found = {}
+    for pooling in POOLINGS:
+        embedder = Embedder(os.fspath(model), layers=-1, pooling=pooling, device=device)
+        found[pooling] = split_accuracy(embedder.fit_transform(texts), labels)
+    return found
 
 
 def split_accuracy(vectors: Any, labels: Any) -> float:

@@ -37,6 +37,7 @@ from regard.train.optimizer import build, set_rate
 from regard.train.schedule import factor
 
 SST2 = Path(__file__).resolve().parents[2] / "shared" / "data" / "sst2"
+RATE, EPOCHS, BATCH = 1e-4, 3, 32
 DROPOUT = 0.1
 WEIGHT_DECAY = 0.01
 WARMUP = 0.1
@@ -51,9 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("--data", type=Path, default=SST2, metavar="DIR")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--rate", type=float, default=1e-4)
-    parser.add_argument("--batch", type=int, default=32, help="texts a step")
+    parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--rate", type=float, default=RATE)
+    parser.add_argument("--batch", type=int, default=BATCH, help="texts a step")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--keep", metavar="NAME", help="write benchmarks/results/NAME.json")
     options = parser.parse_args(arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import re
 import shlex
 import subprocess
@@ -44,6 +45,37 @@ def test_the_commands_run(command: str, tiny_bert_folder: Path, tmp_path: Path) 
     done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / words[words.index("--output") + 1]).stat().st_size > 0
+
+
+def test_a_model_is_pretrained_and_asked(tmp_path: Path) -> None:
+    """The commands in their order, made small: the same options, fewer steps and a smaller model."""
+    (tmp_path / "articles").mkdir()
+    lines = [
+        f"{a} {b} in the {c}."
+        for a in ("a dog", "the cat", "one bird")
+        for b in ("sat", "ran")
+        for c in ("sun", "wood")
+    ]
+    documents = ["\n".join([*lines[n:], *lines[:n]] * 4) for n in range(len(lines))]
+    (tmp_path / "articles" / "a.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    (tmp_path / "books.txt.xz").write_bytes(lzma.compress("\n\n".join(documents).encode()))
+    (tmp_path / "README.md").write_text(lines[0], encoding="utf-8")
+    shape = {"width": 16, "heads": 2, "ffn": 32, "depth": 1, "positions": 64}
+    small = [f"model.{key}={value}" for key, value in shape.items()]
+    small += ["data.length=32", "data.batch=128", "schedule.budget=", "schedule.steps=2"]
+    asked = [c for c in COMMANDS if c.split()[1] in ("pretrain", "fill", "next", "perplexity")]
+    assert len(asked) == 6
+    for command in asked:
+        words = shlex.split(command)
+        if words[1] == "pretrain" and "--resume" not in words:
+            words += ["--set", f"vocabulary.size={50 if words[2] == 'bert' else 270}"]
+            words += [word for setting in small for word in ("--set", setting)]
+            if "--budget" in words:
+                del words[words.index("--budget") : words.index("--budget") + 2]
+        words = [str(ROOT / word) if word.startswith("configs/") else word for word in words]
+        done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (command, done.stderr)
+        assert done.stdout
 
 
 def test_every_figure_is_filled_in() -> None:

@@ -69,9 +69,9 @@ def pretrain(
     from regard.pretrain.config import Config
     from regard.pretrain.run import CONFIG, pretrain
 
-    overrides = list(settings or [])
-    if budget is not None:
-        overrides += [f"schedule.budget={budget}", "schedule.steps=0"]
+    # The budget takes the place of what the file says, but not of another --set.
+    overrides = [] if budget is None else [f"schedule.budget={budget}", "schedule.steps=0"]
+    overrides += settings or []
     saved = Path(output) / CONFIG
     if resume and not (config or overrides) and saved.is_file():
         config = str(saved)
@@ -115,7 +115,7 @@ class _Shown:
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self._advance: Callable[[int], None] | None = None
-        self._built = ExitStack()
+        self._built = stack.enter_context(ExitStack())
         self._done = 0
         self._last = 0.0
         self._status: Any = None

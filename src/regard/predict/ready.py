@@ -67,7 +67,7 @@ class Masked:
         assert isinstance(batch.layout, Packed)
         starts = batch.layout.starts.tolist()
         wanted = torch.tensor([starts[row] + token for row, token in places], device=batch.ids.device)
-        found: Tensor = self.head(self.model(batch.ids, batch.layout)[wanted])
+        found: Tensor = self.head(self.model(batch.ids, batch.layout, rows=wanted))
         return found.float()
 
 

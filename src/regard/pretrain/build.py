@@ -5,6 +5,8 @@ Knows which class a setting means. Knows no files but a model to start from, and
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from regard import loading
@@ -17,6 +19,7 @@ from regard.pretrain.portions import Portions
 from regard.pretrain.prepare import Material
 from regard.pretrain.rows import Pairs, Rows, Stretches
 from regard.text import Tokenizer
+from regard.unfinished import changes
 
 __all__ = ["half_type", "new_model", "objective_for", "portions_for", "started_model"]
 
@@ -26,27 +29,35 @@ def new_model(config: Config, tokenizer: Tokenizer) -> Bert | Gpt:
     settings = config.model.model_dump(exclude={"family"})
     if config.model.family == "gpt":
         return Gpt(GptConfig(**settings, vocabulary=tokenizer.size, begin=tokenizer.bos, end=tokenizer.eos))
-    heads = ("masked",) if config.objective.pairs == "none" else None
-    return Bert(BertConfig(**settings, vocabulary=tokenizer.size, padding=tokenizer.pad or 0), heads=heads)
+    return Bert(BertConfig(**settings, vocabulary=tokenizer.size, padding=tokenizer.pad or 0), heads=_heads(config))
 
 
 def started_model(config: Config, tokenizer: Tokenizer, name: str) -> Bert | Gpt:
     """The model of that name, to be trained on; it must have the shape and the vocabulary that are asked for."""
     found, vocabulary = loading.load(name)
-    new = new_model(config, tokenizer)
-    if type(found) is not type(new):
+    family = {"bert": "bert", "gpt": "gpt2"}[config.model.family]
+    if not isinstance(found, Bert | Gpt) or found.config.family != family:
         raise InputError(f"{name} is no {config.model.family}; start from a model of that family")
     if vocabulary is None or vocabulary.vocabulary != tokenizer.vocabulary:
         raise InputError(f"{name} has another vocabulary than the corpus; set vocabulary.path to that model's folder")
-    missing = new.load_state_dict(found.state_dict(), strict=False) if _fits(new, found) else None
-    if missing is None:
-        raise InputError(f"{name} has another shape than [model] says; give its width, depth, heads, ffn and positions")
+    dropouts = config.model.model_dump(include={"dropout", "attention_dropout"})
+    wanted = config.model.model_dump(exclude={"family", *dropouts})
+    if different := changes({key: getattr(found.config, key) for key in wanted}, wanted):
+        raise InputError(f"{name} has another shape than [model] says: {'; '.join(different)}. Set [model] as it was")
+    new: Bert | Gpt
+    if isinstance(found, Gpt):
+        new = Gpt(replace(found.config, **dropouts))
+    else:
+        new = Bert(replace(found.config, **dropouts), heads=_heads(config))
+    missing = new.load_state_dict(found.state_dict(), strict=False).missing_keys
+    if missing:
+        heads = ", ".join(sorted({key.split(".")[0] for key in missing}))
+        raise InputError(f"{name} lacks what this run trains: {heads}; start from a model that was pretrained for it")
     return new
 
 
-def _fits(new: torch.nn.Module, found: torch.nn.Module) -> bool:
-    wanted, has = new.state_dict(), found.state_dict()
-    return wanted.keys() <= has.keys() and all(has[name].shape == tensor.shape for name, tensor in wanted.items())
+def _heads(config: Config) -> tuple[str, ...] | None:
+    return ("masked",) if config.objective.pairs == "none" else None
 
 
 def objective_for(config: Config, model: Bert | Gpt, tokenizer: Tokenizer, device: torch.device) -> Objective:

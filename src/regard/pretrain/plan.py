@@ -17,6 +17,7 @@ from regard.train.world import World
 __all__ = ["Plan", "expected_loss", "flops_per_token", "peak_flops", "seconds_per_step"]
 
 SECONDS = 3.0  # of measurement
+SIDE = {"cpu": 1024, "cuda": 8192}  # of the matrices whose product tells a device's highest speed
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def flops_per_token(config: Config, vocabulary: int) -> float:
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     """The speed of a large matrix product, measured."""
-    size = 8192 if device.type == "cuda" else 1024
+    size = SIDE[device.type]
     a = torch.randn(size, size, device=device, dtype=dtype)
     best = 0.0
     for _ in range(4):

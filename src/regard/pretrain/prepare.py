@@ -5,31 +5,40 @@ Knows where these lie in the output folder and repeats no finished work. Knows n
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from regard.corpus import Corpus, Progress, Report, build_corpus, read_documents, train_tokenizer
+from regard.corpus.documents import find_sources
 from regard.corpus.manifest import MANIFEST
 from regard.disk import replacing_folder
 from regard.errors import InputError
 from regard.pretrain.config import Config
 from regard.pretrain.text import Text
 from regard.text import Tokenizer
+from regard.weights.documents import json_bytes, read_json
 
 __all__ = ["Material", "Said", "open_material", "prepare"]
 
 CORPUS, HELD_OUT, VOCABULARY = "corpus", "heldout", "vocabulary"
+ORIGIN = "origin.json"  # what a vocabulary was trained on, and how
 Said = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """What a model reads: text to learn from, text to be asked about, and the tokenizer of both."""
+    """What a model reads: text to learn from, text to be asked about, and the tokenizer of both.
+
+    `digest` is the same for the same text to learn from, and for no other.
+    """
 
     text: Text
     held_out: Text
     tokenizer: Tokenizer
+    digest: str
 
 
 def prepare(
@@ -65,7 +74,7 @@ def open_material(config: Config, sources: Sequence[str], output: Path, *, held_
     if config.model.family == "gpt":
         assert tokenizer.eos is not None
         text, kept = text.ended(tokenizer.eos), kept.ended(tokenizer.eos)
-    return Material(text, kept, tokenizer)
+    return Material(text, kept, tokenizer, _digest(corpus, whole=held_out))
 
 
 def _is_corpus(sources: Sequence[str]) -> bool:
@@ -77,7 +86,8 @@ def _tokenizer(config: Config, sources: Sequence[str], place: Path, say: Said) -
     if settings.path:
         path = Path(settings.path)
         return Tokenizer.open(path.parent if path.is_file() else path)
-    if place.is_dir():
+    origin = _origin(config, sources)
+    if (place / ORIGIN).is_file() and read_json(place / ORIGIN) == origin:
         return Tokenizer.open(place)
     say(f"training a {settings.kind} vocabulary of {settings.size:,} entries")
     texts = (paragraph for document in read_documents(sources) for paragraph in document.paragraphs)
@@ -91,7 +101,23 @@ def _tokenizer(config: Config, sources: Sequence[str], place: Path, say: Said) -
     )
     with replacing_folder(place) as staging:
         tokenizer.save(staging)
+        (staging / ORIGIN).write_bytes(json_bytes(origin))
     return tokenizer
+
+
+def _origin(config: Config, sources: Sequence[str]) -> dict[str, Any]:
+    """All that a vocabulary follows from. Of files not the content: at worst the same vocabulary is trained again."""
+    states = [(str(path), path.stat()) for path in find_sources(sources).files]
+    return {
+        "settings": config.vocabulary.model_dump(),
+        "positions": config.model.positions,
+        "sources": [[name, state.st_size, state.st_mtime_ns] for name, state in states],
+    }
+
+
+def _digest(corpus: Corpus, *, whole: bool) -> str:
+    shards = [shard.json() for shard in corpus.manifest.shards or ()]
+    return hashlib.sha256(json_bytes([corpus.manifest.tokenizer, shards, whole])).hexdigest()
 
 
 def _refuse_unfit(tokenizer: Tokenizer, config: Config) -> None:

@@ -41,7 +41,7 @@ from regard.train.events import Events
 from regard.train.loop import Clock, Counter, Step, Stopwatch, frugal, train
 from regard.train.schedule import factor, parse_budget, parse_interval
 from regard.train.state import capture, restore
-from regard.train.stopping import stopping
+from regard.train.stopping import Stop, stopping
 from regard.train.world import World, joined
 from regard.unfinished import locked
 
@@ -88,13 +88,17 @@ def pretrain(
         )
     with ExitStack() as stack:
         world = stack.enter_context(joined())
-        if world.first:
+        say = say if world.first else lambda text: None
+
+        def begin() -> None:
             _open(output, config, resume=resume)
             stack.enter_context(locked(output))
             prepare(config, sources, output, held_out=held_out, say=say, on_progress=on_built)
             atomic_write(output / CONFIG, config.toml().encode())
-        world.wait()
+
+        world.first_does(begin)
         material = open_material(config, sources, output, held_out=bool(held_out))
+        _refuse_short(config, material)
         events = stack.enter_context(Events(output / EVENTS)) if world.first else None
 
         def note(event: str, **values: object) -> None:
@@ -120,10 +124,21 @@ def _open(output: Path, config: Config, *, resume: bool) -> None:
                 f"{output} was begun with other settings: {'; '.join(differences)}. "
                 "Resume with those, or choose another --output"
             )
+    elif (output / "config.json").exists():
+        raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{output} cannot be written: {error.strerror}; choose another --output") from None
+
+
+def _refuse_short(config: Config, material: Material) -> None:
+    """Find before the training, not behind it, that the text to evaluate on is too short for its questions."""
+    text, tokenizer, length = material.held_out, material.tokenizer, config.data.length
+    if config.model.family == "bert":
+        evaluate.blanked(text, tokenizer, length=length, rows=1)
+        if config.objective.pairs == "next":
+            evaluate.next_pairs(text, tokenizer, length=length, count=2)
 
 
 class _Run:
@@ -164,8 +179,8 @@ class _Run:
         self.parts = config.data.batch // config.data.micro if config.data.micro else world.size  # portions of a step
         if self.parts % world.size:
             raise InputError(
-                f"{self.parts} forward passes a step (data.batch / data.micro) cannot be shared by {world.size} processes; "
-                "choose data.micro so that they can"
+                f"{self.parts} forward passes a step (data.batch / data.micro) cannot be shared by {world.size} "
+                "processes; choose data.micro so that they can"
             )
         self.checkpoints = Checkpoints(output / CHECKPOINTS, keep=config.run.keep)
         self.watch = Stopwatch()
@@ -173,26 +188,30 @@ class _Run:
         self.tokens = 0
 
     def go(self, *, resume: bool) -> Result:
-        with stopping() as stop:
-            seconds, peak = self._measure()
-            first = self._resume() if resume else self._plan(seconds, peak)
-            reporter = _Reporter(
-                self, flops_per_token(self.config, self.material.tokenizer.size) / peak / self.world.size
-            )
-            number = first
+        seconds, peak = self._measure()
+        first = self._resume() if resume else self._plan(seconds, peak)
+        share = flops_per_token(self.config, self.material.tokenizer.size) / peak / self.world.size
+        reporter = _Reporter(self, first, share)
+        with stopping() as stop:  # before, and once all is saved, a signal costs nothing and need not wait
             for step in self._train(first):
-                number = step.number + 1
-                (asked,) = self.world.agree(float(stop.asked))
-                if asked:
+                reporter.step = step
+                if self._stops(stop):
                     break
                 reporter.after(step)
             self._wait()
             self.watch.pause()
-            if asked := bool(self.world.agree(float(stop.asked))[0]):
-                self._save(number)
+            number = reporter.end()
+            if self._stops(stop):
                 self.say(f"stopped after step {number:,}; the same command with --resume goes on")
                 stop.now()
-            return self._finish(number)
+        return self._finish(number)
+
+    def _stops(self, stop: Stop) -> bool:
+        """Whether any process was asked to stop: then all do, as it would."""
+        asked = int(self.world.highest(float(stop.signal or 0)))
+        if asked:
+            stop.signal = asked
+        return bool(asked)
 
     def _train(self, first: int) -> Iterator[Step]:
         schedule, rate = self.config.schedule, self.config.optimizer.rate
@@ -282,6 +301,11 @@ class _Run:
     def _resume(self) -> int:
         found = self.checkpoints.latest(on_damaged=lambda what: self.say(f"passed over: {what}"))
         assert found is not None
+        if found.state["text"] != self.material.digest:
+            raise InputError(
+                f"{self.output} was trained on another text: resume with the same --corpus and, where it was given, "
+                "--heldout"
+            )
         restore(self.model, self.optimizers, found.tensors, found.state)
         self.row, self.tokens = found.state["row"], found.state["tokens"]
         self.watch = Stopwatch(found.state["seconds"])
@@ -289,12 +313,14 @@ class _Run:
         return found.step
 
     def _save(self, number: int) -> None:
-        if self.world.first:
+        place = {"row": self.row, "tokens": self.tokens, "seconds": self.watch.used, "text": self.material.digest}
+
+        def save() -> None:
             tensors, state = capture(self.model, self.optimizers)
-            place = {"row": self.row, "tokens": self.tokens, "seconds": self.watch.used}
             self.checkpoints.save(number, tensors, state | place)
             self.note("checkpoint", step=number)
-        self.world.wait()
+
+        self.world.first_does(save)
 
     def _evaluate(self) -> dict[str, dict[str, float]]:
         if not self.world.first:
@@ -311,11 +337,8 @@ class _Run:
 
     def _finish(self, number: int) -> Result:
         scores = self._evaluate()
-        self._save(number)
-        if self.world.first:
-            loading.save(self.model.eval(), self.output, self.material.tokenizer)
+        self.world.first_does(lambda: loading.save(self.model.eval(), self.output, self.material.tokenizer))
         self.note("end", steps=number, tokens=self.tokens, seconds=self.watch.used, **scores)
-        self.world.wait()
         return Result(self.output, number, self.tokens, self.watch.used, scores)
 
     def _wait(self) -> None:
@@ -326,13 +349,16 @@ class _Run:
 class _Reporter:
     """After each step: says now and then how it goes, and sees to it that the run is saved and evaluated in time."""
 
-    def __init__(self, run: _Run, share: float) -> None:
+    def __init__(self, run: _Run, first: int, share: float) -> None:
         self.run, self.share = run, share  # of the device's highest speed, times tokens a second
         self.saving = parse_interval(run.config.run.checkpoint_every)
         self.asking = parse_interval(run.config.run.evaluate_every)
         self.saved = self.asked = self.said = run.watch.used
-        self.saved_step = self.asked_step = 0
+        # Resumed, a run is evaluated at the same steps as one that was never stopped.
+        self.asked_step = first - first % (self.asking.steps or 1)
+        self.saved_step = self.said_step = first
         self.tokens = run.tokens
+        self.step: Step | None = None  # the last one
 
     def after(self, step: Step) -> None:
         run, number, used = self.run, step.number + 1, self.run.watch.used
@@ -341,8 +367,8 @@ class _Reporter:
             float(self.saving.due(steps=number - self.saved_step, seconds=used - self.saved)),
             float(self.asking.due(steps=number - self.asked_step, seconds=used - self.asked)),
         )
-        if said:
-            self._say(step, used)
+        if said or saves:  # what is saved was looked at: a run that has diverged leaves the last good checkpoint
+            self._say(step)
         if not (saves or asks):
             return
         run.watch.pause()
@@ -355,27 +381,40 @@ class _Reporter:
         run.world.wait()
         run.watch.start()
 
-    def _say(self, step: Step, used: float) -> None:
-        run = self.run
-        losses = {name: loss.item() for name, loss in step.losses.items()}  # waits for the device
+    def end(self) -> int:
+        """See to the last step; returns how many were done."""
+        if self.step is None:
+            return self.saved_step
+        number = self.step.number + 1
+        if number != self.said_step:
+            self._say(self.step)
+        if number != self.saved_step:
+            self.run._save(number)
+        return number
+
+    def _say(self, step: Step) -> None:
+        run, number = self.run, step.number + 1
+        means = run.world.mean(*(loss.item() for loss in step.losses.values()))  # waits for the device
+        losses, norm = dict(zip(step.losses, means, strict=True)), step.norm.item()
         used = run.watch.used
-        if not math.isfinite(losses["loss"]):
+        if not (math.isfinite(losses["loss"]) and math.isfinite(norm)):
             raise RegardError(
-                f"the loss is {losses['loss']} at step {step.number + 1:,}: the run has diverged. Lower optimizer.rate, or "
-                "make schedule.warmup longer; --resume would go on from the last checkpoint with the same settings"
+                f"the run has diverged: at step {number:,} the loss is {losses['loss']}, the gradient's norm {norm}. "
+                "Lower optimizer.rate, or make schedule.warmup longer; --resume would go on from the last checkpoint "
+                "with the same settings"
             )
         speed = (run.tokens - self.tokens) / max(used - self.said, 1e-9)
-        self.said, self.tokens = used, run.tokens
+        self.said, self.said_step, self.tokens = used, number, run.tokens
         run.note(
             "step",
-            step=step.number + 1,
+            step=number,
             progress=step.progress,
             tokens=run.tokens,
             seconds=used,
             tokens_per_second=speed,
             utilisation=speed * self.share,
             rate=step.rate,
-            norm=step.norm.item(),
+            norm=norm,
             **{f"loss_{name}" if name != "loss" else name: value for name, value in losses.items()},
         )
 

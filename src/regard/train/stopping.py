@@ -48,7 +48,8 @@ def stopping() -> Iterator[Stop]:
             stop.now()
         stop.signal = number
 
-    held = (signal.SIGINT, signal.SIGTERM)
+    # A signal that is ignored, as Ctrl-C is by a job in the background, stays so.
+    held = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
     stop._usual = {number: signal.signal(number, ask) for number in held}
     try:
         yield stop

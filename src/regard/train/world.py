@@ -6,14 +6,17 @@ Knows ranks and how to agree. Knows nothing of models or data.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as distributed
 
 __all__ = ["World", "joined"]
+
+PATIENCE = timedelta(days=1)  # the first process may prepare text for hours while the others wait
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,33 @@ class World:
         distributed.broadcast(said, src=0)
         return tuple(said.tolist())
 
+    def mean(self, *values: float) -> tuple[float, ...]:
+        """The mean over all processes of what each says."""
+        if self.size == 1:
+            return values
+        said = torch.tensor(values, dtype=torch.float64)
+        distributed.all_reduce(said)
+        return tuple((said / self.size).tolist())
+
+    def highest(self, value: float) -> float:
+        """The largest number that any process says."""
+        if self.size == 1:
+            return value
+        said = torch.tensor([value], dtype=torch.float64)
+        distributed.all_reduce(said, op=distributed.ReduceOp.MAX)
+        return float(said.item())
+
+    def first_does(self, work: Callable[[], None]) -> None:
+        """What one process does while the others wait. Where it fails, they leave without a word of their own."""
+        try:
+            if self.first:
+                work()
+        except BaseException:
+            self.agree(1.0)
+            raise
+        if self.agree(0.0) != (0.0,):
+            raise SystemExit(1)
+
 
 @contextmanager
 def joined() -> Iterator[World]:
@@ -55,7 +85,7 @@ def joined() -> Iterator[World]:
         yield World()
         return
     # Gradients go through NCCL where they lie on GPUs, agreements through gloo.
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
     try:
         yield World(distributed.get_rank(), distributed.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
     finally:

@@ -1,0 +1,88 @@
+"""The same budget, a better model: what a fixed time of pretraining on one device is worth.
+
+    python -m benchmarks.pretrain_budget --corpus FILES --heldout FILES [--config configs/bert-small-300s.toml]
+                                         [--budget 300s] [--set KEY=VALUE] [--output DIR] [--sst2 DIR] [--keep NAME]
+
+Runs `regard pretrain bert`, which evaluates on the held-out text (rows of 128 tokens, the first 2,048 of them, 15% of
+the positions, all replaced by [MASK]), then judges the model by SST-2: fine-tuned with three seeds, and by frozen
+features. Set vocabulary.path to compare with other models: losses mean nothing across vocabularies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import features_sst2, finetune_sst2
+from benchmarks.race import keep
+from regard.device import choose
+from regard.pretrain.config import Config
+from regard.pretrain.run import pretrain
+
+SEEDS = (0, 1, 2)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", nargs="+", required=True, metavar="FILES")
+    parser.add_argument("--heldout", nargs="+", required=True, metavar="FILES")
+    parser.add_argument("--config", default="configs/bert-small-300s.toml", metavar="FILE")
+    parser.add_argument("--budget", metavar="TIME")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--output", metavar="DIR", help="where the run goes; by default it is thrown away")
+    parser.add_argument("--sst2", type=Path, default=finetune_sst2.SST2, metavar="DIR")
+    parser.add_argument("--rate", type=float, default=finetune_sst2.RATE, help="of fine-tuning")
+    parser.add_argument("--epochs", type=int, default=finetune_sst2.EPOCHS, help="of fine-tuning")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--keep", metavar="NAME", help="write benchmarks/results/NAME.json")
+    options = parser.parse_args(arguments)
+    overrides = [*options.set, *([f"schedule.budget={options.budget}"] if options.budget else [])]
+    config = Config.read(options.config, family="bert", overrides=overrides)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(options.output or scratch, "run")
+        figures = run(config, options, folder)
+    if options.keep:
+        print(keep(options.keep, figures), file=sys.stderr)
+    print(json.dumps(figures))
+
+
+def run(config: Config, options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    plan: dict[str, Any] = {}
+
+    def listen(event: Mapping[str, Any]) -> None:
+        if event["event"] == "plan":
+            plan.update(event)
+            print(f"plan: {event['tokens_per_second']:,.0f} tokens/s, loss {event['loss']}", file=sys.stderr)
+
+    result = pretrain(
+        config,
+        options.corpus,
+        folder,
+        held_out=options.heldout,
+        device=choose(options.device),
+        say=lambda text: print(text, file=sys.stderr),
+        on_event=listen,
+    )
+    train, dev = (finetune_sst2.read_rows(options.sst2 / name) for name in ("train.tsv", "dev.tsv"))
+    recipe = {"epochs": options.epochs, "rate": options.rate, "batch": finetune_sst2.BATCH, "device": options.device}
+    accuracy = [finetune_sst2.finetune(folder, train, dev, seed=seed, **recipe) for seed in SEEDS]
+    return {
+        "config": options.config,
+        "seconds": round(result.seconds, 1),
+        "steps": result.steps,
+        "tokens": result.tokens,
+        "tokens_per_second": round(result.tokens / result.seconds),
+        "expected_loss": plan.get("loss"),
+        "scores": result.scores,
+        "sst2": {"accuracy": accuracy, "mean": sum(accuracy) / len(accuracy), **recipe},
+        "features": features_sst2.accuracies(folder, options.sst2, device=options.device),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""How fast pretraining is on one GPU: BERT base and GPT-2 small against transformers' own, as ratios of one run.
+
+    python -m benchmarks.pretrain_speed --corpus DIR [--kinds bert128 bert512 gpt2] [--seconds 8] [--no-peers]
+                                        [--device cuda] [--tiny] [--keep NAME]
+
+Ours is what `regard pretrain` runs, on the folder of a built corpus: rows cut by a thread, copied, masked, trained on.
+The peer is BertForPreTraining or GPT2LMHeadModel in a plain loop that reads one batch of random ids, on the GPU from
+the start. Both have one shape and as many rows, are compiled, and use bfloat16, SDPA, dropout 0.1, clipped gradients
+and fused AdamW. The share of the highest speed (of a large matrix product, measured) counts the same work for both.
+Contestants take turns; the best round counts. `--tiny` tries all of it on a small scale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.race import keep, machine, race
+from regard.data.masking import IGNORED
+from regard.device import choose
+from regard.pretrain.build import half_type
+from regard.pretrain.config import Config
+from regard.pretrain.plan import flops_per_token, peak_flops
+from regard.pretrain.prepare import Material, open_material
+from regard.pretrain.run import _Run
+from regard.pretrain.settings import Family
+from regard.train.world import World
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+NOWHERE = Path("nowhere")  # what a run writes is not asked for here
+OURS, PEER = "regard", "transformers"
+ROUNDS = 4
+WARM_UP = 5  # steps: the first one compiles, and what is replayed later is recorded in the next
+
+Work = Callable[[], Tensor]  # one step, which returns its loss
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A file of configs/, and the rows of a step."""
+
+    family: Family
+    file: str
+    rows: int
+    length: int
+
+
+KINDS = {
+    "bert128": Kind("bert", "bert-base.toml", rows=512, length=128),
+    "bert512": Kind("bert", "bert-base.toml", rows=128, length=512),
+    "gpt2": Kind("gpt", "gpt2-small.toml", rows=32, length=1024),
+}
+TINY = ("model.width=32", "model.depth=2", "model.heads=2", "model.ffn=64", "vocabulary.size=1")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", required=True, metavar="DIR")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND")
+    parser.add_argument("--seconds", type=float, default=8, help="of measurement, for each contestant")
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="two layers and four short rows")
+    parser.add_argument("--keep", metavar="NAME", help="write benchmarks/results/NAME.json after each kind")
+    options = parser.parse_args(arguments)
+    warnings.filterwarnings("ignore")
+    device = choose(options.device)
+    print(machine(), flush=True)
+    found: dict[str, dict[str, Any]] = {}
+    for name in options.kinds:
+        config = settings(KINDS[name], tiny=options.tiny)
+        found[name] = compared(
+            name, config, options.corpus, device=device, seconds=options.seconds, peers=options.peers
+        )
+        if options.keep:
+            keep(options.keep, {"tiny": options.tiny, "seconds": options.seconds, "kinds": found})
+        _forget()
+
+
+def settings(kind: Kind, *, tiny: bool) -> Config:
+    """The whole batch in one pass, all rows full, and dropout as BERT and GPT-2 have it."""
+    rows, length = (4, 32) if tiny else (kind.rows, kind.length)
+    overrides = [f"data.length={length}", f"data.batch={rows * length}", "data.micro=0"]
+    overrides += ["model.dropout=0.1", "model.attention_dropout=0.1", *(TINY if tiny else ())]
+    overrides += ["objective.short_pairs=0"] if kind.family == "bert" else []
+    return Config.read(CONFIGS / kind.file, family=kind.family, overrides=overrides)
+
+
+def compared(
+    kind: str, config: Config, corpus: str, *, device: torch.device, seconds: float, peers: bool
+) -> dict[str, Any]:
+    """What there is to say of each contestant, printed as soon as it is known."""
+    text = material(config, corpus)
+    vocabulary, tokens = text.tokenizer.size, config.data.batch
+    makers: dict[str, Callable[[], Work]] = {OURS: lambda: ours(begun(config, text, device))}
+    if peers:
+        makers[PEER] = lambda: theirs(config, vocabulary, device)
+    steps: dict[str, Work] = {}
+    rows: dict[str, dict[str, float]] = {}
+    for name, make in makers.items():
+        begin = time.perf_counter()
+        try:
+            step, gib = readied(make, device)
+        except (ImportError, RuntimeError) as error:  # not installed, or out of memory
+            if name == OURS:
+                raise
+            print(f"{kind} {name} is left out: {str(error)[:300]}", flush=True)
+            continue
+        steps[name] = step
+        rows[name] = {"ready_seconds": round(time.perf_counter() - begin, 1), "gib": round(gib, 2)}
+        print(f"{kind} {name}: ready in {rows[name]['ready_seconds']} s, {gib:.1f} GiB", flush=True)
+    peak = peak_flops(device, half_type(config, device) or torch.float32)
+    for name, lasts in timed(steps, device, seconds=seconds).items():
+        speed = tokens / lasts
+        share = speed * flops_per_token(config, vocabulary) / peak
+        rows[name] |= {"tokens_per_second": round(speed), "milliseconds": round(1000 * lasts, 2)}
+        rows[name] |= {"utilisation": round(share, 4)}
+        told = f"{speed:,.0f} tokens/s, {1000 * lasts:.2f} ms a step, {share:.1%} of {peak / 1e12:.1f} TFLOP/s"
+        print(f"{kind} {name}: {told}", flush=True)
+    result: dict[str, Any] = {"rows": tokens // config.data.length, "length": config.data.length}
+    result |= {"vocabulary": vocabulary, "peak_tflops": round(peak / 1e12, 1), **rows}
+    if PEER in rows:
+        result["ratio"] = round(rows[OURS]["tokens_per_second"] / rows[PEER]["tokens_per_second"], 3)
+        print(f"{kind} ratio: {result['ratio']}", flush=True)
+    return result
+
+
+def material(config: Config, corpus: str) -> Material:
+    """The text of a corpus. A GPT knows as many words as GPT-2, whichever of them the corpus was built with."""
+    found = open_material(Config(), [corpus], NOWHERE, held_out=False)
+    if config.model.family == "bert":
+        return found
+    size = max(config.vocabulary.size, found.tokenizer.size)
+    words: Any = SimpleNamespace(size=size, cls=None, sep=None, pad=None, bos=None, eos=None)
+    return replace(found, tokenizer=words)
+
+
+def begun(config: Config, text: Material, device: torch.device) -> _Run:
+    """The run itself and not one like it, so that what is measured is what is used. It writes nothing."""
+    silent: dict[str, Any] = {"say": lambda text: None, "note": lambda event, **values: None}
+    return _Run(config, text, NOWHERE, world=World(), device=device, start="", **silent)
+
+
+def ours(run: _Run) -> Work:
+    steps = run._train(0)
+    return lambda: next(steps).losses["loss"]
+
+
+def theirs(config: Config, vocabulary: int, device: torch.device) -> Work:
+    ids = torch.randint(vocabulary, (config.data.batch // config.data.length, config.data.length), device=device)
+    inputs = {"input_ids": ids, "labels": ids}
+    if config.model.family == "bert":
+        hidden = torch.rand(ids.shape, device=device) < config.objective.mask_rate
+        inputs["labels"] = torch.where(hidden, ids, IGNORED)
+        inputs["next_sentence_label"] = torch.randint(2, (len(ids),), device=device)
+    model = _peer(config, vocabulary).to(device).train()
+    if device.type == "cuda":
+        model.compile()
+    parameters = list(model.parameters())
+    chosen, half = config.optimizer, half_type(config, device)
+    optimizer = torch.optim.AdamW(
+        parameters, lr=1e-4, betas=chosen.betas, eps=chosen.eps, weight_decay=chosen.weight_decay, fused=True
+    )
+
+    def step() -> Tensor:
+        with torch.autocast(device.type, half, enabled=half is not None):
+            loss: Tensor = model(**inputs).loss
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(parameters, chosen.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+def _peer(config: Config, vocabulary: int) -> Any:
+    import transformers
+
+    library: Any = transformers  # much of it has no types
+    library.logging.set_verbosity_error()
+    model = config.model
+    # These names its GPT-2 understands as well.
+    shape = {
+        "vocab_size": vocabulary,
+        "hidden_size": model.width,
+        "num_hidden_layers": model.depth,
+        "num_attention_heads": model.heads,
+        "max_position_embeddings": model.positions,
+        "attn_implementation": "sdpa",
+    }
+    if model.family == "bert":
+        dropout = {"hidden_dropout_prob": model.dropout, "attention_probs_dropout_prob": model.attention_dropout}
+        bert = library.BertConfig(**shape, **dropout, intermediate_size=model.ffn)
+        return library.BertForPreTraining(bert)
+    dropout = {"resid_pdrop": model.dropout, "embd_pdrop": model.dropout, "attn_pdrop": model.attention_dropout}
+    gpt = library.GPT2LMHeadModel(library.GPT2Config(**shape, **dropout, n_inner=model.ffn, use_cache=False))
+    gpt.loss_type = "ForCausalLM"  # which it would find itself, with a warning that cuts the compiled model in two
+    return gpt
+
+
+def readied(make: Callable[[], Work], device: torch.device) -> tuple[Work, float]:
+    """A step that is compiled and warm, and the most memory that it and its model took, in GiB (on a GPU)."""
+    before = torch.cuda.memory_allocated()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    step = make()
+    _repeat(step, WARM_UP, device)
+    return step, (torch.cuda.max_memory_allocated() - before) / 2**30
+
+
+def timed(steps: dict[str, Work], device: torch.device, *, seconds: float) -> dict[str, float]:
+    """Seconds of each one's step, in the best of some rounds in turns that together last about `seconds` each."""
+    counts = {}
+    for name, step in steps.items():
+        begin = time.perf_counter()
+        _repeat(step, 1, device)
+        counts[name] = max(int(seconds / (ROUNDS + 1) / (time.perf_counter() - begin)), 1)
+    rounds = {name: partial(_repeat, step, counts[name], device) for name, step in steps.items()}
+    return {name: lasted / counts[name] for name, lasted in race(rounds, rounds=ROUNDS).items()}
+
+
+def _repeat(step: Work, count: int, device: torch.device) -> None:
+    for _ in range(count):
+        step()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _forget() -> None:
+    """Free what the last kind compiled and kept: a second shape of the same code would be compiled for any shape."""
+    torch.compiler.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()
