@@ -80,9 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found: dict[str, dict[str, Any]] = {}
     for name in options.kinds:
         config = settings(KINDS[name], tiny=options.tiny)
-        found[name] = compared(
-            name, config, options.corpus, device=device, seconds=options.seconds, peers=options.peers
-        )
+        compare = partial(compared, device=device, seconds=options.seconds, peers=options.peers)
+        found[name] = compare(name, config, material(config, options.corpus))
         if options.keep:
             keep(options.keep, {"tiny": options.tiny, "seconds": options.seconds, "kinds": found})
         _forget()
@@ -98,10 +97,9 @@ def settings(kind: Kind, *, tiny: bool) -> Config:
 
 
 def compared(
-    kind: str, config: Config, corpus: str, *, device: torch.device, seconds: float, peers: bool
+    kind: str, config: Config, text: Material, *, device: torch.device, seconds: float, peers: bool
 ) -> dict[str, Any]:
     """What there is to say of each contestant, printed as soon as it is known."""
-    text = material(config, corpus)
     vocabulary, tokens = text.tokenizer.size, config.data.batch
     makers: dict[str, Callable[[], Work]] = {OURS: lambda: ours(begun(config, text, device))}
     if peers:
@@ -137,8 +135,8 @@ def compared(
 
 
 def material(config: Config, corpus: str) -> Material:
-    """The text of a corpus. A GPT knows as many words as GPT-2, whichever of them the corpus was built with."""
-    found = open_material(Config(), [corpus], NOWHERE, held_out=False)
+    """The text of a corpus, or of a run that made one. A GPT gets as many words as GPT-2 has, or more."""
+    found = open_material(Config(), [corpus], Path(corpus), held_out=False)
     if config.model.family == "bert":
         return found
     size = max(config.vocabulary.size, found.tokenizer.size)
@@ -158,10 +156,10 @@ def ours(run: _Run) -> Work:
 
 
 def theirs(config: Config, vocabulary: int, device: torch.device) -> Work:
-    ids = torch.randint(vocabulary, (config.data.batch // config.data.length, config.data.length), device=device)
+    ids = torch.randint(vocabulary, (config.data.length, config.data.length), device=device)
     inputs = {"input_ids": ids, "labels": ids}
     if config.model.family == "bert":
-        hidden = torch.rand(ids.shape, device=device) < config.objective.mask_rate
+        hidden = torch.rand(ids.shape, device=device) < 0.3
         inputs["labels"] = torch.where(hidden, ids, IGNORED)
         inputs["next_sentence_label"] = torch.randint(2, (len(ids),), device=device)
     model = _peer(config, vocabulary).to(device).train()

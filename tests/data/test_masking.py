@@ -83,6 +83,12 @@ def test_what_holds_of_every_mask(ids: list[int], rate: float, words: bool, hole
             assert len({place in chosen for place in word}) == 1
 
 
+def test_fifteen_percent_are_hidden_and_at_least_one() -> None:
+    for count in range(1, 80):
+        ids = torch.tensor([1, *[7] * count, 2])
+        assert len(masking()(ids, seeded()).places) == max(round(0.15 * count), 1)
+
+
 def test_a_batch_of_rows_is_masked_as_one() -> None:
     ids = torch.randint(5, VOCABULARY, (6, 20), generator=seeded())
     flat, rows = masking()(ids.flatten(), seeded(1)), masking()(ids, seeded(1))

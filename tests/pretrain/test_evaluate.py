@@ -102,7 +102,9 @@ def test_asking_changes_nothing(bert: Bert, gpt: Gpt, training: bool) -> None:
     modes = [[part.training for part in model.modules()] for model in (bert, gpt)]
     chance = torch.get_rng_state()
     before = [parameter.clone() for parameter in bert.parameters()]
-    scores = []
+    scores, learning = [], []
+    bert.register_forward_hook(lambda *_: learning.append(torch.is_grad_enabled()))
+    gpt.register_forward_hook(lambda *_: learning.append(torch.is_grad_enabled()))
     for _ in range(2):  # the same again: no dropout, and nothing was learned
         with torch.enable_grad():
             score = words(bert, MASKING, TEXT, TOKENIZER, length=12), pairs(bert, TEXT, TOKENIZER, length=16, count=10)
@@ -111,7 +113,7 @@ def test_asking_changes_nothing(bert: Bert, gpt: Gpt, training: bool) -> None:
     assert torch.equal(torch.get_rng_state(), chance)
     assert modes == [[part.training for part in model.modules()] for model in (bert, gpt)]
     assert all(map(torch.equal, before, bert.parameters()))
-    assert all(parameter.grad is None for parameter in bert.parameters())
+    assert learning and not any(learning)
 
 
 def test_modes_come_back_after_an_error(bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,13 +160,15 @@ def test_what_holds_of_all_pairs(documents: list[list[int]], pieces: int, length
         assert (ids[0], ids[second - 1], ids[-1]) == (CLS, SEP, SEP)
         a, b = sentences_of(text, ids[1 : second - 1]), sentences_of(text, ids[second:-1])
         assert len({home[one] for one in a}) == len({home[one] for one in b}) == 1
+        assert home[a[-1] + 1 :][:1] == [home[a[0]]]  # A never ends its document, or that would tell
         if label == FOLLOWS:
             assert b[0] == a[-1] + 1 and home[a[0]] == home[b[0]]
         else:
             assert home[a[0]] != home[b[0]]
 
 
-def test_pairs_are_many_and_differ() -> None:
+def test_pairs_are_many_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "TRIES", 9)  # in a row, not in all
     text = made([[2, 2, 2, 2, 2, 2]] * 10)
     found = next_pairs(text, TOKENIZER, length=19, count=400, seed=0)
     assert len(found) == 400
@@ -192,9 +196,9 @@ def test_a_text_without_pairs_is_refused(bert: Bert, documents: list[list[int]])
 def test_a_text_with_hardly_a_pair_gives_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Patience ends sooner or later, and half of what was found is true all the same."""
     monkeypatch.setattr(evaluate, "TRIES", 3)
-    text = made([[1, 1], *[[40, 40]] * 30, [1, 1]])
+    text = made([[1, 1], [40, 40], [1, 1]])
     counts = set()
-    for seed in range(400):
+    for seed in range(100):
         with suppress(InputError):
             counts.add(len(next_pairs(text, TOKENIZER, length=16, count=50, seed=seed)))
     assert counts and all(2 <= count < 50 and count % 2 == 0 for count in counts)

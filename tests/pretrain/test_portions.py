@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import Any
@@ -72,11 +73,13 @@ def test_full_rows_are_a_rectangle(kind: str) -> None:
             assert portion.segments is None and portion.labels is None
 
 
-@given(DOCUMENTS, st.integers(4, 20), st.integers(1, 90))
-def test_other_rows_lie_one_behind_the_other(documents: list[list[int]], row: int, more: int) -> None:
+@given(DOCUMENTS, st.integers(4, 20), st.integers(1, 90), st.booleans())
+def test_other_rows_lie_one_behind_the_other(documents: list[list[int]], row: int, more: int, few: bool) -> None:
     assume(len(documents) > 1)
     tokens = row + 3 + more
     portions = portions_of("pairs", documents=documents, row=row, tokens=tokens)
+    if few:  # as if rows had got shorter: the filling is longer than a row
+        portions._most = 1
     shapes, row = set(), 0
     for number, portion in enumerate(islice(portions.portions(), 5)):
         assert portion.number == number
@@ -193,8 +196,9 @@ def test_ahead_makes_only_a_few_before_they_are_asked_for() -> None:
     assert not taken  # nothing before the first question
     for _ in range(10):
         next(portions)
+    time.sleep(0.2)  # in which hundreds could be made
     portions.close()
-    assert 10 <= len(taken) <= 14
+    assert len(taken) == 14
 
 
 def test_ahead_passes_errors_on_behind_the_good_portions() -> None:

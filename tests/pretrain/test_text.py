@@ -69,6 +69,8 @@ def test_the_only_document_is_cut_between_sentences() -> None:
 def test_the_only_sentence_is_cut_anywhere() -> None:
     kept, held = made([[100]]).split(0.25)
     assert (kept.tokens, held.tokens) == (75, 25)
+    kept, held = made([[100]]).split(0.0)
+    assert (kept.tokens, held.tokens) == (99, 1)
 
 
 def test_a_long_last_document_is_not_held_out_whole() -> None:

@@ -57,7 +57,7 @@ class Masking:
         holes = int(wanted) if holes is None else min(holes, len(flat))
         chance = torch.rand(len(flat), generator=generator, device=flat.device)
         if self.continues is not None:
-            chance = self._of_words(ids, barred, chance, self.continues)
+            chance = self._of_words(ids, chance, self.continues)
         # The tokens of the smallest chances are chosen.
         chance, order = chance.masked_fill(barred, NEVER).sort(stable=True)
         places = order[:holes]
@@ -75,8 +75,8 @@ class Masking:
         return Masked(seen.view_as(ids), places, torch.where(chosen, originals, IGNORED).long())
 
     @staticmethod
-    def _of_words(ids: Tensor, barred: Tensor, chance: Tensor, continues: Tensor) -> Tensor:
-        """The chance of each token's word: that of its first piece. No word goes on behind a special token or a row."""
-        begins = ~continues[ids] | barred.roll(1).view_as(ids)
+    def _of_words(ids: Tensor, chance: Tensor, continues: Tensor) -> Tensor:
+        """The chance of each token's word, the same for all its pieces. No word goes on into the next row."""
+        begins = ~continues[ids]
         begins[..., 0] = True
         return chance[begins.flatten().cumsum(0) - 1]

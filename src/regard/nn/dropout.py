@@ -24,12 +24,11 @@ class Dropout(nn.Dropout):
 
 
 def hashed(x: Tensor, p: float) -> Tensor:
-    """Dropout by a hash of seed and place: two rounds of multiply and shift, which mix all 32 bits well."""
+    """Dropout by a hash of seed and place: two rounds of shift and multiply, which mix the upper bits well."""
     seed = torch.randint(-WORD // 2, WORD // 2 - 1, (), device=x.device, dtype=torch.int64).to(torch.int32)
     bits = torch.arange(x.numel(), device=x.device, dtype=torch.int32).view(x.shape) ^ seed
     bits = (bits ^ ((bits >> 16) & 0xFFFF)) * 0x7FEB352D
     # The seed once more: places that it alone has put in another order would give the same zeros in another order.
     bits = bits ^ (seed * -0x61C88647)
     bits = (bits ^ ((bits >> 15) & 0x1FFFF)) * -0x7B935975
-    bits = bits ^ ((bits >> 16) & 0xFFFF)
     return torch.where(bits >= int(p * WORD) - WORD // 2, x * (1 / (1 - p)), 0.0)

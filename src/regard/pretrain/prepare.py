@@ -50,9 +50,13 @@ def prepare(
     say: Said,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Make what `open_material` opens. `sources` are text files and folders, or the folder of a finished corpus."""
-    if _is_corpus(sources):
-        tokenizer = Corpus.open(sources[0]).tokenizer
+    """Make what `open_material` opens. `sources` are text files and folders, or the folders of finished corpora."""
+    if _are_corpora(sources):
+        first, *others = map(Corpus.open, sources)
+        for corpus in others:
+            if corpus.manifest.tokenizer != first.manifest.tokenizer:
+                raise InputError(f"{corpus.folder} has another tokenizer than {first.folder}; build them with one")
+        tokenizer = first.tokenizer
         _refuse_unfit(tokenizer, config)
     else:
         tokenizer = _tokenizer(config, sources, output / VOCABULARY, say)
@@ -64,21 +68,21 @@ def prepare(
 
 def open_material(config: Config, sources: Sequence[str], output: Path, *, held_out: bool) -> Material:
     """Open what `prepare` made. Without text of its own for evaluation, the end of the corpus is kept for it."""
-    corpus = Corpus.open(sources[0] if _is_corpus(sources) else output / CORPUS)
-    text, kept = Text.of(corpus), None
+    corpora = [Corpus.open(folder) for folder in (sources if _are_corpora(sources) else [output / CORPUS])]
+    text, kept = Text.of(*corpora), None
     if held_out:
         kept = Text.of(Corpus.open(output / HELD_OUT))
     else:
         text, kept = text.split()
-    tokenizer = corpus.tokenizer
+    tokenizer = corpora[0].tokenizer
     if config.model.family == "gpt":
         assert tokenizer.eos is not None
         text, kept = text.ended(tokenizer.eos), kept.ended(tokenizer.eos)
-    return Material(text, kept, tokenizer, _digest(corpus, whole=held_out))
+    return Material(text, kept, tokenizer, _digest(corpora, whole=held_out))
 
 
-def _is_corpus(sources: Sequence[str]) -> bool:
-    return len(sources) == 1 and (Path(sources[0]) / MANIFEST).is_file()
+def _are_corpora(sources: Sequence[str]) -> bool:
+    return bool(sources) and all((Path(source) / MANIFEST).is_file() for source in sources)
 
 
 def _tokenizer(config: Config, sources: Sequence[str], place: Path, say: Said) -> Tokenizer:
@@ -115,9 +119,9 @@ def _origin(config: Config, sources: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _digest(corpus: Corpus, *, whole: bool) -> str:
-    shards = [shard.json() for shard in corpus.manifest.shards or ()]
-    return hashlib.sha256(json_bytes([corpus.manifest.tokenizer, shards, whole])).hexdigest()
+def _digest(corpora: Sequence[Corpus], *, whole: bool) -> str:
+    shards = [shard.json() for corpus in corpora for shard in corpus.manifest.shards or ()]
+    return hashlib.sha256(json_bytes([corpora[0].manifest.tokenizer, shards, whole])).hexdigest()
 
 
 def _refuse_unfit(tokenizer: Tokenizer, config: Config) -> None:

@@ -34,11 +34,11 @@ class Text:
     documents: Places
 
     @classmethod
-    def of(cls, corpus: Corpus) -> Text:
+    def of(cls, *corpora: Corpus) -> Text:
+        """Corpora of one tokenizer, one behind the other."""
         pieces, sentences, documents = [], [], []
         start = 0
-        for number in range(corpus.shards):
-            shard = corpus.shard(number)
+        for shard in (corpus.shard(number) for corpus in corpora for number in range(corpus.shards)):
             pieces.append(np.asarray(shard.tokens))  # a plain array is cut ten times as fast as a mapped one
             sentences.append(shard.sentences[:-1] + start)
             documents.append(shard.sentences[shard.documents[:-1]] + start)
@@ -51,7 +51,7 @@ class Text:
         return int(self.starts[-1])
 
     def split(self, share: float = HELD_OUT) -> tuple[Text, Text]:
-        """The most of it, and about `share` of its tokens from the end: whole documents, the fewest that are enough.
+        """The most of it, and about `share` of its tokens from the end: whole documents, two at least, for pairs.
 
         Where the last documents are so long that too little would be left, the cut is made between sentences.
         """
@@ -62,8 +62,8 @@ class Text:
             )
         wanted = min(int(self.tokens * (1 - share)), self.tokens - 1)
         at = wanted
-        for places in (self.documents[1:-1], self.sentences[1:-1]):
-            before = max(int(np.searchsorted(places, wanted, side="right")) - 1, 0)
+        for places, least in ((self.documents[1:-1], 2), (self.sentences[1:-1], 1)):
+            before = max(min(int(np.searchsorted(places, wanted, side="right")) - 1, len(places) - least), 0)
             if len(places) and 2 * places[before] >= wanted:
                 at = int(places[before])
                 break

@@ -1,0 +1,89 @@
+"""Pretraining on a CPU as a benchmark: both contestants do the same work, and the ratio is that of their speeds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import pretrain_cpu, race
+from benchmarks.pretrain_cpu import main, padded, settings, theirs
+from benchmarks.pretrain_speed import begun, ours
+from regard.pretrain.config import Config
+from regard.pretrain.prepare import Material, open_material
+
+CPU = torch.device("cpu")
+
+
+def small(config: Config) -> Config:
+    return config.model_copy(update={"data": config.data.model_copy(update={"length": 32, "batch": 512})})
+
+
+@pytest.fixture
+def text(corpus_folder: Path) -> Material:
+    return open_material(settings(), [str(corpus_folder)], corpus_folder, held_out=False)
+
+
+def test_the_model_is_the_small_one_and_learns_pairs_too() -> None:
+    config = settings(0.1)
+    assert (config.model.width, config.model.depth, config.vocabulary.size) == (128, 2, 8192)
+    assert (config.model.dropout, config.model.attention_dropout) == (0.1, 0.1)
+    assert (config.objective.pairs, config.objective.short_pairs, config.optimizer.name) == ("next", 0.1, "adamw")
+
+
+def test_rows_are_padded_and_only_hidden_words_are_asked() -> None:
+    inputs = {
+        "ids": torch.tensor([2, 7, 4, 3, 2, 9, 3, 8, 3, 0, 0], dtype=torch.int32),
+        "segments": torch.tensor([0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0], dtype=torch.int32),
+        "holes": torch.tensor([2, 7, 1]),
+        "targets": torch.tensor([6, 8, -100]),
+        "labels": torch.tensor([1, 0, -100, -100]),
+        "starts": torch.tensor([0, 4, 9, 11, 11], dtype=torch.int32),
+    }
+    found = {name: tensor.tolist() for name, tensor in padded(inputs, 5).items()}
+    assert found == {
+        "input_ids": [[2, 7, 4, 3, 5], [2, 9, 3, 8, 3]],
+        "attention_mask": [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]],
+        "token_type_ids": [[0, 0, 0, 0, 0], [0, 0, 0, 1, 1]],
+        "labels": [[-100, -100, 6, -100, -100], [-100, -100, -100, 8, -100]],
+        "next_sentence_label": [1, 0],
+    }
+
+
+def test_without_dropout_both_have_the_same_losses_step_by_step(text: Material) -> None:
+    config = small(settings())
+    quick = config.optimizer.model_copy(update={"rate": 2e-3, "weight_decay": 1.0})  # so that all of it shows
+    config = config.model_copy(update={"optimizer": quick})
+    mine, other = ours(begun(config, text, CPU)), theirs(begun(config, text, CPU), count=6)
+    losses = [mine().item() for _ in range(6)]
+    torch.testing.assert_close(losses, [other().item() for _ in range(6)], rtol=1e-4, atol=0)
+    assert len(set(losses)) == 6
+
+
+def test_with_dropout_both_have_it(text: Material) -> None:
+    config = small(settings(0.5))
+    plain = ours(begun(small(settings()), text, CPU))().item()
+    for step in (ours(begun(config, text, CPU)), theirs(begun(config, text, CPU), count=1)):
+        assert abs(step().item() - plain) > 1e-3
+
+
+def test_prints_the_ratio_and_keeps_it(
+    corpus_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(race, "RESULTS", tmp_path)
+    real = race.race
+    monkeypatch.setattr(
+        pretrain_cpu, "race", lambda work, rounds: {name: 2.0 + len(name) for name in real(work, rounds=rounds)}
+    )
+    whole = settings
+    monkeypatch.setattr(pretrain_cpu, "settings", lambda dropout=0.0: small(whole(dropout)))
+    main(["--corpus", str(corpus_folder), "--steps", "4", "--rounds", "2", "--keep"])
+    kept = json.loads((tmp_path / "pretrain_cpu.json").read_text())
+    for name in ("dropout 0.0", "dropout 0.1"):
+        row = kept[name]
+        assert row["regard"]["steps_per_second"] == 0.5 and row["transformers"]["steps_per_second"] == 0.286
+        assert row["ratio"] == 1.748
+    assert kept["dropout 0.0"]["regard"]["loss"] == kept["dropout 0.0"]["transformers"]["loss"]
+    assert "dropout 0.1  ratio 1.75" in capsys.readouterr().out

@@ -1,0 +1,178 @@
+"""Pretraining speed as a benchmark: contestants of one shape that really train, and figures that follow from time."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmarks import pretrain_speed, race
+from benchmarks.pretrain_speed import KINDS, begun, compared, main, material, ours, settings, theirs, timed
+from regard.nn import Attention
+from regard.nn.dropout import Dropout
+from regard.pretrain.config import Config
+from regard.pretrain.run import _Run
+
+CPU = torch.device("cpu")
+VOCABULARY = 300
+
+
+@pytest.fixture(params=["bert128", "gpt2"])
+def config(request: pytest.FixtureRequest) -> Config:
+    return settings(KINDS[request.param], tiny=True)
+
+
+@pytest.fixture
+def run(config: Config, corpus_folder: Path) -> _Run:
+    return begun(config, material(config, str(corpus_folder)), CPU)
+
+
+class Fake(nn.Module):
+    """In place of the peer: keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.given: dict[str, Tensor] = {}
+
+    def forward(self, **inputs: Tensor) -> Any:
+        self.given = inputs
+        return type("Output", (), {"loss": (self.weight**2).sum()})
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "length", "words"),
+    [("bert128", 512, 128, 30522), ("bert512", 128, 512, 30522), ("gpt2", 32, 1024, 50257)],
+)
+def test_kinds_are_what_they_are_called(name: str, rows: int, length: int, words: int) -> None:
+    found = settings(KINDS[name], tiny=False)
+    model = found.model
+    assert (model.width, model.depth, model.heads, model.ffn) == (768, 12, 12, 3072)
+    assert (model.dropout, model.attention_dropout, found.optimizer.name) == (0.1, 0.1, "adamw")
+    assert (found.data.batch, found.data.length, found.data.micro) == (rows * length, length, 0)
+    assert found.vocabulary.size == words
+    assert (found.run.precision, found.run.compile, found.schedule.budget) == ("auto", "auto", "")
+
+
+def test_ours_reads_full_rows_of_the_corpus_and_learns(run: _Run) -> None:
+    seen: list[Tensor] = []
+    run.objective.register_forward_pre_hook(lambda _, args, inputs: seen.append(inputs["ids"]), with_kwargs=True)
+    before = {name: parameter.clone() for name, parameter in run.model.named_parameters()}
+    step = ours(run)
+    losses = [step().item() for _ in range(3)]
+    assert [ids.shape for ids in seen] == [(4, 32)] * 3 and not torch.equal(seen[0], seen[1])
+    assert all((ids < run.material.tokenizer.size).all() for ids in seen)
+    chance = math.log(run.material.tokenizer.size) + (math.log(2) if run.config.model.family == "bert" else 0)
+    assert losses == pytest.approx([chance] * 3, rel=0.1) and len(set(losses)) == 3
+    assert all(not torch.equal(parameter, before[name]) for name, parameter in run.model.named_parameters())
+
+
+def test_the_peer_has_the_same_shape_and_dropout(run: _Run, config: Config) -> None:
+    peer = pretrain_speed._peer(config, run.material.tokenizer.size)
+    assert sum(p.numel() for p in peer.parameters()) == sum(p.numel() for p in run.model.parameters())
+    assert {module.p for module in peer.modules() if isinstance(module, nn.Dropout)} == {0.1}
+    assert {module.p for module in run.model.modules() if isinstance(module, Dropout)} - {0.0} == {0.1}
+    assert {module.dropout for module in run.model.modules() if isinstance(module, Attention)} == {0.1}
+    assert peer.config._attn_implementation == "sdpa"
+
+
+def test_the_peer_learns_from_as_many_rows(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake()
+    monkeypatch.setattr(pretrain_speed, "_peer", lambda *_: fake)
+    config = config.model_copy(update={"data": config.data.model_copy(update={"batch": 100 * 32})})
+    step = theirs(config, VOCABULARY, CPU)
+    losses = [step().item() for _ in range(3)]
+    assert losses[0] == 3.0 and losses == sorted(set(losses), reverse=True)
+    assert fake.weight.grad is None
+    ids, labels = fake.given["input_ids"], fake.given["labels"]
+    assert ids.shape == labels.shape == (100, 32) and ids.min() >= 0 and ids.max() == VOCABULARY - 1
+    asked = labels != -100
+    assert torch.equal(labels[asked], ids[asked])
+    if config.model.family == "bert":
+        assert 0.12 < asked.float().mean() < 0.18
+        assert sorted(set(fake.given["next_sentence_label"].tolist())) == [0, 1]
+    else:
+        assert asked.all() and fake.given.keys() == {"input_ids", "labels"}
+
+
+def test_the_peer_trains(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = pretrain_speed._peer(config, VOCABULARY)
+    monkeypatch.setattr(pretrain_speed, "_peer", lambda *_: peer)
+    before = {name: parameter.clone() for name, parameter in peer.named_parameters()}
+    step = theirs(config, VOCABULARY, CPU)
+    assert peer.training and step().item() != step().item()
+    assert all(not torch.equal(parameter, before[name]) for name, parameter in peer.named_parameters())
+
+
+def test_a_step_s_time_is_that_of_the_best_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, done = [0.0], {"fast": 0, "slow": 0}
+
+    def step(name: str, lasts: float) -> Tensor:
+        done[name] += 1
+        clock[0] += lasts * (3 if 40 < done[name] <= 60 else 1)  # disturbed for a while
+        return torch.zeros(())
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    steps = {"fast": lambda: step("fast", 0.1), "slow": lambda: step("slow", 0.4)}
+    found = timed(steps, CPU, seconds=10.0)
+    assert found == pytest.approx({"fast": 0.1, "slow": 0.4})
+    assert done["fast"] == pytest.approx(100, abs=6) and done["slow"] == pytest.approx(25, abs=6)
+
+
+def test_figures_follow_from_the_time(config: Config, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrain_speed, "timed", lambda *_, **__: {"regard": 0.5, "transformers": 0.75})
+    monkeypatch.setattr(pretrain_speed, "peak_flops", lambda *_: 1e9)
+    text = material(config, str(corpus_folder))
+    found = compared("tried", config, text, device=CPU, seconds=1, peers=True)
+    assert found["regard"]["tokens_per_second"] == 256 and found["transformers"]["tokens_per_second"] == 171
+    assert found["regard"]["milliseconds"] == 500
+    expected = 256 * pretrain_speed.flops_per_token(config, text.tokenizer.size) / 1e9
+    assert found["regard"]["utilisation"] == pytest.approx(expected, abs=1e-4)
+    assert (found["rows"], found["length"], found["ratio"]) == (4, 32, 1.497)
+
+
+def test_a_peer_that_is_not_there_is_left_out(
+    config: Config, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(*_: Any) -> Any:
+        raise ImportError("no module named so")
+
+    text = material(config, str(corpus_folder))
+    monkeypatch.setattr(pretrain_speed, "theirs", missing)
+    found = compared("tried", config, text, device=CPU, seconds=0, peers=True)
+    assert "transformers" not in found and "ratio" not in found and found["regard"]["tokens_per_second"] > 0
+    assert "transformers is left out: no module named so" in capsys.readouterr().out
+    monkeypatch.setattr(pretrain_speed, "ours", missing)
+    with pytest.raises(ImportError):
+        compared("tried", config, text, device=CPU, seconds=0, peers=True)
+
+
+def test_every_kind_is_kept_as_soon_as_it_is_known(
+    corpus_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(race, "RESULTS", tmp_path)
+    arguments = ["--corpus", str(corpus_folder), "--tiny", "--device", "cpu", "--seconds", "0", "--keep", "tried"]
+    main([*arguments, "--kinds", "gpt2", "bert512"])
+    kept = json.loads((tmp_path / "tried.json").read_text())["kinds"]
+    assert list(kept) == ["gpt2", "bert512"]
+    printed = capsys.readouterr().out.splitlines()
+    for name, row in kept.items():
+        ratio = row["regard"]["tokens_per_second"] / row["transformers"]["tokens_per_second"]
+        assert row["ratio"] == pytest.approx(ratio, abs=1e-3)
+        assert f"{name} ratio: {row['ratio']}" in printed
+
+    def broken(kind: str, *_: Any, **options: Any) -> dict[str, Any]:
+        if kind == "gpt2":
+            raise RuntimeError("out of memory")
+        return {"peers": options["peers"]}
+
+    monkeypatch.setattr(pretrain_speed, "compared", broken)
+    with pytest.raises(RuntimeError):
+        main([*arguments, "--no-peers", "--kinds", "bert128", "gpt2"])
+    assert json.loads((tmp_path / "tried.json").read_text())["kinds"] == {"bert128": {"peers": False}}

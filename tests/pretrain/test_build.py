@@ -1,0 +1,159 @@
+"""Settings to parts: the right class, shape and heads, and a model to start from only where it fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import regard
+from regard.errors import InputError
+from regard.models import Bert, Gpt
+from regard.pretrain.build import half_type, new_model, objective_for, portions_for, started_model
+from regard.pretrain.objectives import Causal, MaskedWords
+from regard.pretrain.prepare import Material, open_material
+from regard.pretrain.rows import FOLLOWS, OTHER
+from regard.text import Tokenizer
+from tests.pretrain.runs import config
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def material(corpus: Path) -> Material:
+    return open_material(config(), [str(corpus)], Path("nowhere"), held_out=False)
+
+
+@pytest.fixture
+def tokenizer(material: Material) -> Tokenizer:
+    return material.tokenizer
+
+
+def test_a_bert(tokenizer: Tokenizer) -> None:
+    model = new_model(config(model_dropout=0.2, model_attention_dropout=0.3, model_activation="relu"), tokenizer)
+    assert isinstance(model, Bert)
+    found = model.config
+    assert (found.width, found.depth, found.heads, found.ffn, found.positions) == (32, 2, 2, 64, 32)
+    assert (found.dropout, found.attention_dropout, found.activation) == (0.2, 0.3, "relu")
+    assert (found.vocabulary, found.padding) == (tokenizer.size, tokenizer.pad)
+    assert model.masked is not None and model.pooler is not None and model.next is not None
+
+
+def test_single_texts_need_no_heads_for_pairs(tokenizer: Tokenizer) -> None:
+    model = new_model(config(objective_pairs="none"), tokenizer)
+    assert isinstance(model, Bert)
+    assert model.masked is not None and model.pooler is None and model.next is None
+
+
+def test_a_gpt(tokenizer: Tokenizer) -> None:
+    model = new_model(config("gpt", model_depth=3), tokenizer)
+    assert isinstance(model, Gpt)
+    found = model.config
+    assert (found.family, found.depth, found.vocabulary, found.activation) == ("gpt2", 3, tokenizer.size, "gelu-tanh")
+    assert (found.begin, found.end) == (tokenizer.bos, tokenizer.eos)
+
+
+@pytest.fixture
+def finished(tokenizer: Tokenizer, tmp_path: Path) -> str:
+    """The folder of a model of the usual shape, with all heads."""
+    model = new_model(config(), tokenizer)
+    regard.save(model, tmp_path / "finished", tokenizer)
+    return str(tmp_path / "finished")
+
+
+@pytest.mark.parametrize("pairs", ["next", "none"])
+def test_a_start_gives_its_weights(pairs: str, finished: str, tokenizer: Tokenizer) -> None:
+    torch.manual_seed(5)
+    model = started_model(config(objective_pairs=pairs, model_dropout=0.4), tokenizer, finished)
+    before, _ = regard.load(finished)
+    weights = before.state_dict()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, weights[name]), name
+    assert isinstance(model, Bert) and model.config.dropout == 0.4  # what is set now
+    assert (model.pooler is None) == (pairs == "none")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"model_width": 64}, "another shape than .model. says: width was 32 and is 64"),
+        ({"model_depth": 1}, "depth was 2 and is 1"),
+        ({"model_heads": 4}, "heads was 2 and is 4"),  # the weights have the same shapes
+        ({"model_activation": "relu"}, "activation was 'gelu' and is 'relu'"),
+        ({"model_positions": 64}, "positions was 32 and is 64"),
+    ],
+)
+def test_a_start_of_another_shape_is_refused(
+    changed: dict[str, object], message: str, finished: str, tokenizer: Tokenizer
+) -> None:
+    with pytest.raises(InputError, match=message):
+        started_model(config(**changed), tokenizer, finished)
+
+
+def test_a_start_of_another_kind_is_refused(finished: str, tokenizer: Tokenizer, tiny_bert_folder: Path) -> None:
+    with pytest.raises(InputError, match="is no gpt; start from a model of that family"):
+        started_model(config("gpt"), tokenizer, finished)
+    with pytest.raises(InputError, match=r"another vocabulary than the corpus; set vocabulary\.path"):
+        started_model(config(), tokenizer, str(tiny_bert_folder))
+
+
+def test_a_start_without_the_heads_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    regard.save(new_model(config(objective_pairs="none"), tokenizer), tmp_path, tokenizer)
+    with pytest.raises(InputError, match="lacks what this run trains: next, pooler"):
+        started_model(config(), tokenizer, str(tmp_path))
+
+
+def test_a_start_keeps_what_no_setting_says(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = new_model(config(), tokenizer)
+    assert isinstance(model, Bert)
+    regard.save(Bert(type(model.config)(**{**vars(model.config), "eps": 1e-5})), tmp_path, tokenizer)
+    assert started_model(config(), tokenizer, str(tmp_path)).config.eps == 1e-5
+
+
+def test_what_is_learned(tokenizer: Tokenizer) -> None:
+    chosen = config(objective_mask_rate=0.4, objective_whole_words="true", objective_replace=[1.0, 0.0, 0.0])
+    objective = objective_for(chosen, new_model(chosen, tokenizer), tokenizer, CPU)
+    assert isinstance(objective, MaskedWords)
+    assert (objective.length, objective.masking.rate, objective.masking.replace) == (32, 0.4, (1.0, 0.0, 0.0))
+    assert objective.masking.continues is not None
+    assert isinstance(objective_for(config("gpt"), new_model(config("gpt"), tokenizer), tokenizer, CPU), Causal)
+
+
+def test_portions_of_pairs(material: Material) -> None:
+    portion = portions_for(config(), material, 256).portion(0, 0)
+    assert portion.ids.shape == (256,) and portion.starts is not None and portion.labels is not None
+    assert {FOLLOWS, OTHER} <= {*portion.labels.tolist()}
+    assert portion.starts.diff().max() <= 32
+
+
+def test_portions_of_single_texts(material: Material) -> None:
+    portion = portions_for(config(objective_pairs="none"), material, 256).portion(0, 0)
+    assert portion.ids.shape == (8, 32) and portion.labels is None and portion.segments is None
+    assert {*portion.ids[:, 0].tolist()} == {material.tokenizer.cls}
+
+
+def test_a_gpt_is_asked_for_as_many_words_as_it_reads(material: Material) -> None:
+    portion = portions_for(config("gpt"), material, 256).portion(0, 0)
+    assert portion.ids.shape == (8, 33)
+
+
+def test_order_and_seed_matter(material: Material) -> None:
+    def ids(**changed: Any) -> list[int]:
+        return portions_for(config(**changed), material, 256).portion(0, 0).ids.tolist()
+
+    assert ids() == ids()
+    assert ids() != ids(run_seed=1)
+    assert ids() != ids(objective_pairs="next")
+
+
+def test_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(precision: str, device: str = "cpu") -> torch.dtype | None:
+        return half_type(config(run_precision=precision), torch.device(device))
+
+    assert (chosen("auto"), chosen("fp32"), chosen("bf16")) == (None, None, torch.bfloat16)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    assert (chosen("auto", "cuda"), chosen("fp32", "cuda")) == (torch.bfloat16, None)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
+    assert chosen("auto", "cuda") is None
