@@ -156,10 +156,10 @@ def ours(run: _Run) -> Work:
 
 
 def theirs(config: Config, vocabulary: int, device: torch.device) -> Work:
-    ids = torch.randint(vocabulary, (config.data.length, config.data.length), device=device)
+    ids = torch.randint(vocabulary, (config.data.batch // config.data.length, config.data.length), device=device)
     inputs = {"input_ids": ids, "labels": ids}
     if config.model.family == "bert":
-        hidden = torch.rand(ids.shape, device=device) < 0.3
+        hidden = torch.rand(ids.shape, device=device) < config.objective.mask_rate
         inputs["labels"] = torch.where(hidden, ids, IGNORED)
         inputs["next_sentence_label"] = torch.randint(2, (len(ids),), device=device)
     model = _peer(config, vocabulary).to(device).train()

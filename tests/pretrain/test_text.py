@@ -59,6 +59,12 @@ def test_one_percent_is_held_out() -> None:
     assert len(held.documents) - 1 == 5 and len(held.sentences) - 1 == 10
 
 
+def test_two_documents_are_held_out_where_one_would_do() -> None:
+    kept, held = made([[50] * 10] * 20, pieces=2).split()
+    assert (kept.tokens, held.tokens) == (9000, 1000)
+    assert held.documents.tolist() == [0, 500, 1000]
+
+
 def test_the_only_document_is_cut_between_sentences() -> None:
     kept, held = made([[30, 30, 30, 5, 5]]).split(0.07)
     assert (kept.tokens, held.tokens) == (90, 10)
@@ -141,3 +147,9 @@ def test_a_corpus_of_several_shards(tmp_path: Path) -> None:
         assert tokenizer.decode(text.read(start, stop)) == lines[number].lower()
     for number, (start, stop) in enumerate(pairwise(text.sentences.tolist())):
         assert text.read(start, stop).tolist() == corpus.sentence(number).tolist()
+    twice = Text.of(corpus, corpus)
+    whole(twice)
+    assert twice.tokens == 2 * text.tokens
+    for found, once in ((twice.sentences, text.sentences), (twice.documents, text.documents)):
+        assert found.tolist() == [*once[:-1].tolist(), *(once + text.tokens).tolist()]
+    assert twice.read(text.tokens, text.tokens + 5).tolist() == text.read(0, 5).tolist()
