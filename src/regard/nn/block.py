@@ -142,7 +142,9 @@ class Block(nn.Module):
         cache: LayerCache | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """`rows` (M,) of the flat batch are all that is wanted, (M, W): what follows attention is done for them only."""
+        """`rows` (M,) of the flat batch are all that is wanted, (M, W): what follows attention is done for them."""
+        if rows is not None and self.looks_across:
+            raise ValueError("a layer that looks at a memory computes all rows: leave `rows` out")
         x = self.attended(x, self.attention, layout, bias=bias, cache=cache and cache.own, rows=rows)
         if self.looks_across:
             x = self.crossed(x, self.cross, layout, memory, memory_layout, cache=cache and cache.cross)
