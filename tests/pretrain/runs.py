@@ -7,9 +7,11 @@ everything already, for that takes longer than such a run.
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,25 @@ from regard.pretrain import plan, run
 from regard.pretrain.config import Config
 from regard.pretrain.settings import Family
 
-__all__ = ["STEPS", "Launcher", "Process", "config", "events", "hurry", "losses", "settings", "story"]
+__all__ = [
+    "SMALL",
+    "STEPS",
+    "Launcher",
+    "Process",
+    "command",
+    "config",
+    "events",
+    "hurry",
+    "losses",
+    "settings",
+    "story",
+    "wait_for_steps",
+]
 
 NOUNS = ["river", "city", "teacher", "garden", "engine", "letter", "winter", "market", "village", "painter"]
 VERBS = ["follows", "remembers", "paints", "crosses", "builds", "forgets", "answers", "watches"]
 STEPS = 12
+PATIENCE = 100.0  # seconds that a process may take
 
 SMALL = {
     "model.width": 32,
@@ -68,6 +84,12 @@ def config(family: Family = "bert", **changed: object) -> Config:
     return Config.read(family=family, overrides=settings(family, **changed))
 
 
+def command(sources: Path, output: Path, *more: str, family: Family = "bert", **changed: object) -> list[str]:
+    """The arguments of `regard` for a run on the CPU."""
+    values = [part for value in settings(family, **changed) for part in ("--set", value)]
+    return ["pretrain", family, "-c", str(sources), "-o", str(output), "--device", "cpu", *values, *more]
+
+
 def hurry() -> None:
     """Measure hardly anything before a run, and log every step of it."""
     plan.SECONDS, run.LOG_EVERY = 0.0, 0.0
@@ -91,6 +113,14 @@ def losses(output: Path) -> dict[int, list[tuple[float, ...]]]:
     return found
 
 
+def wait_for_steps(output: Path, count: int, before: int = 0) -> None:
+    """Until the log has `count` steps more than `before`, or the run is over."""
+    deadline = time.monotonic() + PATIENCE
+    while len(events(output, "step")) < before + count and not events(output, "end"):
+        assert time.monotonic() < deadline, "the run does not begin"
+        time.sleep(0.005)
+
+
 SERVER = """
 import json, os, resource, signal, sys
 import regard.cli.app
@@ -108,10 +138,13 @@ def serve(arguments, errors, environment, largest):
     return regard.cli.app.run(arguments)
 
 hurry()
+running = set()
 for line in sys.stdin:
     asked = json.loads(line)
     if isinstance(asked, int):
-        print(os.waitstatus_to_exitcode(os.waitpid(asked, 0)[1]), flush=True)
+        ended, status = os.waitpid(asked, os.WNOHANG)
+        running.discard(ended)
+        print(json.dumps(os.waitstatus_to_exitcode(status) if ended else None), flush=True)
         continue
     child = os.fork()
     if not child:
@@ -120,7 +153,10 @@ for line in sys.stdin:
             code = serve(**asked)
         finally:
             os._exit(code)
+    running.add(child)
     print(child, flush=True)
+for child in running:  # what a test that failed has left
+    os.kill(child, signal.SIGKILL)
 """
 
 
@@ -136,7 +172,11 @@ class Process:
 
     def wait(self) -> int:
         """Its exit code; of one that was killed, the signal's number with a minus."""
-        return self.launcher.ask(self.pid)
+        deadline = time.monotonic() + PATIENCE
+        while (code := self.launcher.ask(self.pid)) is None:
+            assert time.monotonic() < deadline, f"it does not end; it said: {self.said}"
+            time.sleep(0.005)
+        return code
 
 
 class Launcher:
@@ -155,17 +195,20 @@ class Launcher:
         self.count += 1
         errors = self.folder / f"said-{self.count}.txt"
         asked = {"arguments": list(arguments), "errors": str(errors), "environment": dict(environment or {})}
-        return Process(self, self.ask({**asked, "largest": largest}), errors)
+        pid = self.ask({**asked, "largest": largest})
+        assert pid is not None
+        return Process(self, pid, errors)
 
     def run(self, arguments: Sequence[str], **options: Any) -> tuple[int, str]:
         process = self.start(arguments, **options)
         return process.wait(), process.said
 
-    def ask(self, what: object) -> int:
+    def ask(self, what: object) -> int | None:
         assert self.server.stdin is not None and self.server.stdout is not None
         self.server.stdin.write(json.dumps(what) + "\n")
         self.server.stdin.flush()
-        return int(self.server.stdout.readline())
+        answer: int | None = json.loads(self.server.stdout.readline())
+        return answer
 
     def close(self) -> None:
         assert self.server.stdin is not None
@@ -174,6 +217,4 @@ class Launcher:
 
 
 def _environment() -> dict[str, str]:
-    import os
-
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}

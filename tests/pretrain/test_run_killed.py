@@ -11,27 +11,12 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from tests.pretrain.runs import Launcher, Process, events, losses, settings
-
-DROPOUT = {"model_dropout": 0.1, "model_attention_dropout": 0.1}
-
-
-def command(source: Path, output: Path, *more: str, **changed: object) -> list[str]:
-    values = [part for value in settings(**{**DROPOUT, **changed}) for part in ("--set", value)]
-    return ["pretrain", "bert", "--corpus", str(source), "--output", str(output), "--device", "cpu", *values, *more]
+from tests.pretrain.runs import Launcher, Process, command, events, losses, wait_for_steps
 
 
 def resumed(output: Path) -> list[str]:
     """What the command needs if there is something to go on with."""
     return ["--resume"] if list((output / "checkpoints").glob("step-*")) else []
-
-
-def wait_for_steps(output: Path, count: int, before: int) -> None:
-    """Until the log has `count` steps more than `before`, or the run is over."""
-    deadline = time.monotonic() + 60
-    while len(events(output, "step")) < before + count and not events(output, "end"):
-        assert time.monotonic() < deadline, "the run does not begin"
-        time.sleep(0.005)
 
 
 def assert_same(output: Path, whole: Path, steps: int) -> None:
@@ -45,13 +30,14 @@ def assert_same(output: Path, whole: Path, steps: int) -> None:
 
 
 KILLS, LONG = 10, 80
+RUN: dict[str, object] = {"schedule_steps": LONG, "model_dropout": 0.1, "model_attention_dropout": 0.1}
 
 
 @pytest.fixture(scope="module")
 def whole(launcher: Launcher, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of LONG steps that nothing disturbed."""
     output = tmp_path_factory.mktemp("whole") / "run"
-    code, said = launcher.run(command(source, output, schedule_steps=LONG))
+    code, said = launcher.run(command(source, output, **RUN))
     assert code == 0, said
     return output
 
@@ -62,7 +48,7 @@ def test_ten_kills_change_no_bit(launcher: Launcher, source: Path, whole: Path, 
     moments: list[str] = []
     while len(moments) < KILLS:
         before = len(events(tmp_path, "step"))
-        process = launcher.start(command(source, tmp_path, *resumed(tmp_path), schedule_steps=LONG))
+        process = launcher.start(command(source, tmp_path, *resumed(tmp_path), **RUN))
         if len(moments) in (0, 5):
             time.sleep(chance.uniform(0.0, 1.0))
         else:
@@ -72,14 +58,14 @@ def test_ten_kills_change_no_bit(launcher: Launcher, source: Path, whole: Path, 
         code = process.wait()
         assert code == -signal.SIGKILL, f"after kills {moments}: {process.said}"
         moments.append(f"step {len(losses(tmp_path))}")
-    code, said = launcher.run(command(source, tmp_path, *resumed(tmp_path), schedule_steps=LONG))
+    code, said = launcher.run(command(source, tmp_path, *resumed(tmp_path), **RUN))
     assert code == 0, said
     assert_same(tmp_path, whole, LONG)
 
 
 def started(launcher: Launcher, arguments: list[str], output: Path, *, steps: int = 5) -> Process:
     process = launcher.start(arguments)
-    wait_for_steps(output, steps, 0)
+    wait_for_steps(output, steps)
     return process
 
 
@@ -89,7 +75,7 @@ def started(launcher: Launcher, arguments: list[str], output: Path, *, steps: in
 def test_a_signal_saves_and_ends(
     number: signal.Signals, code: int, word: str, launcher: Launcher, source: Path, whole: Path, tmp_path: Path
 ) -> None:
-    process = started(launcher, command(source, tmp_path, schedule_steps=LONG), tmp_path)
+    process = started(launcher, command(source, tmp_path, **RUN), tmp_path)
     sent = time.monotonic()
     os.kill(process.pid, number)
     assert process.wait() == code, process.said
@@ -98,7 +84,7 @@ def test_a_signal_saves_and_ends(
     assert step == max(losses(tmp_path)) < LONG
     *_, told, last = process.said.splitlines()
     assert (told, last) == (f"stopped after step {step:,}; the same command with --resume goes on", word)
-    again, said = launcher.run(command(source, tmp_path, "--resume", schedule_steps=LONG))
+    again, said = launcher.run(command(source, tmp_path, "--resume", **RUN))
     assert again == 0, said
     assert f"going on behind step {step}" in said
     assert_same(tmp_path, whole, LONG)
@@ -107,23 +93,23 @@ def test_a_signal_saves_and_ends(
 def test_a_full_disk_leaves_the_last_good_checkpoint(
     launcher: Launcher, source: Path, whole: Path, tmp_path: Path
 ) -> None:
-    process = started(launcher, command(source, tmp_path, schedule_steps=LONG), tmp_path)
+    process = started(launcher, command(source, tmp_path, **RUN), tmp_path)
     os.kill(process.pid, signal.SIGTERM)
     process.wait()
     left = sorted(os.listdir(tmp_path / "checkpoints"))
-    code, said = launcher.run(command(source, tmp_path, "--resume", schedule_steps=LONG), largest=100_000)
+    code, said = launcher.run(command(source, tmp_path, "--resume", **RUN), largest=100_000)
     error = said.splitlines()[-1]
     assert code == 1 and error.startswith(f"error: {tmp_path / 'checkpoints'}"), said
     assert "cannot be written" in error and "what was there is unchanged" in error
     assert sorted(os.listdir(tmp_path / "checkpoints")) == left
-    code, said = launcher.run(command(source, tmp_path, "--resume", schedule_steps=LONG))
+    code, said = launcher.run(command(source, tmp_path, "--resume", **RUN))
     assert code == 0, said
     assert_same(tmp_path, whole, LONG)
 
 
 def test_two_runs_in_one_folder(launcher: Launcher, source: Path, tmp_path: Path) -> None:
-    process = started(launcher, command(source, tmp_path, schedule_steps=100_000), tmp_path)
-    code, said = launcher.run(command(source, tmp_path, "--resume", schedule_steps=100_000))
+    process = started(launcher, command(source, tmp_path, **RUN | {"schedule_steps": 100_000}), tmp_path)
+    code, said = launcher.run(command(source, tmp_path, "--resume", **RUN | {"schedule_steps": 100_000}))
     assert code == 2 and said == (
         f"error: {tmp_path} is in use by process {process.pid}, which writes the same output; "
         "wait until it ends, or use another output\n"

@@ -6,6 +6,7 @@ Knows ranks and how to agree. Knows nothing of models or data.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import torch.distributed as distributed
 __all__ = ["World", "joined"]
 
 PATIENCE = timedelta(days=1)  # the first process may prepare text for hours while the others wait
+BREATH = 0.1  # seconds
 
 
 @dataclass(frozen=True)
@@ -89,4 +91,6 @@ def joined() -> Iterator[World]:
     try:
         yield World(distributed.get_rank(), distributed.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
     finally:
+        # Torch's threads need the interpreter to let go of the last tensors; whoever waits for those threads holds it.
+        time.sleep(BREATH)
         distributed.destroy_process_group()
