@@ -91,7 +91,7 @@ def test_p8_padding_is_masked_unless_it_is_left_out_as_in_the_deck() -> None:
     masked = model(padded, Padded(padded != 0))[:, :5]
     as_in_deck = model(padded)[:, :5]
     torch.testing.assert_close(masked, alone, atol=1e-5, rtol=0)
-    assert (as_in_deck - alone).abs().max() > 1e-2
+    assert (as_in_deck - alone).abs().max() > 1e-3
 
 
 def test_p9_row_one_is_the_embeddings_and_sums_are_plain_unless_mixed() -> None:
