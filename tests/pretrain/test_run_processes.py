@@ -108,7 +108,7 @@ def test_what_is_wrong_is_said_once(launcher: Launcher, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     processes = together(launcher, command(tmp_path / "empty.txt", tmp_path / "run"))
     assert ended(processes) == [2, 1]
-    assert processes[0].said.splitlines()[-1].startswith("error: there is no text to train a tokenizer on")
+    assert processes[0].said.startswith("error: the corpus is empty: there is no text in ")
     assert processes[1].said == ""
 
 

@@ -175,9 +175,9 @@ def test_a_budget_ends_with_the_clock(corpus: Path, tmp_path: Path) -> None:
     changed = {"schedule_steps": 0, "schedule_budget": "0.6s", "run_checkpoint_every": "0.2s"}
     result = trained(corpus, tmp_path, changed=changed)
     steps = events(tmp_path, "step")
-    assert 0.6 <= result.seconds < 1.2
+    assert 0.6 <= result.seconds < 2
     assert len(steps) == result.steps > 3
-    assert all(0 <= step["progress"] < 1 for step in steps) and steps[-1]["progress"] > 0.7
+    assert all(0 <= step["progress"] < 1 for step in steps) and steps[-1]["progress"] > 0.5
     assert steps[-1]["rate"] == pytest.approx(0.01 * (1 - steps[-1]["progress"]) / 0.95)
     assert len(events(tmp_path, "checkpoint")) >= 2
 
@@ -196,10 +196,10 @@ def test_a_resumed_budget_carries_the_time(corpus: Path, tmp_path: Path) -> None
     assert before["seconds"] >= 0.3
     result = trained(corpus, tmp_path, changed=changed, resume=True)
     (resumed,) = events(tmp_path, "resume")
-    assert before["seconds"] <= resumed["seconds"] < before["seconds"] + 0.2
+    assert before["seconds"] <= resumed["seconds"] < before["seconds"] + 0.5
     later = [event for event in events(tmp_path, "step") if event["time"] > resumed["time"]]
     assert later[0]["progress"] >= resumed["seconds"] / 0.8
-    assert 0.8 <= result.seconds < 1.4
+    assert 0.8 <= result.seconds < 2
 
 
 def interrupting(*numbers: int) -> Callable[[Event], None]:

@@ -73,7 +73,7 @@ def pretrain(
     overrides = [] if budget is None else [f"schedule.budget={budget}", "schedule.steps=0"]
     overrides += settings or []
     saved = Path(output) / CONFIG
-    if resume and not (config or overrides) and saved.is_file():
+    if resume and config is None and saved.is_file():
         config = str(saved)
     chosen = Config.read(config, family=family, overrides=overrides)
     with ExitStack() as stack:

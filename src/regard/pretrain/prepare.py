@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +94,13 @@ def _tokenizer(config: Config, sources: Sequence[str], place: Path, say: Said) -
     origin = _origin(config, sources)
     if (place / ORIGIN).is_file() and read_json(place / ORIGIN) == origin:
         return Tokenizer.open(place)
-    say(f"training a {settings.kind} vocabulary of {settings.size:,} entries")
     texts = (paragraph for document in read_documents(sources) for paragraph in document.paragraphs)
+    first = next(texts, None)
+    if first is None:
+        raise InputError(f"the corpus is empty: there is no text in {', '.join(sources)}")
+    say(f"training a {settings.kind} vocabulary of {settings.size:,} entries")
     tokenizer = train_tokenizer(
-        texts,
+        chain([first], texts),
         kind=settings.kind,
         size=settings.size,
         lowercase=settings.lowercase,

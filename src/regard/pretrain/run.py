@@ -92,13 +92,14 @@ def pretrain(
 
         def begin() -> None:
             _open(output, config, resume=resume)
+            if start:
+                loading.find(start)  # a wrong name should not be found after hours
             stack.enter_context(locked(output))
             prepare(config, sources, output, held_out=held_out, say=say, on_progress=on_built)
             atomic_write(output / CONFIG, config.toml().encode())
 
         world.first_does(begin)
         material = open_material(config, sources, output, held_out=bool(held_out))
-        _refuse_short(config, material)
         events = stack.enter_context(Events(output / EVENTS)) if world.first else None
 
         def note(event: str, **values: object) -> None:
@@ -106,6 +107,7 @@ def pretrain(
                 on_event(events.add(event, **values))
 
         run = _Run(config, material, output, world=world, device=world.device(device), start=start, say=say, note=note)
+        _refuse_short(config, material, given=bool(held_out))
         return run.go(resume=resume)
 
 
@@ -132,13 +134,16 @@ def _open(output: Path, config: Config, *, resume: bool) -> None:
         raise InputError(f"{output} cannot be written: {error.strerror}; choose another --output") from None
 
 
-def _refuse_short(config: Config, material: Material) -> None:
+def _refuse_short(config: Config, material: Material, *, given: bool) -> None:
     """Find before the training, not behind it, that the text to evaluate on is too short for its questions."""
     text, tokenizer, length = material.held_out, material.tokenizer, config.data.length
-    if config.model.family == "bert":
-        evaluate.blanked(text, tokenizer, length=length, rows=1)
+    try:
+        if config.model.family == "bert":
+            evaluate.blanked(text, tokenizer, length=length, rows=1)
         if config.objective.pairs == "next":
             evaluate.next_pairs(text, tokenizer, length=length, count=2)
+    except InputError as error:
+        raise error if given else InputError(f"{error}; or name a text to evaluate on with --heldout") from None
 
 
 class _Run:

@@ -1,0 +1,197 @@
+"""`regard pretrain` as its user sees it: what it prints, and one clear line for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.cli import pretrain
+from regard.cli.app import run
+from regard.corpus import Progress
+from regard.errors import InputError
+from regard.pretrain import plan
+from tests.pretrain.runs import command, settings, story
+
+STORY = story()
+DOCUMENTS = STORY.split("\n\n")
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with texts, in which the command is run, and hardly any measuring before a run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plan, "SECONDS", 0.0)
+    monkeypatch.setitem(plan.SIDE, "cpu", 64)
+    files: dict[str, bytes] = {
+        "story.txt": STORY.encode(),
+        "empty.txt": b"\n \n",
+        "single.txt": STORY.replace("\n\n", "\n").encode(),
+        "three.txt": "\n\n".join(map("\n".join, (DOCUMENTS[:50], DOCUMENTS[50:110], DOCUMENTS[110:]))).encode(),
+        "latin.txt": b"the river\nthe caf\xe9\n",
+        "utf16.txt": STORY.encode("utf-16"),
+        "short.txt": b"The river follows the painter.\n\nThe city builds.\n",
+        "settings.toml": b"[optimizer]\nraet = 1.0\n",
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    return tmp_path
+
+
+def call(*more: str, corpus: str = "story.txt", output: str = "run", **changed: Any) -> int:
+    arguments = command(Path(corpus), Path(output), *more, **changed)
+    return run(arguments, registers=[pretrain.register])
+
+
+def test_results_on_stdout_and_the_rest_on_stderr(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrain, "SAY_EVERY", 0.0)
+    monkeypatch.setattr("regard.pretrain.run.LOG_EVERY", 0.0)
+    assert call(objective_pairs="next", run_evaluate_every="6 steps") == 0
+    out, error = capsys.readouterr()
+    first, words, pairs = out.splitlines()
+    assert first.startswith("run: 12 steps, 2,") and first.endswith(" tokens in 0s")
+    assert words.startswith("words: loss ") and words.endswith("% right")
+    assert pairs.startswith("next sentence: loss 0.")
+    lines = error.splitlines()
+    assert lines[0] == "training a wordpiece vocabulary of 120 entries"
+    assert lines[1].startswith("corpus: 120 documents, ")
+    assert lines[2].startswith("plan: 12 steps in ") and "tokens/s (MFU 0." in lines[2]
+    assert lines[3].startswith("      3,072 tokens, 0.")
+    assert [line.split("  ")[0] for line in lines[4:] if "held-out" not in line] == [f"step {k}" for k in range(1, 13)]
+    assert "step 6, held-out text: words: loss " in error and "s left" in lines[5]
+
+
+def test_one_json_document(capsys: Captured) -> None:
+    assert call("--json", family="gpt", schedule_steps=2) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["output"] == "run" and document["steps"] == 2 and document["tokens"] > 0
+    assert set(document) == {"output", "steps", "tokens", "seconds", "tokens_per_second", "scores"}
+    assert document["tokens_per_second"] == pytest.approx(document["tokens"] / document["seconds"])
+    assert set(document["scores"]["words"]) == {"loss", "perplexity", "count"}
+
+
+def test_a_run_is_resumed_with_its_own_settings(capsys: Captured) -> None:
+    assert call(schedule_steps=2) == 0
+    bare = ["pretrain", "bert", "-c", "story.txt", "-o", "run", "--resume"]
+    assert run(bare, registers=[pretrain.register]) == 0
+    assert "going on behind step 2, after 0s of training" in capsys.readouterr().err
+    assert run([*bare, "--set", "run.seed=1"], registers=[pretrain.register]) == 2
+    error = capsys.readouterr().err
+    assert "was begun with other settings: " in error and "run.seed was 0 and is 1" in error
+    assert call(schedule_steps=2) == 2
+    assert "go on with --resume" in capsys.readouterr().err
+
+
+def test_a_budget_takes_the_place_of_what_the_file_says(place: Path, capsys: Captured) -> None:
+    given = [value for value in settings() if not value.startswith("schedule.")]
+    (place / "settings.toml").write_text("[schedule]\nsteps = 1000000\n")
+    arguments = [part for value in given for part in ("--set", value)]
+    base = ["pretrain", "bert", "-c", "story.txt", "-o", "run", "--config", "settings.toml", *arguments]
+    assert run([*base, "--budget", "0.3s", "--json"], registers=[pretrain.register]) == 0
+    assert 0.3 <= json.loads(capsys.readouterr().out)["seconds"] < 5
+
+
+WRONG: dict[str, tuple[dict[str, Any], list[str], str]] = {
+    "empty": ({"corpus": "empty.txt"}, [], "the corpus is empty: there is no text in empty.txt"),
+    "empty gpt": ({"corpus": "empty.txt", "family": "gpt"}, [], "the corpus is empty: there is no text in empty.txt"),
+    "missing": ({"corpus": "storry.txt"}, [], "there is no file storry.txt; did you mean story.txt"),
+    "one document": (
+        {"corpus": "single.txt", "objective_pairs": "next"},
+        [],
+        "the text to train on is one document, so next-sentence pairs cannot be made: put a blank line between",
+    ),
+    "latin-1": ({"corpus": "latin.txt"}, [], "latin.txt line 2: byte 8 of the line, 0xe9, is not UTF-8; convert the"),
+    "utf-16": ({"corpus": "utf16.txt"}, [], "utf16.txt line 1: this is UTF-16, expected UTF-8; convert it: iconv"),
+    "vocabulary": (
+        {"vocabulary_size": 5000},
+        [],
+        "a vocabulary of 5,000 entries was asked for, and this text supports 126 (pieces that occur at least 2 times)",
+    ),
+    "unknown key": (
+        {},
+        ["--set", "optimizer.raet=1"],
+        "--set optimizer.raet=1: unknown key 'raet' in [optimizer]; did you mean 'rate'?",
+    ),
+    "unknown key in a file": (
+        {},
+        ["--config", "settings.toml"],
+        "settings.toml: unknown key 'raet' in [optimizer]; did you mean 'rate'?",
+    ),
+    "no length": ({"schedule_steps": 0}, [], "how long to train? give a budget such as --budget 20min, or --set"),
+    "two lengths": ({}, ["--budget", "5min"], "how long to train? give a budget such as --budget 20min, or --set"),
+    "no duration": ({"schedule_steps": 0}, ["--budget", "soon"], "'soon' is no duration; expected hours, minutes"),
+    "output below a file": (
+        {"output": "story.txt/run"},
+        [],
+        "story.txt/run cannot be written: Not a directory; choose",
+    ),
+    "output is a file": ({"output": "short.txt"}, [], "short.txt cannot be written: File exists; choose another"),
+    "short held-out text": (
+        {},
+        ["--heldout", "short.txt"],
+        "the text to evaluate on has 10 tokens, too few for one row of 30: use more text, or shorter rows",
+    ),
+    "short text": (
+        {"corpus": "short.txt", "vocabulary_size": 40, "objective_pairs": "none"},
+        [],
+        "too few for one row of 30: use more text, or a smaller data.length",
+    ),
+    "no pairs in what is kept": (
+        {"corpus": "three.txt", "objective_pairs": "next"},
+        [],
+        "use more text, or longer rows; or name a text to evaluate on with --heldout",
+    ),
+    "no such model": ({}, ["--start", "./nowhere"], "./nowhere: no such folder"),
+    "nothing to resume": ({}, ["--resume"], "run holds no run to resume: it has no checkpoint; leave --resume out"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_told_in_one_line(name: str, capsys: Captured) -> None:
+    changed, more, message = WRONG[name]
+    assert call(*more, **changed) == 2
+    out, error = capsys.readouterr()
+    last = error.splitlines()[-1]
+    assert out == "" and last.startswith("error: ") and message in last
+    assert error.count("error") == 1 and "Traceback" not in error and "internal" not in error
+
+
+@pytest.mark.parametrize("name", ["no such model", "vocabulary", "latin-1", "unknown key"])
+def test_what_was_wrong_can_be_put_right_in_the_same_folder(name: str) -> None:
+    changed, more, _ = WRONG[name]
+    assert call(*more, **changed) == 2
+    assert call(schedule_steps=1) == 0
+
+
+def test_a_bar_is_put_away_when_the_build_fails(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    """On a terminal it hides the cursor as long as it is there."""
+    seen: list[str] = []
+
+    @contextmanager
+    def progress(*_: Any, **__: Any) -> Iterator[Callable[[int], None]]:
+        try:
+            yield lambda more: seen.append(f"{more} more")
+        except InputError:
+            seen.append("away")
+            raise
+
+    def build(*_: Any, on_progress: Callable[[Progress], None], **__: Any) -> None:
+        on_progress(Progress(5, 20, 2, 100))
+        on_progress(Progress(9, 20, 2, 200))
+        raise InputError("a bad line")
+
+    monkeypatch.setattr(pretrain, "progress", progress)
+    monkeypatch.setattr("regard.pretrain.prepare.build_corpus", build)
+    assert call() == 2
+    assert seen == ["3 more", "4 more", "away"]
+
+
+def test_two_names_of_one_corpus(place: Path, capsys: Captured) -> None:
+    (place / "more.txt").write_text(story(30, seed=4), encoding="utf-8")
+    assert call("--corpus", "more.txt", schedule_steps=1) == 0
+    assert "corpus: 150 documents" in capsys.readouterr().err
