@@ -28,7 +28,7 @@ from regard import loading
 from regard.data.masking import IGNORED
 from regard.pretrain.config import Config
 from regard.pretrain.prepare import Material, open_material, prepare
-from regard.pretrain.run import _Run
+from regard.pretrain.trainer import Trainer
 from regard.train.optimizer import groups
 
 TEXT = Path(__file__).resolve().parents[2] / "shared" / "data" / "corpus" / "heldout.txt.xz"
@@ -88,7 +88,7 @@ def compared(config: Config, text: Material, *, steps: int, rounds: int) -> dict
     return {name: {"steps_per_second": round(steps / best[name], 3), "loss": losses[name]} for name in contestants}
 
 
-def theirs(run: _Run, *, count: int) -> Work:
+def theirs(run: Trainer, *, count: int) -> Work:
     """At most `count` steps of a plain loop, from the weights and with the batches that `run` would begin with."""
     model = _peer(run).train()
     padding = run.material.tokenizer.pad or 0
@@ -108,7 +108,7 @@ def theirs(run: _Run, *, count: int) -> Work:
     return step
 
 
-def _peer(run: _Run) -> Any:
+def _peer(run: Trainer) -> Any:
     import transformers
 
     library: Any = transformers  # much of it has no types

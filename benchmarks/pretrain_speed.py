@@ -33,8 +33,8 @@ from regard.pretrain.build import half_type
 from regard.pretrain.config import Config
 from regard.pretrain.plan import flops_per_token, peak_flops
 from regard.pretrain.prepare import Material, open_material
-from regard.pretrain.run import _Run
 from regard.pretrain.settings import Family
+from regard.pretrain.trainer import Trainer
 from regard.train.world import World
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -144,13 +144,13 @@ def material(config: Config, corpus: str) -> Material:
     return replace(found, tokenizer=words)
 
 
-def begun(config: Config, text: Material, device: torch.device) -> _Run:
+def begun(config: Config, text: Material, device: torch.device) -> Trainer:
     """The run itself and not one like it, so that what is measured is what is used. It writes nothing."""
     silent: dict[str, Any] = {"say": lambda text: None, "note": lambda event, **values: None}
-    return _Run(config, text, NOWHERE, world=World(), device=device, start="", **silent)
+    return Trainer(config, text, NOWHERE, world=World(), device=device, start="", **silent)
 
 
-def ours(run: _Run) -> Work:
+def ours(run: Trainer) -> Work:
     steps = run._train(0)
     return lambda: next(steps).losses["loss"]
 

@@ -17,7 +17,7 @@ from benchmarks.pretrain_speed import KINDS, begun, compared, main, material, ou
 from regard.nn import Attention
 from regard.nn.dropout import Dropout
 from regard.pretrain.config import Config
-from regard.pretrain.run import _Run
+from regard.pretrain.trainer import Trainer
 
 CPU = torch.device("cpu")
 VOCABULARY = 300
@@ -29,7 +29,7 @@ def config(request: pytest.FixtureRequest) -> Config:
 
 
 @pytest.fixture
-def run(config: Config, corpus_folder: Path) -> _Run:
+def run(config: Config, corpus_folder: Path) -> Trainer:
     return begun(config, material(config, str(corpus_folder)), CPU)
 
 
@@ -60,7 +60,7 @@ def test_kinds_are_what_they_are_called(name: str, rows: int, length: int, words
     assert (found.run.precision, found.run.compile, found.schedule.budget) == ("auto", "auto", "")
 
 
-def test_ours_reads_full_rows_of_the_corpus_and_learns(run: _Run) -> None:
+def test_ours_reads_full_rows_of_the_corpus_and_learns(run: Trainer) -> None:
     seen: list[Tensor] = []
     run.objective.register_forward_pre_hook(lambda _, args, inputs: seen.append(inputs["ids"]), with_kwargs=True)
     before = {name: parameter.clone() for name, parameter in run.model.named_parameters()}
@@ -73,7 +73,7 @@ def test_ours_reads_full_rows_of_the_corpus_and_learns(run: _Run) -> None:
     assert all(not torch.equal(parameter, before[name]) for name, parameter in run.model.named_parameters())
 
 
-def test_the_peer_has_the_same_shape_and_dropout(run: _Run, config: Config) -> None:
+def test_the_peer_has_the_same_shape_and_dropout(run: Trainer, config: Config) -> None:
     peer = pretrain_speed._peer(config, run.material.tokenizer.size)
     assert sum(p.numel() for p in peer.parameters()) == sum(p.numel() for p in run.model.parameters())
     assert {module.p for module in peer.modules() if isinstance(module, nn.Dropout)} == {0.1}

@@ -53,14 +53,14 @@ def test_help_lists_the_verbs(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("call", [regard, on_a_terminal])
 def test_help_is_quick(call: object) -> None:
-    """0.3 CPU-seconds; the best of five, since other programs can only make it slower."""
+    """0.1 to 0.2 CPU-seconds on a quiet machine; the bound leaves room for a busy one and none for torch (3 seconds)."""
     assert callable(call)
     spent = []
     for _ in range(5):
         before = cpu_seconds()
         call("--help")
         spent.append(cpu_seconds() - before)
-    assert min(spent) < 0.3, spent
+    assert min(spent) < 0.6, spent
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["embed", "--help"], ["tour", "--help"], ["models", "--help"]])

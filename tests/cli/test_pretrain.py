@@ -50,7 +50,7 @@ def call(*more: str, corpus: str = "story.txt", output: str = "run", **changed: 
 
 def test_results_on_stdout_and_the_rest_on_stderr(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretrain, "SAY_EVERY", 0.0)
-    monkeypatch.setattr("regard.pretrain.run.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.pretrain.reporter.LOG_EVERY", 0.0)
     assert call(objective_pairs="next", run_evaluate_every="6 steps") == 0
     out, error = capsys.readouterr()
     first, words, pairs = out.splitlines()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regard.corpus import build_corpus, train_tokenizer
-from regard.pretrain import plan, run
+from regard.pretrain import plan, reporter
 from tests.pretrain.runs import SMALL, Launcher, story
 
 
@@ -43,7 +43,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process too: measure hardly anything before a run, and log every step of it."""
     monkeypatch.setattr(plan, "SECONDS", 0.0)
     monkeypatch.setitem(plan.SIDE, "cpu", 64)
-    monkeypatch.setattr(run, "LOG_EVERY", 0.0)
+    monkeypatch.setattr(reporter, "LOG_EVERY", 0.0)
 
 
 @pytest.fixture(scope="session")

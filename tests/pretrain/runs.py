@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.pretrain import plan, run
+from regard.pretrain import plan, reporter, run
 from regard.pretrain.config import Config
 from regard.pretrain.settings import Family
 
@@ -92,7 +92,7 @@ def command(sources: Path, output: Path, *more: str, family: Family = "bert", **
 
 def hurry() -> None:
     """Measure hardly anything before a run, and log every step of it."""
-    plan.SECONDS, run.LOG_EVERY = 0.0, 0.0
+    plan.SECONDS, reporter.LOG_EVERY = 0.0, 0.0
     plan.SIDE["cpu"] = 64
 
 

@@ -17,7 +17,7 @@ from regard.corpus import Corpus
 from regard.errors import InputError, RegardError
 from regard.models import Bert
 from regard.nn import Padded
-from regard.pretrain import run as module
+from regard.pretrain import reporter as module
 from regard.pretrain.config import Config
 from regard.pretrain.objectives import MaskedWords
 from regard.pretrain.prepare import Material, open_material

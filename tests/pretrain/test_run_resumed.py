@@ -58,7 +58,7 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing disturbed."""
     output = tmp_path_factory.mktemp("whole") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.pretrain.run.LOG_EVERY", 0.0)
+        patch.setattr("regard.pretrain.reporter.LOG_EVERY", 0.0)
         patch.setattr("regard.pretrain.plan.SECONDS", 0.0)
         trained(corpus, output)
     return output

@@ -88,8 +88,11 @@ def joined() -> Iterator[World]:
         return
     # Gradients go through NCCL where they lie on GPUs, agreements through gloo.
     distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    if local < torch.cuda.device_count():
+        torch.cuda.set_device(local)  # what NCCL talks through
     try:
-        yield World(distributed.get_rank(), distributed.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
+        yield World(distributed.get_rank(), distributed.get_world_size(), local)
     finally:
         # Torch's threads need the interpreter to let go of the last tensors; whoever waits for those threads holds it.
         time.sleep(BREATH)
