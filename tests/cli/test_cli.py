@@ -53,7 +53,7 @@ def test_help_lists_the_verbs(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("call", [regard, on_a_terminal])
 def test_help_is_quick(call: object) -> None:
-    """0.1 to 0.2 CPU-seconds on a quiet machine; the bound leaves room for a busy one and none for torch (3 seconds)."""
+    """0.1 to 0.2 CPU-seconds on a quiet machine; the bound leaves room for a busy one, and none for torch."""
     assert callable(call)
     spent = []
     for _ in range(5):
