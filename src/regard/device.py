@@ -6,7 +6,7 @@ import torch
 
 from regard.errors import InputError, nearest
 
-__all__ = ["choose"]
+__all__ = ["choose", "wait"]
 
 
 def choose(name: str = "auto") -> torch.device:
@@ -21,3 +21,9 @@ def choose(name: str = "auto") -> torch.device:
             f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA GPUs; use --device cpu"
         )
     return torch.device(name)
+
+
+def wait(device: torch.device) -> None:
+    """Until what a GPU was asked for is done; a CPU always is."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -23,6 +23,7 @@ from regard.errors import InputError, RegardError
 from regard.train import checkpoint as module
 from regard.train.checkpoint import Checkpoint, Checkpoints
 from regard.weights.documents import json_bytes
+from tests.crashes import Crash, die_after
 
 FILES = ["checksums.json", "model.safetensors", "state.json"]
 
@@ -268,31 +269,15 @@ def test_a_checksum_file_that_leaves_something_out(tmp_path: Path) -> None:
 # Saves that do not end
 
 
-class Crash(BaseException):
-    """The process dies here: nothing after it runs, no cleaning up either."""
-
-
 @pytest.mark.parametrize("step", [2, 3])
 def test_a_crash_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """While the next checkpoint is written, one is replaced, and older ones are deleted."""
     outcomes = []
     for moment in range(200):
         checkpoints = saved(tmp_path / str(moment), 1, 2)
-        left = [moment]
-
-        def dying(action: Callable[..., object], left: list[int] = left) -> Callable[..., object]:
-            def act(*arguments: object, **options: object) -> object:
-                left[0] -= 1
-                if left[0] < 0:
-                    raise Crash
-                return action(*arguments, **options)
-
-            return act
-
         finished = False
         with monkeypatch.context() as patch:
-            for where, name in ((os, "replace"), (os, "rename"), (os, "unlink"), (os, "fsync"), (shutil, "rmtree")):
-                patch.setattr(where, name, dying(getattr(where, name)))
+            die_after(patch, moment)
             try:
                 Checkpoints(checkpoints.folder, keep=1).save(step, *content(step))
                 finished = True

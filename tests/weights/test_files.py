@@ -6,9 +6,7 @@ import json
 import os
 import random
 import resource
-import shutil
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from safetensors.torch import save_file
 
 from regard.errors import InputError, RegardError
 from regard.weights.files import read_tensors, verify, write_folder
+from tests.crashes import Crash, die_after
 
 FILES = {"config.json": b'{"model_type": "bert"}\n', "vocab.txt": b"[PAD]\n[UNK]\n", "1_Pooling/config.json": b"{}\n"}
 
@@ -280,30 +279,14 @@ def test_a_full_disk_leaves_the_old_folder(tmp_path: Path, large: str) -> None:
     assert_same(read_tensors(tmp_path / "f"), some_tensors())
 
 
-class Crash(BaseException):
-    """The process dies here: nothing after it runs, no cleaning up either."""
-
-
 def test_a_crash_at_any_step_leaves_the_old_or_the_new_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From one file to shards and other files: a reader never sees tensors of one save beside a file of the other."""
     outcomes = []
     for step in range(200):
         folder = tmp_path / str(step)
         write_folder(folder, tensors=some_tensors(0), files={"config.json": b"old", "vocab.txt": b"old"})
-        left = [step]
-
-        def dying(action: Callable[..., object], left: list[int] = left) -> Callable[..., object]:
-            def act(*arguments: object, **options: object) -> object:
-                left[0] -= 1
-                if left[0] < 0:
-                    raise Crash
-                return action(*arguments, **options)
-
-            return act
-
         with monkeypatch.context() as patch:
-            for module, name in ((os, "replace"), (os, "rename"), (os, "unlink"), (os, "fsync"), (shutil, "rmtree")):
-                patch.setattr(module, name, dying(getattr(module, name)))
+            die_after(patch, step)
             try:
                 write_folder(folder, tensors=some_tensors(1), files={"config.json": b"new"}, shard_bytes=250)
             except Crash:

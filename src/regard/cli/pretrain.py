@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -90,7 +91,7 @@ def pretrain(
             on_event=shown.event,
             on_built=shown.built,
         )
-    if int(_rank()):
+    if int(os.environ.get("RANK", "0")):  # the first process speaks
         return
     if as_json:
         print_json(
@@ -193,9 +194,3 @@ def _time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02d}m" if hours else f"{minutes}min {rest}s" if minutes else f"{rest}s"
-
-
-def _rank() -> str:
-    import os
-
-    return os.environ.get("RANK", "0")

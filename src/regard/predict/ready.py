@@ -74,13 +74,14 @@ class Masked:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """No dropout and no gradients inside; a model that is being trained goes on as it was."""
-    before = model.training
+    before = [(part, part.training) for part in model.modules()]
     model.eval()
     try:
         with torch.inference_mode():
             yield
     finally:
-        model.train(before)
+        for part, training in before:
+            part.training = training
 
 
 def tokenizer_of(model: nn.Module, tokenizer: Tokenizer | None) -> Tokenizer:

@@ -7,8 +7,7 @@ every model, so losses can be compared where vocabularies are the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,28 +20,20 @@ from regard.data.masking import IGNORED, Masking
 from regard.errors import InputError
 from regard.models.bert import Bert
 from regard.models.gpt import Gpt
+from regard.predict.ready import evaluating
 from regard.pretrain.rows import FOLLOWS
 from regard.pretrain.text import Text
 from regard.text import Tokenizer
 
-__all__ = ["NextWords", "PairScore", "WordScore", "blanked", "next_pairs", "next_words", "pairs", "words"]
+__all__ = ["NextWords", "Score", "blanked", "next_pairs", "next_words", "pairs", "words"]
 
 TOKENS = 1 << 15  # tokens of a forward pass
 TRIES = 1000  # pairs in a row that cannot be made, after which no more are drawn
 
 
 @dataclass(frozen=True)
-class WordScore:
-    """Hidden words: the mean loss in nats, the share that was told right, and how many were asked."""
-
-    loss: float
-    accuracy: float
-    count: int
-
-
-@dataclass(frozen=True)
-class PairScore:
-    """Pairs of texts: the mean loss, the share that was told right, and how many were asked."""
+class Score:
+    """Hidden words, or pairs of texts: the mean loss in nats, the share told right, and how many were asked."""
 
     loss: float
     accuracy: float
@@ -70,7 +61,7 @@ def words(
     length: int = 128,
     rows: int = 2048,
     seed: int = 0,
-) -> WordScore:
+) -> Score:
     """Hide words of the first `rows` rows of running text, [CLS] and [SEP] around each, and ask for them."""
     assert model.masked is not None
     ids = blanked(text, tokenizer, length=length, rows=rows)
@@ -82,7 +73,7 @@ def words(
     device = next(model.parameters()).device
     total, right, count = 0.0, 0, 0
     size = max(TOKENS // length, 1)
-    with _quiet(model):
+    with evaluating(model):
         for part, answers in zip(torch.split(masked.ids, size), torch.split(asked, size * length), strict=True):
             places = (answers != IGNORED).nonzero().squeeze(1)
             targets = answers[places].to(device)
@@ -93,7 +84,7 @@ def words(
             count += len(targets)
     if not count:
         raise InputError("the text to evaluate on has no token that could be hidden: all are special; use another text")
-    return WordScore(total / count, right / count, count)
+    return Score(total / count, right / count, count)
 
 
 def blanked(text: Text, tokenizer: Tokenizer, *, length: int, rows: int) -> Tensor:
@@ -112,14 +103,14 @@ def blanked(text: Text, tokenizer: Tokenizer, *, length: int, rows: int) -> Tens
 
 def pairs(
     model: Bert, text: Text, tokenizer: Tokenizer, *, length: int = 128, count: int = 2000, seed: int = 0
-) -> PairScore:
+) -> Score:
     """Ask of `count` pairs whether B follows A."""
     assert model.pooler is not None and model.next is not None
     device = next(model.parameters()).device
     asked = next_pairs(text, tokenizer, length=length, count=count, seed=seed)
     total, right = 0.0, 0
     size = max(TOKENS // length, 1)
-    with _quiet(model):
+    with evaluating(model):
         for at in range(0, len(asked), size):
             part = asked[at : at + size]
             batch = collate([ids for ids, _, _ in part], packed=False, padding=tokenizer.pad or 0).to(device)
@@ -130,7 +121,7 @@ def pairs(
             targets = torch.tensor([label for _, _, label in part], device=device)
             total += F.cross_entropy(logits, targets, reduction="sum").item()
             right += int((logits.argmax(-1) == targets).sum())
-    return PairScore(total / len(asked), right / len(asked), len(asked))
+    return Score(total / len(asked), right / len(asked), len(asked))
 
 
 def next_pairs(
@@ -184,7 +175,7 @@ def next_words(model: Gpt, text: Text, *, length: int, rows: int = 512) -> NextW
     rows = min(rows, text.tokens // length)
     ids = _beginning(text, rows * length).view(rows, length)
     total = 0.0
-    with _quiet(model):
+    with evaluating(model):
         for part in torch.split(ids, max(TOKENS // 4 // length, 1)):
             part = part.to(device)
             with _half(model):
@@ -197,19 +188,6 @@ def next_words(model: Gpt, text: Text, *, length: int, rows: int = 512) -> NextW
 def _beginning(text: Text, count: int) -> Tensor:
     """The first tokens of a text, across its pieces."""
     return torch.from_numpy(np.concatenate([piece[:count] for piece in text.pieces])[:count].astype(np.int64))
-
-
-@contextmanager
-def _quiet(model: nn.Module) -> Iterator[None]:
-    """No dropout, no gradients; the model goes on as it was."""
-    before = [(part, part.training) for part in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for part, training in before:
-            part.training = training
 
 
 def _half(model: nn.Module) -> AbstractContextManager[object]:

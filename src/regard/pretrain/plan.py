@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
+from regard.device import wait
 from regard.pretrain.config import Config
+from regard.pretrain.settings import Model
 from regard.train.world import World
 
 __all__ = ["Plan", "expected_loss", "flops_per_token", "peak_flops", "seconds_per_step"]
@@ -39,11 +41,11 @@ class Plan:
 def flops_per_token(config: Config, vocabulary: int) -> float:
     """Additions and multiplications of matrix products and attention, forward and backward, per token read."""
     model = config.model
-    layer = 2 * (4 * model.width**2 + 2 * model.width * model.ffn) + 4 * config.data.length * model.width
+    layers = 2 * _layers(model) + 4 * model.depth * config.data.length * model.width
     output = 2.0 * model.width * vocabulary
     if model.family == "bert":
         output = (output + 2 * model.width**2) * config.objective.mask_rate
-    return 3.0 * (model.depth * layer + output)
+    return 3.0 * (layers + output)
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
@@ -52,11 +54,11 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     a = torch.randn(size, size, device=device, dtype=dtype)
     best = 0.0
     for _ in range(4):
-        _wait(device)
+        wait(device)
         begin = time.perf_counter()
         for _ in range(4):
             a @ a
-        _wait(device)
+        wait(device)
         best = max(best, 4 * 2 * size**3 / (time.perf_counter() - begin))
     return best
 
@@ -69,11 +71,11 @@ def seconds_per_step(step: Callable[[], object], device: torch.device, *, world:
 
 
 def _lasts(step: Callable[[], object], device: torch.device, count: int) -> float:
-    _wait(device)
+    wait(device)
     begin = time.perf_counter()
     for _ in range(count):
         step()
-    _wait(device)
+    wait(device)
     return time.perf_counter() - begin
 
 
@@ -83,12 +85,11 @@ def expected_loss(config: Config, vocabulary: int, tokens: int) -> float | None:
     The curve is fitted to runs on English text with 6 layers of 384, 30,522 words and Muon.
     """
     model = config.model
-    layers = model.depth * (4 * model.width**2 + 2 * model.width * model.ffn)
     alike = (
         model.family == "bert"
         and config.optimizer.name == "muon"
         and config.objective.mask_rate == 0.15
-        and 1 / 2 <= layers / MEASURED_LAYERS <= 2
+        and 1 / 2 <= _layers(model) / MEASURED_LAYERS <= 2
         and 3 / 4 <= vocabulary / MEASURED_VOCABULARY <= 4 / 3
         and MEASURED_TOKENS[0] <= tokens <= MEASURED_TOKENS[1]
     )
@@ -96,6 +97,6 @@ def expected_loss(config: Config, vocabulary: int, tokens: int) -> float | None:
     return least + size * (tokens / 1e8) ** -power if alike else None
 
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def _layers(model: Model) -> int:
+    """The parameters of the matrices in the layers."""
+    return model.depth * (4 * model.width**2 + 2 * model.width * model.ffn)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard import loading
+from regard.device import wait
 from regard.errors import InputError
 from regard.models.gpt import Gpt
 from regard.pretrain import evaluate
@@ -105,8 +106,9 @@ class Trainer:
 
     def go(self, *, resume: bool) -> Result:
         seconds, peak = self._measure()
-        first = self._resume() if resume else self._plan(seconds, peak)
+        # What a token a second takes of the highest speed of all devices.
         share = flops_per_token(self.config, self.material.tokenizer.size) / peak / self.world.size
+        first = self._resume() if resume else self._plan(seconds, share)
         reporter = Reporter(self, first, share)
         with stopping() as stop:  # before, and once all is saved, a signal costs nothing and need not wait
             for step in self._train(first):
@@ -114,7 +116,7 @@ class Trainer:
                 if self._stops(stop):
                     break
                 reporter.after(step)
-            self._wait()
+            wait(self.device)
             self.watch.pause()
             number = reporter.end()
             if self._stops(stop):
@@ -197,7 +199,7 @@ class Trainer:
         self.row = self.tokens = 0
         return seconds, peak_flops(self.device, self.half or torch.float32)
 
-    def _plan(self, seconds: float, peak: float) -> int:
+    def _plan(self, seconds: float, share: float) -> int:
         """Say what follows from the speed; returns the number of the first step."""
         config, vocabulary = self.config, self.material.tokenizer.size
         batch = config.data.batch
@@ -208,7 +210,7 @@ class Trainer:
             seconds=count * seconds,
             tokens=count * batch,
             epochs=count * batch / self.material.text.tokens,
-            utilisation=flops_per_token(config, vocabulary) * batch / seconds / peak / self.world.size,
+            utilisation=share * batch / seconds,
             loss=expected_loss(config, vocabulary, count * batch),
         )
         self.note("plan", **asdict(plan))
@@ -256,10 +258,6 @@ class Trainer:
         self.world.first_does(lambda: loading.save(self.model.eval(), self.output, self.material.tokenizer))
         self.note("end", steps=number, tokens=self.tokens, seconds=self.watch.used, **scores)
         return Result(self.output, number, self.tokens, self.watch.used, scores)
-
-    def _wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
 
 def _mixed(*numbers: int) -> int:

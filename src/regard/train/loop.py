@@ -106,7 +106,8 @@ def train(
     while (done := progress(number)) < 1:  # asked first: a batch that is drawn is trained on
         if (batch := next(source, None)) is None:
             return
-        set_rate(optimizers, rate(done))
+        now = rate(done)
+        set_rate(optimizers, now)
         total: dict[str, Tensor] = {}
         for place, inputs in enumerate(batch, start=1):
             with _shared(module, last=place == len(batch)):
@@ -120,7 +121,7 @@ def train(
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        yield Step(number, done, rate(done), total, norm)
+        yield Step(number, done, now, total, norm)
         number += 1
 
 
