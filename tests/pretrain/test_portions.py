@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.data.masking import IGNORED
 from regard.errors import InputError
-from regard.pretrain.portions import Portion, Portions, ahead
+from regard.pretrain.portions import Portion, Portions, Shift, ahead
 from regard.pretrain.rows import Pairs, Rows, Stretches
 from tests.pretrain.texts import CLS, DOCUMENTS, FIRST, PAD, SEP, TOKENIZER, made
 
@@ -219,3 +219,29 @@ def test_the_thread_ends_with_the_generator() -> None:
     (thread,) = set(threading.enumerate()) - before
     portions.close()
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("kind", ["single", "full pairs", "pairs"])
+def test_shifted_rows_are_the_same_rows_further_on(kind: str) -> None:
+    plain = portions_of(kind)
+    moved = Portions(plain.rows, TOKENIZER, tokens=70, pairs=plain.pairs, shift=Shift(0.5, 30, seed=2))
+    begins = []
+    for portion in islice(moved.portions(), 40):
+        assert portion.starts is not None and portion.places is not None
+        for start, stop in pairwise(portion.starts.tolist()):
+            places = portion.places[start:stop].tolist()
+            begins += places[:1]
+            assert places == list(range(places[0], places[0] + stop - start)) if places else start == 70
+    assert min(begins) == 0 and 25 < max(begins) <= 30
+    assert 0.3 < sum(begin > 0 for begin in begins) / len(begins) < 0.7
+    assert same(moved.portion(3, 9), moved.portion(3, 9))
+    first, same_rows = moved.portion(0, 0), plain.portion(0, 0)
+    assert torch.equal(first.ids.flatten()[:40], same_rows.ids.flatten()[:40])
+
+
+def test_a_shifted_row_of_a_model_takes_its_positions() -> None:
+    """The last position is used, and none behind it."""
+    shift = Shift(1.0, 4, seed=0)
+    moved = Portions(portions_of("single").rows, TOKENIZER, tokens=70, pairs=False, shift=shift)
+    highest = max(int(portion.places.max()) for portion in islice(moved.portions(), 30) if portion.places is not None)
+    assert highest == moved.length - 1 + shift.most

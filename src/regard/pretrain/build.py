@@ -15,7 +15,7 @@ from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import Gpt, GptConfig
 from regard.pretrain.config import Config
 from regard.pretrain.objectives import Causal, MaskedWords, Objective, masking_for
-from regard.pretrain.portions import Portions
+from regard.pretrain.portions import Portions, Shift
 from regard.pretrain.prepare import Material
 from regard.pretrain.rows import Pairs, Rows, Stretches
 from regard.text import Tokenizer
@@ -78,6 +78,8 @@ def portions_for(config: Config, material: Material, tokens: int) -> Portions:
     """Portions of `tokens` tokens."""
     length, seed = config.data.length, config.run.seed
     if config.model.family == "gpt":
+        if config.data.shifted:
+            raise InputError("data.shifted is for a BERT; a GPT's rows begin at position 0")
         # A row is a token longer than the model reads, for it has to tell the last one too.
         rows: Rows = Stretches(material.text, tokens=length + 1, seed=seed)
         count = tokens // length
@@ -87,7 +89,8 @@ def portions_for(config: Config, material: Material, tokens: int) -> Portions:
         rows = Stretches(material.text, tokens=length - 2, seed=seed)
     else:
         rows = Pairs(material.text, tokens=length - 3, seed=seed, kind=kind, short=config.objective.short_pairs)
-    return Portions(rows, material.tokenizer, tokens=tokens, pairs=kind != "none")
+    shift = Shift(config.data.shifted, config.model.positions - length, seed) if config.data.shifted else None
+    return Portions(rows, material.tokenizer, tokens=tokens, pairs=kind != "none", shift=shift)
 
 
 def half_type(config: Config, device: torch.device) -> torch.dtype | None:

@@ -131,7 +131,7 @@ def _override(text: str) -> dict[str, Any]:
     if not (equals and dot):
         raise InputError(f"--set {text}: expected SECTION.KEY=VALUE, like optimizer.rate=2e-3")
     try:
-        tables = tomllib.loads(f"value = {written}")
+        tables = tomllib.loads(f"value = {'0' if written.startswith('.') else ''}{written}")  # .5, as people write it
     except tomllib.TOMLDecodeError:
         tables = {}
     value = tables["value"] if tables.keys() == {"value"} else written.strip()

@@ -20,7 +20,7 @@ from regard.errors import InputError
 from regard.pretrain.rows import Rows
 from regard.text import Tokenizer
 
-__all__ = ["Portion", "Portions", "ahead"]
+__all__ = ["Portion", "Portions", "Shift", "ahead"]
 
 AHEAD = 4  # portions that are made before they are asked for
 SAMPLE = 1024  # rows whose mean length tells how many a portion may take
@@ -61,11 +61,38 @@ class Portion:
         )
 
 
+@dataclass(frozen=True)
+class Shift:
+    """Which rows begin further on than at position 0: a share of them, each by up to `most` positions.
+
+    Rows that are shorter than a model may read would otherwise leave its last positions as chance made them.
+    """
+
+    share: float
+    most: int
+    seed: int
+
+    def of(self, number: int, rows: int) -> np.ndarray:
+        """By how much each row of a portion is shifted."""
+        chance = np.random.default_rng([self.seed, number])
+        return np.where(chance.random(rows) < self.share, chance.integers(self.most, size=rows, endpoint=True), 0)
+
+
 class Portions:
     """Cuts the order of rows into portions of `tokens` tokens. `bare` rows, as GPT reads them, get nothing around."""
 
-    def __init__(self, rows: Rows, tokenizer: Tokenizer, *, tokens: int, pairs: bool, bare: bool = False) -> None:
-        self.rows, self.tokens, self.pairs, self.bare = rows, tokens, pairs, bare
+    def __init__(
+        self,
+        rows: Rows,
+        tokenizer: Tokenizer,
+        *,
+        tokens: int,
+        pairs: bool,
+        bare: bool = False,
+        shift: Shift | None = None,
+    ) -> None:
+        self.rows, self.tokens, self.pairs, self.bare, self.shift = rows, tokens, pairs, bare, shift
+        self.full = rows.full and shift is None
         if not bare and (tokenizer.cls is None or tokenizer.sep is None):
             raise InputError("this tokenizer has no tokens [CLS] and [SEP], which go around a row; use another")
         self.cls, self.sep = tokenizer.cls or 0, tokenizer.sep or 0
@@ -76,7 +103,7 @@ class Portions:
                 f"a portion of {tokens} tokens has no room for one row of {self.length}: "
                 "use a larger data.batch or data.micro, or a smaller data.length"
             )
-        self._most = tokens // self.length if rows.full else self._estimate()
+        self._most = tokens // self.length if self.full else self._estimate()
 
     def portions(self, number: int = 0, row: int = 0) -> Iterator[Portion]:
         """All portions from one on, whose number and first row are told."""
@@ -88,7 +115,7 @@ class Portions:
     def portion(self, number: int, row: int) -> Portion:
         spans = self.rows.spans(row, self._most)
         read = self.rows.text.read
-        size = self._most * self.length if self.rows.full else self.tokens
+        size = self._most * self.length if self.full else self.tokens
         ids = np.full(size, self.pad, dtype=np.int32)
         segments = np.zeros(size, dtype=np.int32)
         starts = [0]
@@ -115,7 +142,7 @@ class Portions:
         if self.pairs:
             labels = torch.from_numpy(spans.labels[:rows])
             portion = replace(portion, segments=torch.from_numpy(segments), labels=labels)
-        return self._rectangle(portion) if self.rows.full else self._packed(portion, starts)
+        return self._rectangle(portion) if self.full else self._packed(portion, starts)
 
     def _estimate(self) -> int:
         """The most rows that a portion looks at, and then has room for nearly always."""
@@ -136,7 +163,8 @@ class Portions:
         filled = [*starts, *range(starts[-1] + self.length, self.tokens, self.length)]
         ends = np.full(self._most + self.tokens // self.length + 2, self.tokens, dtype=np.int32)
         ends[: len(filled)] = filled
-        places = np.arange(self.tokens) - np.repeat(ends[:-1], np.diff(ends))
+        begins = ends[:-1] if self.shift is None else ends[:-1] - self.shift.of(portion.number, len(ends) - 1)
+        places = np.arange(self.tokens) - np.repeat(begins, np.diff(ends))
         labels = portion.labels
         if labels is not None:
             labels = torch.cat([labels, labels.new_full((len(ends) - len(starts),), IGNORED)])

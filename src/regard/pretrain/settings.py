@@ -54,6 +54,9 @@ class Data(Section):
     length: int = Field(default=128, ge=8, le=LONGEST, description="tokens of a row, special ones included")
     batch: int = Field(default=65536, ge=8, le=1 << 30, description="tokens of a step, over all processes")
     micro: int = Field(default=0, ge=0, le=1 << 30, description="tokens of a forward pass; 0: the whole batch at once")
+    shifted: float = Field(
+        default=0.0, ge=0, le=1, description="share of BERT's rows that begin at any position, so that all are learned"
+    )
 
 
 class Objective(Section):
