@@ -33,7 +33,7 @@ from regard.pretrain.build import half_type
 from regard.pretrain.config import Config
 from regard.pretrain.plan import flops_per_token, peak_flops
 from regard.pretrain.prepare import Material, open_material
-from regard.pretrain.settings import Family
+from regard.pretrain.sections import Family
 from regard.pretrain.trainer import Trainer
 from regard.train.world import World
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from regard.pretrain import plan, reporter, run
 from regard.pretrain.config import Config
-from regard.pretrain.settings import Family
+from regard.pretrain.sections import Family
 
 __all__ = [
     "SMALL",

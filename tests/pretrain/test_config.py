@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from regard.errors import InputError
 from regard.pretrain.config import Config
-from regard.pretrain.settings import Family, Model, Objective, Optimizer, Run, Schedule, Vocabulary
+from regard.pretrain.sections import Family, Model, Objective, Optimizer, Run, Schedule, Vocabulary
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 FAMILIES: tuple[Family, ...] = get_args(Family)
@@ -61,6 +61,7 @@ def test_an_option_beats_the_file_and_the_file_the_defaults(tmp_path: Path) -> N
         ("vocabulary.path=2024", "2024"),
         ("vocabulary.path=2024-01-02", "2024-01-02"),
         ("schedule.budget=300", "300"),
+        ("schedule.warmup=.25", 0.25),
         ("run.checkpoint_every=500 steps", "500 steps"),
         ("run.checkpoint_every=", ""),
     ],

@@ -36,7 +36,7 @@ class Terminated(BaseException):
 
 def verbs() -> list[Register]:
     """The verbs of `regard`, in the order of the help page. Their files import torch inside the functions only."""
-    from regard.cli import embed, fill, models, perplexity, pretrain, tour
+    from regard.cli import embed, evaluate, fill, models, perplexity, predict, pretrain, tour, train
     from regard.cli import next as next_sentence
 
     return [
@@ -46,6 +46,9 @@ def verbs() -> list[Register]:
         next_sentence.register,
         perplexity.register,
         pretrain.register,
+        train.register,
+        evaluate.register,
+        predict.register,
         models.register,
     ]
 

@@ -9,11 +9,11 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from regard.errors import RegardError
 
-__all__ = ["note", "print_json", "progress"]
+__all__ = ["duration", "note", "print_json", "progress", "ticking"]
 
 
 def print_json(document: object) -> None:
@@ -78,6 +78,42 @@ def progress(doing: str, *, total: int | None = None, unit: str = "texts") -> It
             yield advance
     seconds = time.perf_counter() - begin
     note(f"{doing}: {done:,} {unit} in {_figures(seconds)} s, {_figures(rate())} {unit}/s")
+
+
+@contextmanager
+def ticking(every: float) -> Iterator[Callable[[str], None]]:
+    """Call what it yields with a line as often as you like: a terminal sees it change, elsewhere one now and then."""
+    if not sys.stderr.isatty():
+        last = -every
+
+        def say(line: str) -> None:
+            nonlocal last
+            if time.monotonic() - last >= every:
+                last = time.monotonic()
+                note(line)
+
+        yield say
+    else:
+        from rich.console import Console
+        from rich.status import Status
+
+        with ExitStack() as stack:
+            status: Status | None = None
+
+            def change(line: str) -> None:
+                nonlocal status
+                if status is None:
+                    status = stack.enter_context(Status(line, console=Console(stderr=True)))
+                status.update(line)
+
+            yield change
+
+
+def duration(seconds: float) -> str:
+    """1h05m, 2min 13s or 40s."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}min {rest}s" if minutes else f"{rest}s"
 
 
 def _figures(value: float) -> str:

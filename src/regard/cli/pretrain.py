@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from regard.cli.options import DeviceOption, JsonOption
-from regard.cli.output import note, print_json, progress
+from regard.cli.output import duration, note, print_json, progress, ticking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +103,7 @@ def pretrain(
             }
         )
     else:
-        print(f"{result.output}: {result.steps:,} steps, {result.tokens:,} tokens in {_time(result.seconds)}")
+        print(f"{result.output}: {result.steps:,} steps, {result.tokens:,} tokens in {duration(result.seconds)}")
         for line in _scores(result.scores):
             print(line)
 
@@ -114,12 +112,10 @@ class _Shown:
     """Events as lines: on a terminal one that changes, elsewhere one now and then."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
         self._advance: Callable[[int], None] | None = None
         self._built = stack.enter_context(ExitStack())
         self._done = 0
-        self._last = 0.0
-        self._status: Any = None
+        self._tick = stack.enter_context(ticking(SAY_EVERY))
 
     def say(self, text: str) -> None:
         note(text)
@@ -142,7 +138,7 @@ class _Shown:
             for line in _plan(event):
                 note(line)
         elif kind == "resume":
-            note(f"going on behind step {event['step']:,}, after {_time(event['seconds'])} of training")
+            note(f"going on behind step {event['step']:,}, after {duration(event['seconds'])} of training")
         elif kind == "step":
             self._step(event)
         elif kind == "evaluation":
@@ -151,26 +147,17 @@ class _Shown:
 
     def _step(self, event: Mapping[str, Any]) -> None:
         done = event["progress"]
-        left = f"  {_time(event['seconds'] * (1 - done) / done)} left" if done else ""
+        left = f"  {duration(event['seconds'] * (1 - done) / done)} left" if done else ""
         line = (
             f"step {event['step']:,}  {100 * done:.1f}%  loss {event['loss']:.3f}  "
             f"{event['tokens_per_second']:,.0f} tokens/s  MFU {event['utilisation']:.2f}{left}"
         )
-        if sys.stderr.isatty():
-            if self._status is None:
-                from rich.console import Console
-                from rich.status import Status
-
-                self._status = self._stack.enter_context(Status(line, console=Console(stderr=True)))
-            self._status.update(line)
-        elif time.monotonic() - self._last >= SAY_EVERY:
-            self._last = time.monotonic()
-            note(line)
+        self._tick(line)
 
 
 def _plan(plan: Mapping[str, Any]) -> list[str]:
     lines = [
-        f"plan: {plan['steps']:,} steps in {_time(plan['seconds'])} at {plan['tokens_per_second']:,.0f} tokens/s "
+        f"plan: {plan['steps']:,} steps in {duration(plan['seconds'])} at {plan['tokens_per_second']:,.0f} tokens/s "
         f"(MFU {plan['utilisation']:.2f})",
         f"      {plan['tokens']:,} tokens, {plan['epochs']:.3g} times the text",
     ]
@@ -188,9 +175,3 @@ def _measure(score: Mapping[str, float]) -> str:
     if "accuracy" in score:
         return f"{100 * score['accuracy']:.1f}% right"
     return f"perplexity {score['perplexity']:.2f}"
-
-
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}min {rest}s" if minutes else f"{rest}s"

@@ -5,12 +5,12 @@ Knows nothing of files, tokens or models. What is None or empty is not known, as
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Answer", "Choice", "Picture", "Question", "Tagged", "Text"]
+__all__ = ["Answer", "Choice", "Example", "Picture", "Question", "Tagged", "Text", "labelled", "unlabelled"]
 
 
 @dataclass(frozen=True)
@@ -66,3 +66,20 @@ class Picture:
     pixels: npt.NDArray[np.uint8] = field(repr=False)
     label: str | None = None
     name: str = ""
+
+
+Example = Text | Choice | Tagged | Question | Picture
+
+
+def labelled(example: Example) -> bool:
+    """Whether what is to be predicted is known."""
+    if isinstance(example, Question):
+        return bool(example.answers) or not example.possible
+    return (example.tags if isinstance(example, Tagged) else example.label) is not None
+
+
+def unlabelled(example: Example) -> Example:
+    """The example as a prediction sees it."""
+    if isinstance(example, Question):
+        return replace(example, answers=(), possible=True)
+    return replace(example, tags=None) if isinstance(example, Tagged) else replace(example, label=None)

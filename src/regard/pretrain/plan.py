@@ -13,7 +13,7 @@ import torch
 
 from regard.device import wait
 from regard.pretrain.config import Config
-from regard.pretrain.settings import Model
+from regard.pretrain.sections import Model
 from regard.train.world import World
 
 __all__ = ["Plan", "expected_loss", "flops_per_token", "peak_flops", "seconds_per_step"]

@@ -19,11 +19,19 @@ from regard.weights.documents import json_bytes
 from regard.weights.files import read_json, read_tensors, write_folder
 from regard.weights.renames import Names, entries, fitted, from_theirs, heads_in, names_of, tidied, to_theirs
 
-__all__ = ["read_model", "write_model"]
+__all__ = ["read_model", "read_parts", "write_model"]
 
 
 def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module:
     """The model in a folder, in evaluation mode, on the CPU, with the heads the file has."""
+    model, rest = read_parts(folder, dtype=dtype)
+    if rest:
+        warnings.warn(f"{folder}: not used: {_some(sorted(rest))}", stacklevel=3)
+    return model
+
+
+def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, dict[str, Tensor]]:
+    """The model in a folder, and the tensors there that are not part of it, by their names in the file."""
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(f"{folder}: no config.json; expected a model folder with config.json and model.safetensors")
@@ -38,14 +46,25 @@ def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{path}: {error}") from error
     table = _table(names, config, heads, model)
-    _compare(names, table, found=found, wanted=model.state_dict(), folder=folder)
+    unused = _compare(names, table, found=found, wanted=model.state_dict(), folder=folder)
     state = {ours: from_theirs(names, ours, [found[name] for name in theirs]) for ours, theirs in table.items()}
     model.load_state_dict({ours: tensor.to(dtype) for ours, tensor in state.items()}, assign=True)
-    return model.requires_grad_(True).eval()
+    return model.requires_grad_(True).eval(), {name: found[name].to(dtype) for name in unused}
 
 
-def write_model(model: nn.Module, folder: Path, *, files: Mapping[str, bytes]) -> None:
-    """Write config.json, the weights and `files`, all or nothing, with checksums."""
+def write_model(
+    model: nn.Module,
+    folder: Path,
+    *,
+    files: Mapping[str, bytes],
+    rest: Mapping[str, Tensor] | None = None,
+    about: Mapping[str, object] | None = None,
+) -> None:
+    """Write config.json, the weights and `files`, all or nothing, with checksums.
+
+    `rest` are tensors that are not part of the model and `about` what config.json says beside the model's own, in the
+    words of other software.
+    """
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
     config = getattr(model, "config", None)
     if not isinstance(config, Config):
@@ -55,11 +74,11 @@ def write_model(model: nn.Module, folder: Path, *, files: Mapping[str, bytes]) -
     table = _table(names, config, heads, model)
     if lost := sorted(state.keys() - table.keys()):
         raise InputError(f"{folder}: not written: a {config.family} folder has no place for {_some(lost)}")
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = dict(rest or {})
     for ours, theirs in table.items():
         tensors |= dict(zip(theirs, to_theirs(names, ours, state[ours], len(theirs)), strict=True))
     dtype = str(next(iter(state.values())).dtype).removeprefix("torch.")
-    document = json_bytes(write_config(config, heads=heads, dtype=dtype))
+    document = json_bytes({**write_config(config, heads=heads, dtype=dtype), **(about or {})})
     write_folder(folder, tensors=tensors, files={**files, "config.json": document})
 
 
@@ -74,8 +93,8 @@ def _compare(
     found: Mapping[str, Tensor],
     wanted: Mapping[str, Tensor],
     folder: Path,
-) -> None:
-    """Refuse what does not fit and warn of what is not used, each tensor by its name in the file."""
+) -> set[str]:
+    """Refuse what does not fit, each tensor by its name in the file; returns the names of what is not used."""
     unused = set(found)
     wrong = []
     for ours, theirs in table.items():
@@ -92,8 +111,7 @@ def _compare(
     if wrong:
         wrong += [f"{name} is not expected" for name in sorted(unused - names.copies.keys())]
         raise InputError(f"{folder}: the weights do not fit config.json: {_some(wrong)}")
-    if unused:
-        warnings.warn(f"{folder}: not used: {_some(sorted(unused))}", stacklevel=4)
+    return unused
 
 
 class _Blank(TorchFunctionMode):

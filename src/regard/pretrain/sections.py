@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, field_validator
+from pydantic import Field, Strict, field_validator
 
+from regard.settings import Section
 from regard.train.schedule import parse_budget, parse_interval
 
-__all__ = ["Data", "Family", "Model", "Objective", "Optimizer", "Run", "Schedule", "Section", "Vocabulary"]
+__all__ = ["Data", "Family", "Model", "Objective", "Optimizer", "Run", "Schedule", "Vocabulary"]
 
 Family = Literal["bert", "gpt"]
 
@@ -20,12 +21,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 LONGEST = 1 << 16
 LAX = Strict(False)  # TOML has lists where Python has tuples
-
-
-class Section(BaseModel):
-    """A table of the file. Nothing is converted: 0.5 is no whole number, and "5" is no number at all."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Model(Section):

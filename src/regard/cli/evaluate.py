@@ -1,0 +1,38 @@
+"""`regard evaluate`: how well a tuned model does its task on labelled examples."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import DeviceOption, JsonOption
+from regard.cli.output import note, print_json
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("evaluate")(evaluate)
+
+
+def evaluate(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="What `regard train` wrote.")],
+    data: Annotated[str, typer.Option("--data", metavar="FILE", help="Labelled examples.")],
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", metavar="A,B", help="Columns by name or number from 0: text first, label last."),
+    ] = None,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Score a tuned model on labelled examples, in percent."""
+    from regard.finetune.evaluate import evaluate
+
+    found = evaluate(folder, data, columns=columns.split(",") if columns else None, device=device, say=note)
+    if as_json:
+        print_json({"task": found.task, "n": found.count, "metrics": found.metrics})
+        return
+    print(f"{found.task}, {found.count:,} examples")
+    for name, value in found.metrics.items():
+        print(f"{name:<20}{value:6.2f}")

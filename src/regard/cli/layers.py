@@ -1,0 +1,150 @@
+"""`regard layers`: which layer of a model is best for a task."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption
+from regard.cli.output import note, print_json, progress
+from regard.known import DEFAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from regard.data.examples import Tagged, Text
+    from regard.lab.layers import LayerReport, Row
+
+__all__ = ["register"]
+
+METRICS = {"f1": "F1 of entities", "accuracy": "accuracy"}
+
+
+def register(app: typer.Typer) -> None:
+    app.command("layers")(layers)
+
+
+def layers(
+    train: Annotated[str, typer.Option("--train", metavar="FILE", help="What the heads learn from.")],
+    dev: Annotated[str, typer.Option("--dev", metavar="FILE", help="What they are scored on.")],
+    model: ModelOption = DEFAULT,
+    task: Annotated[
+        Literal["tag", "classify"],
+        typer.Option("--task", help="Tag words (CoNLL columns or JSONL), or classify texts (TSV, CSV, JSONL)."),
+    ] = "tag",
+    head: Annotated[
+        Literal["linear", "bilstm"],
+        typer.Option("--head", help="What is trained for the deck's rows; every single layer gets a linear one."),
+    ] = "linear",
+    rows: Annotated[
+        int | None,
+        typer.Option("--rows", metavar="N", min=1, help="Read no more than the first N examples of each file."),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", metavar="TEXT,LABEL", help="classify: columns of the files, by name or number."),
+    ] = None,
+    pooling: Annotated[
+        Literal["mean", "cls"],
+        typer.Option("--pooling", help="classify: the vector of a text, from its tokens, for a linear head."),
+    ] = "mean",
+    seed: SeedOption = 0,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Score every layer of a frozen model for a task, and the deck's six combinations of layers, and a learned mix.
+
+    Each text is read by the model once; heads are trained on what its layers said of it. Scores come with the interval
+    in which 95% of the bootstrap's samples of the dev examples lie.
+    """
+    from regard.device import choose
+
+    choose(device)  # before the files: what is wrong with it shows at once
+    parts = [_examples(source, task, columns) for source in (train, dev)]
+    from regard.lab.layers import score_layers
+
+    with ExitStack() as stack:
+        found = score_layers(
+            model,
+            parts[0][:rows],
+            parts[1][:rows],
+            head=head,
+            pooling=pooling,
+            seed=seed,
+            device=device,
+            on_progress=_shown(stack),
+        )
+    for remark in _remarks(found):
+        note(remark)
+    if as_json:
+        from dataclasses import asdict
+
+        print_json({"model": model, **asdict(found)})
+    else:
+        print("\n".join(_lines(model, found)))
+
+
+def _examples(source: str, task: str, columns: str | None) -> Sequence[Tagged] | Sequence[Text]:
+    from regard.data.readers import read_tagged, read_texts
+    from regard.errors import InputError
+
+    if task == "tag":
+        if columns is not None:
+            raise InputError("--columns is for --task classify; tagged words have theirs first and last: leave it out")
+        tagged = read_tagged(source, labelled=True)
+        note(f"{tagged.path}: {tagged.how}; {len(tagged.examples):,} sentences")
+        return tagged.examples
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    texts = read_texts(source, task="classify", columns=names, labelled=True)
+    note(f"{texts.path}: {texts.how}; {len(texts.examples):,} texts")
+    return texts.examples
+
+
+def _shown(stack: ExitStack) -> Callable[[str, int, int], None]:
+    """Draw progress, one bar for each thing that is done."""
+    doing, before = "", 0
+    advance: Callable[[int], None] | None = None
+
+    def show(what: str, done: int, total: int) -> None:
+        nonlocal doing, before, advance
+        if advance is None or what != doing:
+            stack.close()
+            advance = stack.enter_context(progress(what, total=total, unit="texts" if what == "reading" else "steps"))
+            doing, before = what, 0
+        advance(done - before)
+        before = done
+
+    return show
+
+
+def _remarks(found: LayerReport) -> Iterator[str]:
+    if found.unseen:
+        yield f"dev has labels that train has not, and no head can find: {', '.join(found.unseen)}"
+    if found.cut:
+        yield f"{found.cut:,} texts had more tokens than the model reads and were cut"
+    if found.parted:
+        yield f"sentences longer than the model reads were read in parts: {found.parted:,} more"
+
+
+def _lines(model: str, found: LayerReport) -> Iterator[str]:
+    from regard.lab.combinations import DECK_NOTE
+
+    yield f"{METRICS[found.metric]} on {found.dev:,} examples, heads trained on {found.train:,}; layers of {model}"
+    yield ""
+    yield f"{'every layer':30}{'linear':>8}   95% interval   weight in the mix"
+    for row, weight in zip(found.layers, found.mix, strict=True):
+        yield f"{_scored(row)}{weight:20.3f}"
+    yield ""
+    tagged = found.task == "tag"
+    yield f"{'combinations':30}{found.head:>8}   95% interval{'    the deck' if tagged else ''}"
+    for row in found.rows:
+        yield _scored(row) + (f"{row.deck:12.1f}" if row.deck is not None else "")
+    if tagged:
+        yield ""
+        yield DECK_NOTE
+
+
+def _scored(row: Row) -> str:
+    return f"{row.name:30}{row.score:8.2f}   {row.low:5.2f} - {row.high:5.2f}"

@@ -1,0 +1,48 @@
+"""`regard predict`: what a tuned model says of new input, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from regard.cli.options import DeviceOption
+from regard.cli.output import progress
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("predict")(predict)
+
+
+def predict(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="What `regard train` wrote.")],
+    source: Annotated[
+        str, typer.Argument(metavar="INPUT", help="A file, - for standard input, or a text of several words.")
+    ],
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="A,B", help="Columns of the texts, by name or number from 0.")
+    ] = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Let a tuned model do its task on new input: labels, entities or answers, one JSON object a line.
+
+    Classes and tags take a text a line, or TSV, CSV and JSONL; pairs take columns or the keys text_a and text_b;
+    questions the columns or keys question and context, or SQuAD's JSON.
+    """
+    from regard.device import choose
+    from regard.finetune.sources import new_examples
+    from regard.tasks.folder import read_task
+    from regard.tasks.solve import stream
+
+    place = choose(device)
+    solved = read_task(folder, device=place)
+    examples = new_examples(solved.task.name, source, columns=columns.split(",") if columns else None)
+    with progress("predicting", unit="examples") as advance:
+        for prediction in stream(solved, examples, device=place):
+            line = json.dumps(prediction, ensure_ascii=False)
+            sys.stdout.write(line.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
+            advance(1)

@@ -1,0 +1,122 @@
+"""A text and the endings to choose from: HellaSwag's JSON lines, SWAG's CSV, and text of six lines an example.
+
+Knows these files. Any number of endings from two on; the text form has four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from regard.data.examples import Choice
+from regard.data.files import name_of, suffix_of
+from regard.data.readers.read import Path, Read, example_list, kind_of, read_lines
+from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet, string_at, strings_at
+from regard.data.readers.tables import table_of
+from regard.errors import InputError
+
+__all__ = ["read_choices"]
+
+_LINES = 6  # the text, the place of the right ending, four endings
+
+
+def read_choices(path: Path, *, labelled: bool | None = None) -> Read[Choice]:
+    """Choices from JSON lines or CSV with `ctx` and `endings`, or `sent1`, `sent2`, `ending0`... (SWAG), and `label`.
+
+    Without keys: six lines an example, the text, the number of the right ending from 0, and four endings.
+    HellaSwag's text is `ctx` alone; the six-line files put the activity before it.
+    """
+    name = name_of(path)
+    if is_parquet(path):
+        return _from_records(parquet(path), name, "Parquet", "row", labelled)
+    lines = read_lines(path)
+    if looks_like_json(path, lines):
+        return _from_records(json_lines(lines, name), name, "JSON lines", "line", labelled)
+    if suffix_of(path) in (".csv", ".tsv") or "ending0" in lines[0]:
+        return _from_records(_table(path, lines), name, "SWAG table", "line", labelled)
+    return _six_lines(lines, name, labelled)
+
+
+def _table(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, Record]]:
+    table = table_of(lines, path, delimiter="\t" if suffix_of(path) == ".tsv" else ",")
+    names = [str(cell).strip() for cell in table.rows[0]]
+    if "ending0" not in names:
+        raise InputError(
+            f"{table.place(0)}: expected a header with sent1, sent2, ending0, ending1 and so on, "
+            f"got {', '.join(names)[:80]}"
+        )
+    for row in range(1, len(table.rows)):
+        cells = table.rows[row]
+        if len(cells) != len(names):
+            raise InputError(f"{table.place(row)}: expected {len(names)} columns, got {len(cells)}; mend the row")
+        yield table.lines[row], dict(zip(names, cells, strict=True))
+
+
+def _from_records(
+    records: Iterator[tuple[int, Record]], name: str, how: str, unit: str, labelled: bool | None
+) -> Read[Choice]:
+    examples, lines, swag = [], [], False
+    for number, record in records:
+        where = f"{name} {unit} {number}"
+        swag = "ending0" in record
+        endings = _endings(record, where)
+        label = None if labelled is False else _label(record.get("label"), len(endings), where)
+        if labelled and label is None:
+            raise InputError(f"{where}: no label, and this needs one: 0 to {len(endings) - 1}")
+        examples.append(Choice(_text(record, where), endings, label))
+        lines.append(number)
+    shown = "text = sent1 + sent2" if swag else "text = ctx"
+    return Read(example_list(examples, name), name, f"{how}, {shown}, {_count(examples)}", {}, lines)
+
+
+def _text(record: Record, where: str) -> str:
+    if "sent1" in record and "sent2" in record:
+        parts = string_at(record, "sent1", where), string_at(record, "sent2", where)
+        return " ".join(part for part in parts if part)
+    if "startphrase" in record:
+        return string_at(record, "startphrase", where)
+    return string_at(record, "ctx" if "text" not in record else "text", where)
+
+
+def _endings(record: Record, where: str) -> tuple[str, ...]:
+    if "ending0" in record:
+        keys = [f"ending{place}" for place in range(len(record)) if f"ending{place}" in record]
+        endings = [string_at(record, key, where) for key in keys]
+    else:
+        endings = strings_at(record, "endings", where)
+    if len(endings) < 2:
+        raise InputError(f"{where}: expected at least two endings to choose from, got {len(endings)}")
+    return tuple(endings)
+
+
+def _label(value: object, endings: int, where: str) -> int | None:
+    """HellaSwag writes an empty label where it keeps the answer to itself."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    if not text.isdecimal() or int(text) >= endings:
+        came = repr(value) if isinstance(value, str | int | float) else kind_of(value)
+        raise InputError(f"{where}: expected the number of the right ending, 0 to {endings - 1}, got {came}")
+    return int(text)
+
+
+def _six_lines(lines: Sequence[str], name: str, labelled: bool | None) -> Read[Choice]:
+    last = max(number for number, line in enumerate(lines, start=1) if line.strip())
+    examples: list[Choice] = []
+    for start in range(0, last, _LINES):
+        block = lines[start : min(start + _LINES, last)]
+        where = f"{name} line {start + 2}"
+        if len(block) > 1:
+            label = _label(block[1] or "nothing", _LINES - 2, where)
+        if len(block) < _LINES:
+            raise InputError(
+                f"{name} line {last}: the file ends inside an example; expected {_LINES} lines for each: "
+                f"the text, the number of the right ending, {_LINES - 2} endings"
+            )
+        examples.append(Choice(block[0], tuple(block[2:]), None if labelled is False else label))
+    starts = list(range(1, last + 1, _LINES))
+    return Read(example_list(examples, name), name, f"six lines an example, {_count(examples)}", {}, starts)
+
+
+def _count(examples: Sequence[Choice]) -> str:
+    counts = sorted({len(example.endings) for example in examples})
+    return f"{' or '.join(map(str, counts))} endings"

@@ -1,0 +1,177 @@
+"""Which columns of a table are the texts and the labels, and whether its first row is a header.
+
+Believes, in this order: what the caller names, known names in a header, the shape of the columns (`shapes`). Where none
+decides, the error shows the first row with its columns numbered. Makes no example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from regard.data.readers.names import LABELS, PAIRS, SCORES, TEXTS, fold
+from regard.data.readers.shapes import Column, columns_of, has_header, label_by_shape, texts_by_shape
+from regard.data.readers.tables import SAMPLE, Table
+from regard.errors import InputError, nearest
+
+__all__ = ["Roles", "TextTask", "decide", "numbered"]
+
+TextTask = Literal["classify", "pair", "regress"]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What each column is for; `first` is the first row that is no header. Several `labels` are columns of 0 and 1."""
+
+    texts: tuple[int, ...]
+    labels: tuple[int, ...]
+    header: list[str] | None
+    first: int
+    how: str
+
+
+def decide(
+    table: Table, *, task: TextTask, columns: Sequence[str] | None, header: bool | None, labelled: bool | None
+) -> Roles:
+    """The roles of a table's columns, or an InputError that says how to name them."""
+    names, first = _header(table, columns, header)
+    if first == len(table.rows):
+        raise InputError(f"{table.name} holds a header and no row: expected at least one example")
+    if columns is not None:
+        texts, labels = _named(table, names, columns, task=task, labelled=labelled)
+    else:
+        texts, labels = _found(table, names, first, task=task, labelled=labelled)
+    if labelled and not labels:
+        raise InputError(
+            f"{table.name}: no column of labels found, and this needs them; {numbered(table, names, first)}; "
+            "name the columns with --columns, such as --columns 0,1 (text, then label)"
+        )
+    return Roles(texts, labels, names, first, _say(table, names, texts, labels))
+
+
+def numbered(table: Table, names: list[str] | None, first: int) -> str:
+    """The columns of the first row, numbered, for an error."""
+    row = table.rows[min(first, len(table.rows) - 1)]
+    shown = [(text if len(text) <= 30 else text[:29] + "…") for text in ("" if c is None else str(c) for c in row)]
+    named = [f" {names[index]}" if names and index < len(names) else "" for index in range(len(shown))]
+    return "its columns are " + ", ".join(
+        f"{index}{name} {text!r}" for index, (name, text) in enumerate(zip(named, shown, strict=True))
+    )
+
+
+def _header(table: Table, columns: Sequence[str] | None, header: bool | None) -> tuple[list[str] | None, int]:
+    if table.header is not None:
+        return table.header, 0
+    if header is None:
+        names_given = columns is not None and any(not column.isdecimal() for column in columns)
+        header = names_given or (table.delimiter is not None and has_header(table.rows[: SAMPLE + 1]))
+    return ([str(cell).strip() for cell in table.rows[0]], 1) if header else (None, 0)
+
+
+def _named(
+    table: Table, names: list[str] | None, columns: Sequence[str], *, task: TextTask, labelled: bool | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    places = [_place(table, names, column) for column in columns]
+    if task == "regress":
+        count = 2 if len(places) > 2 or (len(places) == 2 and labelled is False) else 1
+    else:
+        count = 2 if task == "pair" else 1
+    texts, labels = tuple(places[:count]), tuple(places[count:])
+    several = "text, then a label or several columns of 0 and 1"
+    expected = {"classify": several, "pair": "text, second text, label", "regress": "text[, second text], number"}[task]
+    if len(texts) < count or (len(labels) > 1 and task != "classify") or len(set(places)) < len(places):
+        raise InputError(f"--columns for {task} should be {expected}; got {', '.join(columns) or 'none'}")
+    if len(labels) > 1 and names is None:
+        raise InputError(
+            f"{table.name}: several columns of labels need a header, from which the labels get their names; "
+            "put one into the first line"
+        )
+    return texts, () if labelled is False else labels
+
+
+def _place(table: Table, names: list[str] | None, column: str) -> int:
+    if names is not None and column in names:
+        return names.index(column)
+    width = len(names) if names is not None else len(table.rows[0])
+    if column.isdecimal() and int(column) < width:
+        return int(column)
+    if names is None:
+        raise InputError(f"{table.name}: no column {column!r}; without a header, give a number from 0 to {width - 1}")
+    hint = nearest(column, [name[:40] for name in names])
+    raise InputError(f"{table.name}: no column {column!r}; {hint}; or a number from 0 to {width - 1}")
+
+
+def _found(
+    table: Table, names: list[str] | None, first: int, *, task: TextTask, labelled: bool | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    columns = columns_of(table.rows[first : first + SAMPLE])
+    folded = [fold(name) for name in names or []]
+    texts = _texts_by_name(table, folded, task) if names else None
+    label = next((folded.index(name) for name in (SCORES if task == "regress" else LABELS) if name in folded), None)
+    named = texts is not None
+    if texts is None:
+        rest = [column for column in columns if column.index != label]
+        texts = texts_by_shape(rest, task=task)
+    if texts is None:
+        kind = "two texts" if task == "pair" else "the text"
+        example = "0,1,2 (text, second text, label)" if task == "pair" else "0,1 (text, label)"
+        raise InputError(
+            f"{table.name}: cannot tell which columns hold {kind}; {numbered(table, names, first)}; name them with "
+            f"--columns, such as --columns {example}"
+        )
+    if labelled is False:
+        return texts, ()
+    if label is None:
+        label = _label(table, names, first, [c for c in columns if c.index not in texts], task, labelled, named)
+    return texts, () if label is None else (label,)
+
+
+def _label(
+    table: Table,
+    names: list[str] | None,
+    first: int,
+    rest: list[Column],
+    task: TextTask,
+    labelled: bool | None,
+    named: bool,
+) -> int | None:
+    # A header that names the texts would have named the label: a guess among several others is for labelled data only.
+    if named and not labelled and len(rest) != 1:
+        return None
+    found = label_by_shape(rest, numbers=task == "regress", needed=bool(labelled))
+    if len(found) > 1:
+        several = ", ".join(str(index) for index in found)
+        raise InputError(
+            f"{table.name}: the label may be any of the columns {several}; {numbered(table, names, first)}; "
+            "name the columns with --columns, such as --columns 0,1 (text, then label)"
+        )
+    return found[0] if found else None
+
+
+def _texts_by_name(table: Table, folded: list[str], task: TextTask) -> tuple[int, ...] | None:
+    pair = next((names for names in PAIRS if names[0] in folded and names[1] in folded), None)
+    single = next((name for name in TEXTS if name in folded), None)
+    if pair and task == "classify":
+        raise InputError(
+            f"{table.name} has two texts, {pair[0]} and {pair[1]}, and classify takes one: use the task pair, "
+            f"or name one with --columns, such as --columns {pair[0]},label"
+        )
+    if pair:
+        return folded.index(pair[0]), folded.index(pair[1])
+    return (folded.index(single),) if single and task != "pair" else None
+
+
+def _say(table: Table, names: list[str] | None, texts: tuple[int, ...], labels: tuple[int, ...]) -> str:
+    def called(index: int) -> str:
+        return names[index] if names else f"column {index}"
+
+    if table.delimiter is None and table.header is None:
+        return table.how
+    parts = [table.how]
+    if table.header is None:
+        parts.append("header" if names else "no header")
+    parts += [f"{role} = {called(index)}" for role, index in zip(("text", "second"), texts, strict=False)]
+    if labels:
+        parts.append(f"{'label' if len(labels) == 1 else 'labels'} = {', '.join(map(called, labels))}")
+    return ", ".join(parts)

@@ -1,0 +1,146 @@
+"""Objects with keys from a file: JSON lines, a JSON list, Parquet. Each comes with its line or its number.
+
+Knows nothing of what the keys mean.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import zlib
+from collections.abc import Iterator, Sequence
+
+from regard.data.files import name_of, open_bytes, suffix_of
+from regard.data.readers.read import Path, kind_of
+from regard.errors import InputError, nearest
+
+__all__ = [
+    "Record",
+    "is_parquet",
+    "json_lines",
+    "json_object",
+    "json_whole",
+    "looks_like_json",
+    "parquet",
+    "refuse_halves",
+    "string_at",
+    "strings_at",
+]
+
+Record = dict[str, object]
+
+_JSON_LINES = (".jsonl", ".ndjson")
+
+
+def is_parquet(path: Path) -> bool:
+    """By its name."""
+    return suffix_of(path) in (".parquet", ".pq")
+
+
+def looks_like_json(path: Path, lines: Sequence[str]) -> bool:
+    """JSON lines by the name of the file, or an object on its first line; a JSON list by its name and first sign."""
+    first = next(line for line in lines if line.strip()).strip()
+    if suffix_of(path) in _JSON_LINES or (suffix_of(path) == ".json" and first[0] in "[{"):
+        return True
+    return json_object(first) is not None
+
+
+def json_object(line: str) -> Record | None:
+    """The object that a line holds, or None."""
+    if not (line.startswith("{") and line.endswith("}")):
+        return None
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def json_lines(lines: Sequence[str], name: str) -> Iterator[tuple[int, Record]]:
+    """The object of each line that is not blank, with the line's number; of a JSON list, with its number there."""
+    first = next(line for line in lines if line.strip())
+    if first.lstrip().startswith("["):
+        yield from _json_list(lines, name)
+        return
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            where = f"{name} line {number}"
+            yield number, _object(_parse(line, where, "one object a line"), where)
+
+
+def json_whole(lines: Sequence[str], name: str) -> object:
+    """The file as one JSON value."""
+    return _parse("\n".join(lines), name, "one JSON document")
+
+
+def parquet(path: Path) -> Iterator[tuple[int, Record]]:
+    """The rows of a Parquet file, counted from 1."""
+    name = name_of(path)
+    try:
+        import pyarrow
+        import pyarrow.parquet as reader
+    except ImportError:
+        raise InputError(f"{name} is Parquet, which needs pyarrow: pip install 'regard[data]'") from None
+    try:
+        with open_bytes(path) as file:
+            table = reader.read_table(io.BytesIO(file.read()))
+        rows: list[Record] = table.to_pylist()
+    except (pyarrow.ArrowException, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{name} is no Parquet file, or damaged ({reason}): copy or download it again") from None
+    yield from enumerate(rows, start=1)
+
+
+def string_at(record: Record, key: str, where: str) -> str:
+    """The text at a key; InputError where there is none."""
+    if key not in record:
+        raise InputError(f"{where}: no {key!r}; {nearest(key, record)}")
+    value = record[key]
+    if not isinstance(value, str):
+        raise InputError(f"{where}: {key!r} should be a string, got {kind_of(value)}")
+    refuse_halves(value, key, where)
+    return value
+
+
+def strings_at(record: Record, key: str, where: str) -> list[str]:
+    """The list of texts at a key."""
+    value = record.get(key)
+    if not isinstance(value, list):
+        raise InputError(f"{where}: {key!r} should be a list of strings, got {kind_of(value)}")
+    for item in value:
+        if not isinstance(item, str):
+            raise InputError(f"{where}: {key!r} should hold strings, got {kind_of(item)}: {item!r}")
+        refuse_halves(item, key, where)
+    return value
+
+
+def refuse_halves(text: str, key: str, where: str) -> None:
+    """JSON can spell half of a surrogate pair, which is no character and cannot be written again."""
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise InputError(f"{where}: {key!r} holds half of a \\uD800 pair, which is no character; mend it")
+
+
+def _json_list(lines: Sequence[str], name: str) -> Iterator[tuple[int, Record]]:
+    whole = json_whole(lines, name)
+    if isinstance(whole, list):
+        for number, item in enumerate(whole, start=1):
+            yield number, _object(item, f"{name} record {number}")
+
+
+def _object(value: object, where: str) -> Record:
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: expected a JSON object, got {kind_of(value)}")
+    return value
+
+
+def _parse(text: str, where: str, expected: str) -> object:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f" line {error.lineno}" if "\n" in text else ""
+        raise InputError(
+            f"{where}{place}: not JSON ({error.msg}, character {error.colno}); expected {expected}"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not JSON ({error}); expected {expected}") from None

@@ -1,0 +1,181 @@
+"""Questions about a context, with answers that lie in it: SQuAD's JSON, v1.1 and v2, and rows of questions to answer.
+
+Knows these files. An answer is kept only where the context really holds it at its offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from regard.data.examples import Answer, Question
+from regard.data.files import name_of, suffix_of
+from regard.data.readers.names import fold
+from regard.data.readers.read import Path, Read, example_list, kind_of, read_lines
+from regard.data.readers.records import (
+    Record,
+    is_parquet,
+    json_lines,
+    json_object,
+    json_whole,
+    looks_like_json,
+    parquet,
+    string_at,
+)
+from regard.data.readers.tables import table_of
+from regard.errors import InputError
+
+__all__ = ["read_questions"]
+
+MISPLACED = "answer is not where its offset says"
+UNANSWERED = "question left without an answer"
+
+
+def read_questions(path: Path, *, labelled: bool | None = None) -> Read[Question]:
+    """Questions from SQuAD JSON, or from JSON lines, Parquet or TSV with `question`, `context` and perhaps `id`.
+
+    An answer whose text does not lie at its offset is dropped and counted, once for each person who gave it; a question
+    that loses all its answers so is dropped and counted apart. SQuAD v2's `is_impossible` makes `possible` False, and
+    so does an empty list of `answers` in JSON lines and Parquet. `labelled=False` reads no answers, True needs them.
+    A question without an id gets its line number, in SQuAD JSON its number in the file.
+    """
+    name = name_of(path)
+    reader = _Questions(name, labelled)
+    if is_parquet(path):
+        return reader.from_records(parquet(path), "Parquet", "row")
+    lines = read_lines(path)
+    document = _document(path, lines, name)
+    if document is not None:
+        return reader.from_squad(document)
+    if looks_like_json(path, lines):
+        return reader.from_records(json_lines(lines, name), "JSON lines", "line")
+    return reader.from_records(_table(path, lines), "table", "line")
+
+
+def _document(path: Path, lines: Sequence[str], name: str) -> Record | None:
+    """SQuAD's one object, or None: the file holds rows. A broken document must not pass for a table."""
+    first = next(line for line in lines if line.strip()).strip()
+    if not first.startswith("{") or suffix_of(path) in (".jsonl", ".ndjson"):
+        return None
+    document = json_object(first)
+    if document is not None and "data" not in document:
+        return None
+    whole = json_whole(lines, name) if document is None or len(lines) > 1 else document
+    if not isinstance(whole, dict) or not isinstance(whole.get("data"), list):
+        raise InputError(
+            f"{name}: expected SQuAD's object with a list called data, or one object a line in a .jsonl file"
+        )
+    return whole
+
+
+def _table(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, Record]]:
+    table = table_of(lines, path)
+    names = [fold(str(cell)) for cell in table.rows[0]]
+    has_header = "question" in names
+    keys = names if has_header else ["question", "context", "id"]
+    for row in range(int(has_header), len(table.rows)):
+        cells = table.rows[row]
+        if len(cells) < 2:
+            raise InputError(
+                f"{table.place(row)}: expected columns question, context and perhaps id, "
+                f"got one: {str(cells[0])[:60]!r}; part them with a tab"
+            )
+        yield table.lines[row], dict(zip(keys, cells, strict=False))
+
+
+@dataclass
+class _Questions:
+    """Questions as they are read, and what was dropped of them."""
+
+    name: str
+    labelled: bool | None
+    questions: list[Question] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    misplaced: int = 0
+    unanswered: int = 0
+
+    def read(self, how: str) -> Read[Question]:
+        counts = {MISPLACED: self.misplaced, UNANSWERED: self.unanswered}
+        dropped = {reason: count for reason, count in counts.items() if count}
+        if self.unanswered and not self.questions:
+            raise InputError(
+                f"{self.name}: no answer lies at its answer_start, which counts characters from 0; mend them"
+            )
+        return Read(example_list(self.questions, self.name), self.name, how, dropped, self.places)
+
+    def from_squad(self, document: Record) -> Read[Question]:
+        impossible = False
+        for number, (where, context, record) in enumerate(_entries(document, self.name), start=1):
+            impossible |= "is_impossible" in record
+            possible = not record.get("is_impossible", False)
+            self.add(record, context, number, where, possible=possible)
+        version = str(document.get("version", "")).lstrip("v") or ("2.0" if impossible else "1.1")
+        return self.read(f"SQuAD v{version}")
+
+    def from_records(self, records: Iterator[tuple[int, Record]], how: str, unit: str) -> Read[Question]:
+        for number, record in records:
+            where = f"{self.name} {unit} {number}"
+            key = next((key for key in ("context", "passage", "paragraph") if key in record), "context")
+            answers = record.get("answers")
+            if isinstance(answers, dict):  # as the Hugging Face hub stores SQuAD: two lists
+                columns = [answers.get("text"), answers.get("answer_start")]
+                if not all(isinstance(column, list) for column in columns):
+                    raise InputError(f"{where}: answers should have two lists, text and answer_start")
+                texts, starts = columns
+                pairs = zip(texts, starts, strict=False)  # type: ignore[arg-type]
+                record = {**record, "answers": [{"text": text, "answer_start": start} for text, start in pairs]}
+            possible = record.get("answers") != [] and not record.get("is_impossible", False)
+            self.add(record, string_at(record, key, where), number, where, possible=possible)
+        return self.read(f"{how} of questions and contexts")
+
+    def add(self, record: Record, context: str, number: int, where: str, *, possible: bool) -> None:
+        identity = record.get("id")
+        text = string_at(record, "question", where)
+        answers: tuple[Answer, ...] = ()
+        if self.labelled is False:
+            possible = True
+        elif possible:
+            given = [_answer(answer, where) for answer in _listed(record.get("answers"), where)]
+            if self.labelled and not given:
+                raise InputError(f"{where}: no answers, and this needs them: text and answer_start")
+            answers = tuple(a for a in given if a.start >= 0 and a.text and context.startswith(a.text, a.start))
+            self.misplaced += len(given) - len(answers)
+            if given and not answers:
+                self.unanswered += 1
+                return
+        name = str(number) if identity is None or identity == "" else str(identity)
+        self.questions.append(Question(name, text, context, answers, possible))
+        self.places.append(number)
+
+
+def _entries(document: Record, name: str) -> Iterator[tuple[str, str, Record]]:
+    for article, entry in enumerate(_objects(document, "data", name)):
+        for place, paragraph in enumerate(_objects(entry, "paragraphs", at := f"{name}: data[{article}]")):
+            where = f"{at}.paragraphs[{place}]"
+            context = string_at(paragraph, "context", where)
+            for question, record in enumerate(_objects(paragraph, "qas", where)):
+                yield f"{where}.qas[{question}]", context, record
+
+
+def _objects(record: Record, key: str, where: str) -> list[Record]:
+    value = record.get(key)
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise InputError(f"{where}: expected a list of objects called {key}, got {kind_of(value)}")
+    return value
+
+
+def _listed(answers: object, where: str) -> list[object]:
+    if answers is None:
+        return []
+    if not isinstance(answers, list):
+        raise InputError(f"{where}: answers should be a list, got {kind_of(answers)}")
+    return answers
+
+
+def _answer(answer: object, where: str) -> Answer:
+    if not isinstance(answer, dict):
+        raise InputError(f"{where}: an answer should be an object with text and answer_start, got {kind_of(answer)}")
+    start = answer.get("answer_start")
+    if not isinstance(start, int) or isinstance(start, bool):
+        raise InputError(f"{where}: answer_start should be a whole number, got {start!r}")
+    return Answer(string_at(answer, "text", where), start)

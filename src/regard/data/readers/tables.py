@@ -1,0 +1,146 @@
+"""Rows and columns of a file: which sign parts the columns, and whether there are quotes.
+
+Knows TSV, CSV and lines of text, and takes objects (JSON, Parquet) as rows. Does not know what a column means, nor
+whether the first row is a header: `columns` decides that.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from regard.data.files import name_of, suffix_of
+from regard.data.readers.names import is_known
+from regard.data.readers.read import Path, read_lines
+from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet
+from regard.errors import InputError
+
+__all__ = ["SAMPLE", "Table", "open_table", "table_of"]
+
+SAMPLE = 1000  # rows that are looked at before something is decided
+_NAMED = {"\t": "tab-separated", ",": "comma-separated", ";": "semicolon-separated"}
+_WORDS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
+# The csv module stops at 131,072 characters a field unless told otherwise, for the whole process.
+_LONGEST_FIELD = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows that are not blank, each with its place in the file. `header` is None where the first row may be one."""
+
+    name: str
+    how: str
+    rows: list[list[object]]
+    lines: list[int]
+    header: list[str] | None
+    delimiter: str | None = None
+    unit: str = "line"
+
+    def place(self, row: int) -> str:
+        """How an error calls a row."""
+        return f"{self.name} {self.unit} {self.lines[row]}"
+
+
+def open_table(path: Path, *, delimiter: str | None = None, quoting: bool | None = None) -> Table:
+    """The table of a file. What is not given is decided from the name and the first rows."""
+    name = name_of(path)
+    if is_parquet(path):
+        return _from_records(parquet(path), name, how="Parquet", unit="row")
+    lines = read_lines(path)
+    if delimiter is None and looks_like_json(path, lines):
+        whole = next(line for line in lines if line.strip()).lstrip().startswith("[")
+        how, unit = ("JSON list", "record") if whole else ("JSON lines", "line")
+        return _from_records(json_lines(lines, name), name, how=how, unit=unit)
+    return table_of(lines, path, delimiter=delimiter, quoting=quoting)
+
+
+def table_of(lines: Sequence[str], path: Path, *, delimiter: str | None = None, quoting: bool | None = None) -> Table:
+    """The table of lines that were read from `path`, which may be standard input and so is not read twice."""
+    name = name_of(path)
+    sign = _delimiter(path, lines) if delimiter is None else _WORDS.get(delimiter, delimiter)
+    if sign is None:
+        numbered: Iterator[tuple[int, list[str]]] = ((number, [line]) for number, line in enumerate(lines, start=1))
+        return _from_rows(numbered, name, how="one text a line", delimiter=None)
+    if len(sign) != 1:
+        raise InputError(f"the delimiter should be one character, tab, comma or semicolon, got {sign!r}")
+    quoted = (sign != "\t" or _is_quoted(lines)) if quoting is None else quoting
+    how = f"{_NAMED.get(sign, f'separated by {sign!r}')}{', quoted' if quoted else ''}"
+    return _from_rows((_quoted if quoted else _plain)(lines, sign, name), name, how=how, delimiter=sign)
+
+
+def _delimiter(path: Path, lines: Sequence[str]) -> str | None:
+    """The name of the file is believed only where its rows do not say otherwise: STS-B's .csv has tabs."""
+    sample = list(islice((line for line in lines if line.strip()), SAMPLE))
+    suffix = suffix_of(path)
+    if suffix in (".tsv", ".tab") or 2 * sum("\t" in line for line in sample) > len(sample):
+        return "\t"
+    if suffix == ".csv":
+        return next((sign for sign in ",;" if _parts_evenly(sample, sign)), ",")
+    return "," if sum(map(is_known, sample[0].split(","))) > 0 and "," in sample[0] else None
+
+
+def _parts_evenly(sample: Iterable[str], sign: str) -> bool:
+    widths = {len(row) for row in csv.reader((line + "\n" for line in sample), delimiter=sign) if row}
+    return len(widths) == 1 and widths.pop() > 1
+
+
+# A field in quotes between tabs or line ends; inside, quotes are doubled.
+_FIELD = re.compile(r'(?:(?<=\t)|^)"([^"]*+(?:""[^"]*+)*+)"(?=\t|$)', re.MULTILINE)
+
+
+def _is_quoted(lines: Sequence[str]) -> bool:
+    """Whether a file with tabs was written with quotes.
+
+    Then every field that holds a quote is in quotes, and some hold a doubled one, a tab or a line end, or at least half
+    of the lines have such a field. A text that merely begins and ends with a quotation mark keeps it.
+    """
+    places = list(islice((place for place, line in enumerate(lines, start=1) if '"' in line), SAMPLE))
+    if not places:
+        return False
+    length = places[-1] if len(places) == SAMPLE else len(lines)
+    sample = "\n".join(lines[:length])
+    if length < len(lines):  # the sample may end inside a field
+        sample = re.sub(r'(?:(?<=\t)|^)"[^"]*+(?:""[^"]*+)*+\Z', "", sample, flags=re.MULTILINE)
+    fields = _FIELD.findall(sample)
+    if not fields or '"' in _FIELD.sub("", sample):
+        return False
+    return any('""' in field or "\t" in field or "\n" in field for field in fields) or 2 * len(places) >= length
+
+
+def _plain(lines: Iterable[str], sign: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    return ((number, line.split(sign)) for number, line in enumerate(lines, start=1))
+
+
+def _quoted(lines: Iterable[str], sign: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
+    reader = csv.reader((line + "\n" for line in lines), delimiter=sign, strict=True)
+    number = 1
+    try:
+        for row in reader:
+            yield number, row
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(
+            f"{name} line {number}: not a row with quotes ({error}); double the quotes inside a quoted field, "
+            "or say that the file has no quoting"
+        ) from None
+
+
+def _from_rows(rows: Iterable[tuple[int, list[str]]], name: str, *, how: str, delimiter: str | None) -> Table:
+    kept = [(number, row) for number, row in rows if any(map(str.strip, row))]
+    if not kept:
+        raise InputError(f"{name} is empty: expected at least one row")
+    cells: list[list[object]] = [list(row) for _, row in kept]
+    return Table(name, how, cells, [number for number, _ in kept], header=None, delimiter=delimiter)
+
+
+def _from_records(records: Iterable[tuple[int, Record]], name: str, *, how: str, unit: str) -> Table:
+    kept = list(records)
+    if not kept:
+        raise InputError(f"{name} is empty: expected at least one object")
+    keys = list(dict.fromkeys(key for _, record in kept for key in record))
+    rows = [[record.get(key) for key in keys] for _, record in kept]
+    return Table(name, how, rows, [number for number, _ in kept], header=keys, unit=unit)

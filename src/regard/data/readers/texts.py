@@ -1,0 +1,141 @@
+"""Texts and pairs of texts with labels or scores, from TSV, CSV, JSON lines, Parquet or lines of text.
+
+Knows how a row becomes an example; `tables` knows rows, `columns` which of them is what.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from regard.data.examples import Text
+from regard.data.readers.columns import Roles, TextTask, decide, numbered
+from regard.data.readers.names import fold
+from regard.data.readers.read import Path, Read, example_list, kind_of
+from regard.data.readers.records import refuse_halves
+from regard.data.readers.tables import Table, open_table
+from regard.errors import InputError, choice
+
+__all__ = ["read_texts"]
+
+_NO_AGREEMENT = "-"  # MNLI's and SNLI's gold_label where the annotators did not agree
+_FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
+
+
+def read_texts(
+    path: Path,
+    *,
+    task: TextTask,
+    columns: Sequence[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoting: bool | None = None,
+    labelled: bool | None = None,
+) -> Read[Text]:
+    """The examples of a file; `columns` are names or numbers from 0: text, second text for a pair, label.
+
+    `labelled`: True makes a file without labels an error, False leaves labels alone, None takes them if they are there.
+    Labels are strings as written, numbers for regress, and tuples where a JSON line has a list or `columns` names
+    several columns of 0 and 1.
+    """
+    choice("task", task, ("classify", "pair", "regress"))
+    table = open_table(path, delimiter=delimiter, quoting=quoting)
+    roles = decide(table, task=task, columns=columns, header=header, labelled=labelled)
+    reader = _Rows(table, roles, numbers=task == "regress", needed=bool(labelled))
+    examples, lines, unsettled = [], [], 0
+    for row in range(roles.first, len(table.rows)):
+        if reader.unsettled(row):
+            unsettled += 1
+            continue
+        examples.append(reader.example(row))
+        lines.append(table.lines[row])
+    dropped = {"gold_label is -: the annotators did not agree": unsettled} if unsettled else {}
+    return Read(example_list(examples, table.name), table.name, roles.how, dropped, lines)
+
+
+class _Rows:
+    """Rows to examples, with the errors of a row."""
+
+    def __init__(self, table: Table, roles: Roles, *, numbers: bool, needed: bool) -> None:
+        self.table, self.roles, self.numbers, self.needed = table, roles, numbers, needed
+        self.last = max(*roles.texts, *roles.labels, 0)
+        self.width = len(roles.header) if roles.header is not None else len(table.rows[0])
+        # Without a header, tabs part no text from its rest by accident: STS-B has more columns in some rows.
+        self.exact = table.delimiter is not None and (table.delimiter != "\t" or roles.header is not None)
+        self.gold = next((index for index in roles.labels if fold(self._name(index)) == "gold_label"), None)
+
+    def unsettled(self, row: int) -> bool:
+        cells = self.table.rows[row]
+        return self.gold is not None and self.gold < len(cells) and cells[self.gold] == _NO_AGREEMENT
+
+    def example(self, row: int) -> Text:
+        self._refuse_width(row)
+        texts = [self._text(row, index) for index in self.roles.texts]
+        return Text(texts[0], texts[1] if len(texts) > 1 else None, self._label(row))
+
+    def _refuse_width(self, row: int) -> None:
+        cells, where = self.table.rows[row], self.table.place(row)
+        if len(cells) <= self.last:
+            raise InputError(
+                f"{where}: expected column {self.last}, and this row has {len(cells)} of {self.width} columns "
+                f"({self.roles.how}); mend the row or choose other --columns"
+            )
+        if self.exact and any(cell for cell in cells[self.width :]):
+            quotes = "" if self.table.delimiter == "\t" else ", or put the field that holds a delimiter in quotes"
+            raise InputError(
+                f"{where}: expected {self.width} columns, and this row has {len(cells)}; mend the row{quotes}"
+            )
+
+    def _text(self, row: int, index: int) -> str:
+        cell, where = self.table.rows[row][index], self.table.place(row)
+        key = self._name(index)
+        if not isinstance(cell, str):
+            came = "nothing" if cell is None else kind_of(cell)
+            raise InputError(
+                f"{where}: {key} should be a text, got {came}; {numbered(self.table, self.roles.header, row)}"
+            )
+        refuse_halves(cell, key, where)
+        return cell
+
+    def _label(self, row: int) -> str | tuple[str, ...] | float | None:
+        labels, cells = self.roles.labels, self.table.rows[row]
+        if not labels:
+            return None
+        if len(labels) > 1:
+            return tuple(self._name(index) for index in labels if self._flag(row, index))
+        cell = cells[labels[0]]
+        if cell is None and not self.needed:
+            return None
+        if isinstance(cell, list) and not self.numbers:
+            return tuple(str(item) for item in cell)
+        text = "" if cell is None else str(cell).strip()
+        if not text or isinstance(cell, list | dict):
+            came = kind_of(cell) if isinstance(cell, list | dict) else "nothing"
+            where, name = self.table.place(row), self._name(labels[0])
+            raise InputError(f"{where}: {name} should be a label, got {came}; give every row its label")
+        return self._number(row, text) if self.numbers else text
+
+    def _number(self, row: int, text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            where, name = self.table.place(row), self._name(self.roles.labels[0])
+            raise InputError(
+                f"{where}: {name} should be a number, got {text!r}; mend the row or choose other --columns"
+            )
+        return number
+
+    def _flag(self, row: int, index: int) -> bool:
+        cell = self.table.rows[row][index]
+        text = str(cell).strip()
+        if text not in _FLAGS:
+            where = self.table.place(row)
+            raise InputError(
+                f"{where}: {self._name(index)} should be 0 or 1, got {text!r}; mend the row or the --columns"
+            )
+        return _FLAGS[text]
+
+    def _name(self, index: int) -> str:
+        return self.roles.header[index] if self.roles.header is not None else f"column {index}"

@@ -1,0 +1,61 @@
+"""The settings of a fine-tuning run. The defaults of a task fit small data and a model of any width."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from regard.settings import Document, Section
+from regard.train.schedule import parse_interval
+
+__all__ = ["DEFAULTS", "Config", "Run", "Training"]
+
+# Where a task wants other than the defaults below.
+DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
+    "classify": {},
+    "pair": {"training": {"epochs": 5}},
+    "regress": {"training": {"epochs": 5}},
+    "choose": {"training": {"batch": 16}},
+    "tag": {"training": {"epochs": 5}},
+    "answer": {"training": {"epochs": 2}},
+}
+
+
+class Training(Section):
+    epochs: int = Field(default=3, ge=1, le=1 << 20, description="how often the examples are seen")
+    batch: int = Field(default=32, ge=1, le=1 << 20, description="examples of a step")
+    rate: float = Field(default=0.0, ge=0, le=10, description="the highest learning rate; 0: what suits the width")
+    optimizer: Literal["adamw", "muon"] = Field(default="adamw", description="adamw, or muon for matrices in layers")
+    weight_decay: float = Field(default=0.01, ge=0, le=10, description="how much of a matrix goes, times the rate")
+    warmup: float = Field(default=0.1, ge=0, le=1, description="share of the run in which the rate rises")
+    clip: float = Field(default=1.0, ge=0, description="the longest gradient; 0: any")
+    dropout: float = Field(default=-1.0, ge=-1, lt=1, description="-1: as much as the model was pretrained with")
+    length: int = Field(default=0, ge=0, le=1 << 16, description="tokens of a row at most; 0: what suits the task")
+    frozen: bool = Field(default=False, description="whether only the new layer learns")
+    select: Literal["best", "last"] = Field(default="best", description="the epoch that is kept: best on dev, or last")
+    patience: int = Field(
+        default=0, ge=0, le=1 << 20, description="epochs without a better score before it ends; 0: all"
+    )
+
+
+class Run(Section):
+    seed: int = Field(
+        default=0, ge=0, lt=1 << 62, description="of new weights, order and dropout; the first of several"
+    )
+    seeds: int = Field(default=1, ge=1, le=1000, description="how many runs, each with its own seed")
+    precision: Literal["auto", "bf16", "fp32"] = Field(
+        default="auto", description="auto: bf16 on a GPU that has it, else fp32"
+    )
+    checkpoint_every: str = Field(default="2min", description='"2min" or "500 steps"; empty: after each epoch only')
+
+    @field_validator("checkpoint_every")
+    @classmethod
+    def _is_interval(cls, value: str) -> str:
+        parse_interval(value)
+        return value
+
+
+class Config(Document):
+    training: Training = Training()
+    run: Run = Run()

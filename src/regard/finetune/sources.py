@@ -1,0 +1,62 @@
+"""Which reader a task's files need. Knows the readers and the tasks' names; decides nothing about columns itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from regard.data.examples import Example, Tagged, Text
+from regard.data.files import STANDARD_INPUT, open_text, suffix_of
+from regard.data.readers import Read, read_choices, read_questions, read_tagged, read_texts, words_of
+from regard.errors import InputError
+from regard.tasks.base import Task
+
+__all__ = ["check_labels", "new_examples", "read_examples"]
+
+PLAIN = ("classify", "tag")  # what reads a text a line
+
+
+def read_examples(
+    task: str, path: str, *, columns: Sequence[str] | None = None, labelled: bool | None = None
+) -> Read[Any]:
+    """The examples in a file; `labelled` True makes a file without labels an error, False leaves them unread."""
+    match task:
+        case "tag":
+            return read_tagged(path, labelled=labelled)
+        case "answer":
+            return read_questions(path, labelled=labelled)
+        case "choose":
+            return read_choices(path, labelled=labelled)
+        case "regress":
+            return read_texts(path, task="regress", columns=columns, labelled=labelled)
+        case "pair":
+            return read_texts(path, task="pair", columns=columns, labelled=labelled)
+        case _:
+            return read_texts(path, task="classify", columns=columns, labelled=labelled)
+
+
+def check_labels(task: Task[Any], read: Read[Any]) -> None:
+    """InputError with file and line for a label that the task does not know."""
+    for example, line in zip(read.examples, read.lines or [0] * len(read.examples), strict=True):
+        try:
+            task.check(example)
+        except InputError as error:
+            raise InputError(f"{read.path}{f' line {line}' if line else ''}: {error}") from None
+
+
+def new_examples(task: str, source: str, *, columns: Sequence[str] | None = None) -> Iterator[Example]:
+    """What to predict for: the examples of a file, lines of plain text as they come, or the one text that is given."""
+    if source != STANDARD_INPUT and not os.path.exists(source):
+        if task not in PLAIN or not any(map(str.isspace, source)):
+            raise InputError(f"{source}: no such file; expected a file of input, or - for standard input")
+        yield _plain(task, source)
+    elif task in PLAIN and columns is None and suffix_of(source) in ("", ".txt"):
+        with open_text(source) as lines:
+            yield from (_plain(task, line) for line in lines if line.strip())
+    else:
+        yield from read_examples(task, source, columns=columns, labelled=False).examples
+
+
+def _plain(task: str, line: str) -> Example:
+    return Text(line) if task == "classify" else Tagged(line, tuple(words_of(line)))

@@ -1,0 +1,165 @@
+"""Settings as TOML: sections of typed keys, from a file and from the command line, checked as a whole and written back.
+
+Knows where each setting came from, to say so when it is wrong. Knows nothing of what the settings are for: each kind of
+run has its own `Document`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from regard.errors import InputError, nearest
+from regard.unfinished import changes
+
+__all__ = ["Document", "Section", "Tables"]
+
+Tables = dict[str, dict[str, object]]
+
+WORDS = {
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "a text in quotes",
+    "a valid boolean": "true or false",
+    "Field required": "expected more numbers",
+}
+
+
+class Section(BaseModel):
+    """A table of the file. Nothing is converted: 0.5 is no whole number, and "5" is no number at all."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Document(Section):
+    """A file of settings: every field is a section."""
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        overrides: Sequence[str] = (),
+        defaults: Mapping[str, Mapping[str, object]] | None = None,
+        check: Callable[[Tables, Mapping[str, str]], None] = lambda document, origins: None,
+    ) -> Self:
+        """The settings in a file, or the defaults, with single ones put in their place: "optimizer.rate=2e-3".
+
+        InputError names the file or option that is at fault. `check` may raise one of its own: it gets all that is set,
+        and for each setting that was given where it came from.
+        """
+        document: Tables = {name: {} for name in cls.model_fields}
+        document |= {section: dict(table) for section, table in (defaults or {}).items()}
+        origins: dict[str, str] = {}
+        given = [(cls._read(Path(path)), str(path))] if path is not None else []
+        given += [(cls._override(text), f"--set {text}") for text in overrides]
+        for tables, origin in given:
+            for section, table in tables.items():
+                document[section] |= table
+                origins |= {f"{section}.{key}": origin for key in table}
+        check(document, origins)
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            whole = ", ".join(origin for _, origin in given)
+            faults = dict.fromkeys(_fault(fault, document, origins, whole) for fault in error.errors())
+            raise InputError("\n".join(faults)) from None
+
+    def toml(self) -> str:
+        """The text of a file that `load` makes the same settings of."""
+        return "\n".join(f"[{name}]\n{_table(getattr(self, name))}" for name in self.sections())
+
+    def differences(self, other: Self) -> list[str]:
+        """What `other` sets otherwise, in words: "optimizer.rate was 0.001 and is 0.002"."""
+        return changes(self._flat(), other._flat())
+
+    def sections(self) -> list[str]:
+        """Those that are written."""
+        return list(type(self).model_fields)
+
+    def _flat(self) -> dict[str, object]:
+        return {f"{name}.{key}": value for name in self.sections() for key, value in getattr(self, name)}
+
+    @classmethod
+    def _read(cls, path: Path) -> dict[str, Any]:
+        try:
+            tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}; expected a TOML file of settings") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: is no TOML: {error}") from None
+        cls._refuse_unknown(tables, str(path))
+        return tables
+
+    @classmethod
+    def _override(cls, text: str) -> dict[str, Any]:
+        """What a file would say for "section.key=value"; quotes around words may be left out."""
+        name, equals, written = text.partition("=")
+        section, dot, key = name.strip().partition(".")
+        if not (equals and dot):
+            raise InputError(f"--set {text}: expected SECTION.KEY=VALUE, like {cls._example()}")
+        try:
+            tables = tomllib.loads(f"value = {'0' if written.startswith('.') else ''}{written}")  # .5, as people write
+        except tomllib.TOMLDecodeError:
+            tables = {}
+        value = tables["value"] if tables.keys() == {"value"} else written.strip()
+        cls._refuse_unknown({section: {key: value}}, f"--set {text}")
+        if cls._fields(section)[key].annotation is str and not isinstance(value, str):
+            value = written.strip()  # schedule.budget=300 means the text "300"
+        return {section: {key: value}}
+
+    @classmethod
+    def _example(cls) -> str:
+        return "optimizer.rate=2e-3" if "optimizer" in cls.model_fields else f"{next(iter(cls.model_fields))}.KEY=VALUE"
+
+    @classmethod
+    def _fields(cls, section: str) -> Mapping[str, Any]:
+        kind = cls.model_fields[section].annotation
+        assert isinstance(kind, type) and issubclass(kind, Section)
+        return kind.model_fields
+
+    @classmethod
+    def _refuse_unknown(cls, tables: Mapping[str, Any], origin: str) -> None:
+        for section, table in tables.items():
+            if section not in cls.model_fields:
+                raise InputError(f"{origin}: unknown section {section!r}; {nearest(section, cls.model_fields)}")
+            if not isinstance(table, dict):
+                raise InputError(
+                    f"{origin}: {section} is {table!r}; expected a section [{section}] with keys of its own"
+                )
+            for key in table:
+                if key not in (fields := cls._fields(section)):
+                    raise InputError(f"{origin}: unknown key {key!r} in [{section}]; {nearest(key, fields)}")
+
+
+def _fault(fault: Any, document: Mapping[str, Any], origins: Mapping[str, str], whole: str) -> str:
+    """A complaint of pydantic's in our words."""
+    message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    for theirs, ours in WORDS.items():
+        message = message.replace(theirs, ours)
+    if not fault["loc"]:
+        return f"{whole}: {message}"
+    section, key, *_ = fault["loc"]
+    given = ":" if fault["type"] == "value_error" else f" is {document[section][key]!r};"
+    return f"{origins[f'{section}.{key}']}: {section}.{key}{given} {message}"
+
+
+def _table(section: Section) -> str:
+    fields = type(section).model_fields
+    return "".join(f"{key} = {_value(value)}  # {fields[key].description}\n" for key, value in section)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):  # TOML's strings are JSON's, but for one character
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    return repr(value)

@@ -1,0 +1,173 @@
+"""Answering: which part of a context answers a question, told by the tokens where it starts and ends.
+
+A long context is read in windows that overlap. Where there is nothing to answer, the first token is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.data.examples import Answer, Question, labelled
+from regard.metrics import answer_scores
+from regard.tasks.base import Item, Prediction, Task
+from regard.tasks.rows import Rows, owners, windows
+
+__all__ = ["Answering"]
+
+LONGEST_QUESTION = 64  # tokens
+LONGEST_ANSWER = 30
+OVERLAP = 128
+BEST = 20  # spans of a window
+NBEST = 5
+
+
+class Window(NamedTuple):
+    """A part of a context in a row: where its tokens begin there, their characters, and which of them it judges."""
+
+    first: int
+    offsets: list[tuple[int, int]]
+    owned: list[bool]
+
+
+class Span(NamedTuple):
+    score: float
+    start: int
+    end: int
+
+
+class Answering(Task[Question]):
+    """`threshold`: by how much the best answer must beat no answer at all; None where every question has one."""
+
+    name: ClassVar[str] = "answer"
+    main: ClassVar[str] = "f1"
+    kind: ClassVar[str] = "QuestionAnswering"
+    pooled: ClassVar[bool] = False
+    length: ClassVar[int] = 384
+
+    def __init__(self, threshold: float | None = None) -> None:
+        self.threshold = threshold
+
+    @property
+    def outputs(self) -> int:
+        return 2
+
+    @classmethod
+    def learn(cls, examples: Sequence[Question]) -> Answering:
+        return cls(None if all(example.possible for example in examples) else 0.0)
+
+    def document(self) -> dict[str, Any]:
+        return {"threshold": self.threshold}
+
+    @classmethod
+    def restore(cls, document: Mapping[str, Any]) -> Answering:
+        threshold = document["threshold"]
+        return cls(None if threshold is None else float(threshold))
+
+    def check(self, example: Question) -> None:
+        """Any answer that a reader lets through lies in its context."""
+
+    def items(self, examples: Sequence[Question], rows: Rows) -> list[Item]:
+        # Many questions are about one context.
+        texts = list(dict.fromkeys(example.context for example in examples))
+        contexts = dict(zip(texts, rows.tokens(texts), strict=True))
+        questions = rows.tokens([example.question for example in examples])
+        items = []
+        for owner, (example, asked) in enumerate(zip(examples, questions, strict=True)):
+            context = contexts[example.context]
+            question = asked.ids[: min(LONGEST_QUESTION, rows.beside(0) // 2)]
+            room = rows.beside(len(question))
+            spans = windows(len(context), room, min(OVERLAP, room // 2))
+            best = owners(len(context), spans)
+            answer = _tokens(example.answers[0], context.offsets) if example.answers else None
+            for number, (start, end) in enumerate(spans):
+                row, first = rows.question(question, context.ids[start:end])
+                owned = [window == number for window in best[start:end]]
+                window = Window(first, context.offsets[start:end], owned)
+                target = None if not labelled(example) else (0, 0)
+                if answer is not None and start <= answer[0] and answer[1] < end:
+                    target = first + answer[0] - start, first + answer[1] - start
+                items.append(Item((row,), owner, target, note=window))
+        return items
+
+    def loss(self, numbers: Tensor, items: Sequence[Item]) -> Tensor:
+        """The mean over items of both cross-entropies, each over the tokens of one row."""
+        losses = []
+        for part, item in zip(torch.split(numbers, [len(item) for item in items]), items, strict=True):
+            losses.append(F.cross_entropy(part.T, torch.tensor(item.target, device=part.device)))
+        return torch.stack(losses).mean()
+
+    def predictions(
+        self, examples: Sequence[Question], items: Sequence[Item], numbers: Sequence[Tensor]
+    ) -> list[Prediction]:
+        spans: list[dict[tuple[int, int], float]] = [{} for _ in examples]
+        nothing = [float("inf")] * len(examples)
+        for item, part in zip(items, numbers, strict=True):
+            nothing[item.owner] = min(nothing[item.owner], part[0].double().sum().item())
+            known = spans[item.owner]
+            for score, *characters in _spans(part, item.note):
+                start, end = _trimmed(examples[item.owner].context, *characters)
+                if start < end:
+                    known[start, end] = max(score, known.get((start, end), -float("inf")))
+        return [self._prediction(*each) for each in zip(examples, spans, nothing, strict=True)]
+
+    def _prediction(self, example: Question, spans: dict[tuple[int, int], float], nothing: float) -> Prediction:
+        best = sorted((Span(score, start, end) for (start, end), score in spans.items()), reverse=True)[:NBEST]
+        said = best[0] if best else None
+        if self.threshold is not None or said is None:
+            empty = Span(nothing, 0, 0)
+            if said is None or said.score - nothing <= (self.threshold or 0.0):
+                said = empty
+            best = sorted([*best, empty], reverse=True)
+        shares = torch.tensor([span.score for span in best], dtype=torch.double).softmax(-1).tolist()
+        listed = {
+            span: {
+                "answer": example.context[span.start : span.end],
+                "start": span.start,
+                "end": span.end,
+                "probability": share,
+            }
+            for span, share in zip(best, shares, strict=True)
+        }
+        return {"id": example.id, **listed[said], "nbest": list(listed.values())}
+
+    def scores(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:
+        # By place: the ids of a file need not differ.
+        truth = {str(place): [answer.text for answer in example.answers] for place, example in enumerate(examples)}
+        return answer_scores(truth, {str(place): one["answer"] for place, one in enumerate(predictions)})
+
+
+def _tokens(answer: Answer, offsets: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """The first and the last token of an answer; None where the tokenizer leaves nothing of it."""
+    start, end = answer.start, answer.start + len(answer.text)
+    inside = [token for token, (a, b) in enumerate(offsets) if a < end and b > start]
+    return (inside[0], inside[-1]) if inside else None
+
+
+def _spans(numbers: Tensor, window: Window) -> list[Span]:
+    """The best spans of a window, among those that begin with a token it judges best, as characters."""
+    if not window.offsets:
+        return []
+    stop = window.first + len(window.offsets)
+    starts, ends = numbers[window.first : stop].double().unbind(-1)
+    starts = starts.masked_fill(~torch.tensor(window.owned, device=starts.device), -torch.inf)
+    # (S, LONGEST_ANSWER): the ends that are in reach of each start, its own token first.
+    reach = F.pad(ends, (0, LONGEST_ANSWER - 1), value=-torch.inf).unfold(0, LONGEST_ANSWER, 1)
+    scores = (starts[:, None] + reach).flatten()
+    best = scores.topk(min(BEST, len(scores)))
+    found = []
+    for score, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+        start, more = divmod(place, LONGEST_ANSWER)
+        if score > -float("inf"):
+            found.append(Span(score, window.offsets[start][0], window.offsets[start + more][1]))
+    return found
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """Without blanks at its ends, which the tokens of a GPT begin with."""
+    part = text[start:end]
+    return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())

@@ -1,0 +1,107 @@
+"""What every task can do, and what passes between its parts.
+
+A task knows its examples: it makes rows of tokens with targets of them, a loss of the model's numbers, predictions of
+the numbers and scores of the predictions. It knows no files, no optimizer and no device.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.tasks.rows import Row, Rows
+
+__all__ = ["Item", "Prediction", "Task"]
+
+Example = TypeVar("Example")
+Prediction = dict[str, Any]  # JSON: what `regard predict` prints
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """Rows that have one target together, all or a part of example `owner`. `target` is None where it is not known."""
+
+    rows: tuple[Row, ...]
+    owner: int
+    target: Any = None
+    note: Any = None  # what the task wants to remember of it
+
+    def __len__(self) -> int:
+        return sum(map(len, self.rows))
+
+
+class Task(ABC, Generic[Example]):
+    """`name` is the verb, `main` the score that decides which model is best, `pooled` whether one place speaks for a
+    row and so gets a layer of its own; `kind` is what transformers calls such a model."""
+
+    name: ClassVar[str]
+    main: ClassVar[str]
+    kind: ClassVar[str]
+    pooled: ClassVar[bool]
+    length: ClassVar[int]  # the most tokens of a row, unless it is set
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """Numbers that the model gives for each place."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the outputs, where they have any."""
+        return ()
+
+    @classmethod
+    @abstractmethod
+    def learn(cls, examples: Sequence[Example]) -> Task[Example]:
+        """The task that labelled examples set."""
+
+    @abstractmethod
+    def document(self) -> dict[str, Any]:
+        """What `restore` needs, as JSON."""
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, document: Mapping[str, Any]) -> Task[Example]: ...
+
+    @abstractmethod
+    def check(self, example: Example) -> None:
+        """InputError where its label, if it has one, is none that this task knows."""
+
+    @abstractmethod
+    def items(self, examples: Sequence[Example], rows: Rows) -> list[Item]:
+        """What the model reads; a label that training has not seen is an error."""
+
+    @abstractmethod
+    def loss(self, numbers: Tensor, items: Sequence[Item]) -> Tensor:
+        """The mean loss of some items' (places, outputs)."""
+
+    @abstractmethod
+    def predictions(
+        self, examples: Sequence[Example], items: Sequence[Item], numbers: Sequence[Tensor]
+    ) -> list[Prediction]:
+        """One for each example; `numbers` has the (places, outputs) of each item."""
+
+    @abstractmethod
+    def scores(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """In percent."""
+
+
+def labels_in(document: Mapping[str, Any]) -> list[str]:
+    """The labels that a document of a task lists."""
+    labels = document["labels"]
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise ValueError("the labels are not a list of names")
+    if not labels or len({*labels}) < len(labels):
+        raise ValueError("a label stands there twice, or there is none")
+    return labels
+
+
+def unseen(label: object, labels: Sequence[str]) -> InputError:
+    """What to say of a label that the task does not have."""
+    shown = ", ".join(map(repr, labels[:10])) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
+    return InputError(f"the label {label!r} does not occur in the training data, which has {shown}")

@@ -1,0 +1,144 @@
+"""A tuned model's folder: the layout that transformers reads, and task.json with what the task is.
+
+Knows how other software names the tensors of a head. Knows no examples and no training.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard import loading
+from regard.errors import InputError
+from regard.models import Bert, Gpt
+from regard.tasks.base import Task
+from regard.tasks.catalog import task_named
+from regard.tasks.model import Tuned
+from regard.tasks.rows import SHORTEST, Rows
+from regard.text import Tokenizer
+from regard.weights.documents import json_bytes, read_json
+from regard.weights.load import read_parts, write_model
+
+__all__ = ["TASK", "Solved", "is_solved", "read_task", "write_task"]
+
+TASK = "task.json"
+MODELS = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "gpt2": "GPT2"}
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """A model that was tuned for a task; `length` is the most tokens of its rows."""
+
+    task: Task[Any]
+    model: Tuned
+    tokenizer: Tokenizer
+    length: int
+
+    @property
+    def rows(self) -> Rows:
+        return Rows(self.tokenizer, family=self.model.encoder.config.family, limit=self.length)
+
+
+def is_solved(folder: str | os.PathLike[str]) -> bool:
+    return Path(folder, TASK).is_file()
+
+
+def write_task(solved: Solved, folder: Path, *, files: Mapping[str, bytes] | None = None) -> None:
+    """Write a folder, all or nothing; `files` go beside it."""
+    task, model = solved.task, solved.model
+    family = model.encoder.config.family
+    names = _names(family, task)
+    state = model.head.state_dict()
+    rest = {names[name.rpartition(".")[0]] + "." + name.rpartition(".")[2]: tensor for name, tensor in state.items()}
+    document = {"task": task.name, "length": solved.length, **task.document()}
+    about: dict[str, object] = {"architectures": [f"{MODELS[family]}For{_kind(family, task)}"]}
+    if labels := task.labels:
+        about |= {"id2label": {str(i): label for i, label in enumerate(labels)}}
+        about |= {"label2id": {label: i for i, label in enumerate(labels)}}
+    elif task.kind == "MultipleChoice":
+        about |= {"id2label": {"0": "fits"}, "label2id": {"fits": 0}}
+    if task.kind == "SequenceClassification":
+        about["problem_type"] = _problem(task)
+    if family == "gpt2" and solved.tokenizer.pad not in (None, solved.tokenizer.eos):
+        # transformers asks the last token that is no padding: were that our last one's id, it would ask another.
+        about["pad_token_id"] = solved.tokenizer.pad
+    contents = {**solved.tokenizer.files(), **(files or {}), TASK: json_bytes(document)}
+    write_model(model.encoder, folder, files=contents, rest=rest, about=about)
+
+
+def read_task(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Solved:
+    """What `write_task` wrote."""
+    folder = loading.find(name_or_path)
+    if not is_solved(folder):
+        raise InputError(f"{folder}: no {TASK}; expected a folder that `regard train` wrote")
+    task, length = _read(folder / TASK)
+    encoder, rest = read_parts(folder)
+    if not isinstance(encoder, Bert | Gpt):
+        raise InputError(f"{folder}: expected a BERT or a GPT, found a {type(encoder).__name__}")
+    if not SHORTEST <= length <= encoder.config.positions:
+        raise InputError(
+            f"{folder / TASK}: length is {length}, and this model reads from {SHORTEST} to {encoder.config.positions} "
+            "tokens; mend it there"
+        )
+    pooled = isinstance(encoder, Bert) and encoder.pooler is not None  # which the new head takes over
+    model = Tuned.new(encoder, task)
+    names = _names(encoder.config.family, task)
+    state = model.head.state_dict()
+    wanted = {name: names[name.rpartition(".")[0]] + "." + name.rpartition(".")[2] for name in state}
+    for ours, theirs in wanted.items():
+        if theirs in rest:
+            state[ours] = _shaped(rest[theirs], state[ours], theirs, folder)
+        elif not (pooled and ours.startswith("pool.")):
+            raise InputError(f"{folder}: the weights lack {theirs}, which {task.name} needs; copy the folder again")
+    model.head.load_state_dict(state)
+    return Solved(task, model.to(device).eval(), Tokenizer.open(folder), length)
+
+
+def _read(path: Path) -> tuple[Task[Any], int]:
+    document = read_json(path)
+    try:
+        return task_named(str(document["task"])).restore(document), int(str(document["length"]))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except KeyError as error:
+        raise InputError(f"{path}: {error} is missing; copy the folder again, or train again") from None
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: not as it was written: {error}; copy the folder again, or train again") from None
+
+
+def _shaped(found: Tensor, wanted: Tensor, name: str, folder: Path) -> Tensor:
+    if found.shape != wanted.shape:
+        raise InputError(f"{folder}: {name} has shape {tuple(found.shape)}, expected {tuple(wanted.shape)}")
+    return found
+
+
+def _kind(family: str, task: Task[Any]) -> str:
+    """GPT-2 has no class of its own for multiple choice elsewhere; its numbers are those of one class."""
+    return "SequenceClassification" if family == "gpt2" and task.pooled else task.kind
+
+
+def _names(family: str, task: Task[Any]) -> dict[str, str]:
+    """What transformers calls the layers of our heads."""
+    if task.kind == "QuestionAnswering":
+        return {"output": "qa_outputs"}
+    if not task.pooled:
+        return {"output": "classifier"}
+    if family == "gpt2":
+        return {"output": "score"}
+    if family == "distilbert":
+        return {"pool.0": "pre_classifier", "output": "classifier"}
+    if family == "roberta" and task.kind == "SequenceClassification":
+        return {"pool.0": "classifier.dense", "output": "classifier.out_proj"}
+    return {"pool.0": f"{family}.pooler.dense", "output": "classifier"}
+
+
+def _problem(task: Task[Any]) -> str:
+    if task.name == "regress":
+        return "regression"
+    return "multi_label_classification" if getattr(task, "several", False) else "single_label_classification"

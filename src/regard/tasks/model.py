@@ -1,0 +1,122 @@
+"""A pretrained model with a small layer for a task on it, and batches of items for it.
+
+Knows tensors and which vectors a family is asked for. Knows no labels, no losses and no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.batch import Batch, by_budget, collate
+from regard.errors import InputError
+from regard.models import Bert, Gpt
+from regard.nn import initial
+from regard.predict.ready import evaluating
+from regard.tasks.base import Item, Task
+
+__all__ = ["Head", "Inputs", "Tuned", "gathered", "numbers"]
+
+Encoder = Bert | Gpt
+BUDGET = {"cpu": 2048, "cuda": 65536}  # tokens of a forward pass that only predicts
+
+
+class Head(nn.Module):
+    """(M, W) -> (M, outputs): a linear layer; before it, where one vector speaks for a row, another one."""
+
+    def __init__(self, width: int, outputs: int, *, pool: nn.Module | None, dropout: float, bias: bool = True) -> None:
+        super().__init__()
+        self.pool = pool
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(width, outputs, bias=bias)
+        initial.normal(self.output)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x if self.pool is None else self.pool(x)
+        result: Tensor = self.output(self.dropout(x))
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What `Tuned` reads: packed rows. `places` are those of the flat batch whose vectors are asked for; None: all."""
+
+    batch: Batch
+    segments: Tensor
+    places: Tensor | None
+
+    def to(self, device: torch.device) -> Inputs:
+        places = None if self.places is None else self.places.to(device)
+        return Inputs(self.batch.to(device), self.segments.to(device), places)
+
+
+class Tuned(nn.Module):
+    """An encoder and a head."""
+
+    def __init__(self, encoder: Encoder, head: Head) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, head
+
+    @classmethod
+    def new(cls, encoder: nn.Module, task: Task[object]) -> Tuned:
+        """A head with new weights. What the encoder has for other tasks is left out, its pooler is taken over."""
+        if not isinstance(encoder, Bert | Gpt):
+            raise InputError(f"{task.name} needs a BERT or a GPT, got a {type(encoder).__name__}")
+        config, pool = encoder.config, None
+        if isinstance(encoder, Bert):
+            if task.pooled:
+                pool = pool_of(config.family, config.width)
+                if encoder.pooler is not None:
+                    pool[0].load_state_dict(encoder.pooler.linear.state_dict())
+            encoder.pooler = encoder.masked = encoder.next = None
+        bias = not (task.pooled and isinstance(encoder, Gpt))  # as transformers has it
+        return cls(encoder, Head(config.width, task.outputs, pool=pool, dropout=config.dropout, bias=bias))
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        ids, layout = inputs.batch.ids, inputs.batch.layout
+        if isinstance(self.encoder, Bert):
+            segments = inputs.segments if self.encoder.config.segments else None
+            hidden = self.encoder(ids, layout, segments, rows=inputs.places)
+        else:
+            hidden = self.encoder(ids, layout)
+            hidden = hidden if inputs.places is None else hidden[inputs.places]
+        result: Tensor = self.head(hidden)
+        return result
+
+
+def pool_of(family: str, width: int) -> nn.Sequential:
+    """The layer between the first token's vector and a head, which DistilBERT ends otherwise than BERT."""
+    linear = nn.Linear(width, width)
+    initial.normal(linear)
+    return nn.Sequential(linear, nn.ReLU() if family == "distilbert" else nn.Tanh())
+
+
+def gathered(items: Sequence[Item]) -> Inputs:
+    """Rows of items one behind the other, in their order."""
+    rows = [row for item in items for row in item.rows]
+    starts = [0, *accumulate(map(len, rows))]
+    places = None
+    if all(row.places is not None for row in rows):
+        places = torch.tensor(
+            [start + place for start, row in zip(starts, rows, strict=False) for place in row.places or ()]
+        )
+    segments = torch.tensor([segment for row in rows for segment in row.segments])
+    return Inputs(collate([row.ids for row in rows]), segments, places)
+
+
+def numbers(model: Tuned, items: Sequence[Item], device: torch.device) -> Iterator[tuple[int, Tensor]]:
+    """What the model says of each item, (places, outputs) on the CPU, with the item's place in `items`.
+
+    Items of like length go together, so they come in another order.
+    """
+    half = torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else None
+    for group in by_budget([len(item) for item in items], BUDGET[device.type]):
+        chosen = [items[place] for place in group]
+        with evaluating(model), torch.autocast(device.type, half, enabled=half is not None):
+            found = model(gathered(chosen).to(device)).float().cpu()
+        sizes = [sum(len(row) if row.places is None else len(row.places) for row in item.rows) for item in chosen]
+        yield from zip(group, found.split(sizes), strict=True)

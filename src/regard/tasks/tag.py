@@ -1,0 +1,139 @@
+"""Tagging: a tag for each word, and the entities that tags of one kind in a row make.
+
+A word is judged by its first piece. A text that is too long is read in windows that overlap, and each word is judged
+in the window that shows most of what is around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.data.examples import Tagged
+from regard.errors import InputError
+from regard.metrics import entities, entity_scores
+from regard.tasks.base import Item, Prediction, Task, labels_in, unseen
+from regard.tasks.rows import Rows, owners, windows
+from regard.text import Encoding
+
+__all__ = ["Tag"]
+
+OUTSIDE = "O"
+OVERLAP = 64  # tokens that a window shares with the one before
+
+
+class Tag(Task[Tagged]):
+    name: ClassVar[str] = "tag"
+    main: ClassVar[str] = "f1"
+    kind: ClassVar[str] = "TokenClassification"
+    pooled: ClassVar[bool] = False
+    length: ClassVar[int] = 256
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self._labels = tuple(labels)
+        self._places = {label: place for place, label in enumerate(labels)}
+
+    @property
+    def outputs(self) -> int:
+        return len(self._labels)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self._labels
+
+    @classmethod
+    def learn(cls, examples: Sequence[Tagged]) -> Tag:
+        kinds = {tag[2:] for example in examples for tag in example.tags or () if tag != OUTSIDE}
+        if not kinds:
+            raise InputError(f"expected entities to find, and all tags of the training data are {OUTSIDE!r}")
+        return cls([OUTSIDE, *(f"{mark}-{kind}" for kind in sorted(kinds) for mark in "BI")])
+
+    def document(self) -> dict[str, Any]:
+        return {"labels": list(self._labels)}
+
+    @classmethod
+    def restore(cls, document: Mapping[str, Any]) -> Tag:
+        return cls(labels_in(document))
+
+    def check(self, example: Tagged) -> None:
+        self._targets(example)
+
+    def items(self, examples: Sequence[Tagged], rows: Rows) -> list[Item]:
+        items = []
+        encodings = rows.tokens([example.text for example in examples])
+        for owner, (example, encoding) in enumerate(zip(examples, encodings, strict=True)):
+            heads = _heads(example, encoding)
+            targets = self._targets(example)
+            spans = windows(len(encoding), rows.room, min(OVERLAP, rows.room // 2))
+            owned = owners(len(encoding), spans)
+            for number, mine in groupby(heads, key=owned.__getitem__):
+                start, end = spans[number]
+                tokens = list(mine)
+                words = [heads[token] for token in tokens]
+                row = rows.part(encoding.ids[start:end], [token - start for token in tokens])
+                items.append(Item((row,), owner, targets and [targets[word] for word in words], note=words))
+        return items
+
+    def _targets(self, example: Tagged) -> list[int] | None:
+        if example.tags is None:
+            return None
+        for tag in example.tags:
+            if tag not in self._places:
+                raise unseen(tag, self._labels)
+        return [self._places[tag] for tag in example.tags]
+
+    def loss(self, numbers: Tensor, items: Sequence[Item]) -> Tensor:
+        targets = torch.tensor([target for item in items for target in item.target], device=numbers.device)
+        return F.cross_entropy(numbers, targets)
+
+    def predictions(
+        self, examples: Sequence[Tagged], items: Sequence[Item], numbers: Sequence[Tensor]
+    ) -> list[Prediction]:
+        tags = [[OUTSIDE] * len(example.words) for example in examples]
+        shares = [[1.0] * len(example.words) for example in examples]
+        for item, part in zip(items, numbers, strict=True):
+            best = part.double().softmax(-1).max(-1)
+            for word, share, place in zip(item.note, best.values.tolist(), best.indices.tolist(), strict=True):
+                tags[item.owner][word], shares[item.owner][word] = self._labels[place], share
+        return [_prediction(*each) for each in zip(examples, tags, shares, strict=True)]
+
+    def scores(self, examples: Sequence[Tagged], predictions: Sequence[Prediction]) -> dict[str, float]:
+        found = entity_scores([list(example.tags or ()) for example in examples], [one["tags"] for one in predictions])
+        return {name: value for name, value in found.items() if isinstance(value, float)}
+
+
+def _heads(example: Tagged, encoding: Encoding) -> dict[int, int]:
+    """The first token of each word, and the word. A word that the tokenizer leaves nothing of has none."""
+    heads: dict[int, int] = {}
+    word = 0
+    for token, (start, end) in enumerate(encoding.offsets):
+        while word < len(example.words) and example.words[word][1] <= start:
+            word += 1
+        if word == len(example.words):
+            break
+        if end > example.words[word][0]:
+            heads[token] = word
+            word += 1
+    return heads
+
+
+def _prediction(example: Tagged, tags: list[str], shares: list[float]) -> Prediction:
+    found = []
+    for entity in entities(tags):
+        start, end = example.words[entity.start][0], example.words[entity.end - 1][1]
+        share = sum(shares[entity.start : entity.end]) / (entity.end - entity.start)
+        found.append(
+            {
+                "start": start,
+                "end": end,
+                "text": example.text[start:end],
+                "label": entity.label,
+                "probability": share,
+            }
+        )
+    return {"text": example.text, "entities": found, "tags": tags}

@@ -1,0 +1,161 @@
+"""Questions: SQuAD's versions, answers that lie elsewhere, and rows to answer."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from regard.data.examples import Answer, Question
+from regard.data.readers import read_questions
+from regard.errors import InputError
+
+MISPLACED = "answer is not where its offset says"
+UNANSWERED = "question left without an answer"
+CONTEXT = "Oslo lies in Norway. Rome lies in Italy."
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "count", "dropped"),
+    [
+        ("squaddev_v1.1", "SQuAD v1.1", 10565, {MISPLACED: 15}),
+        ("new_wiki_v1.0", "SQuAD v1.0", 7936, {MISPLACED: 8}),
+        ("nyt_v1.0", "SQuAD v1.0", 10055, {MISPLACED: 10, UNANSWERED: 1}),
+        ("amazon_reviews_v1.0", "SQuAD v1.0", 9566, {MISPLACED: 947, UNANSWERED: 311}),
+    ],
+)
+def test_real_files(
+    shared_data: Callable[[str], Path], name: str, how: str, count: int, dropped: dict[str, int]
+) -> None:
+    read = read_questions(shared_data(f"squad/{name}.json.gz"), labelled=True)
+    assert (read.how, len(read.examples), read.dropped) == (how, count, dropped)
+    for question in read.examples:
+        assert question.answers
+        for answer in question.answers:
+            assert question.context[answer.start : answer.start + len(answer.text)] == answer.text
+
+
+def squad(tmp_path: Path, questions: list[dict[str, object]], *, indent: int | None = None, **more: object) -> Path:
+    path = tmp_path / "a.json"
+    document = {"data": [{"title": "t", "paragraphs": [{"context": CONTEXT, "qas": questions}]}], **more}
+    path.write_text(json.dumps(document, indent=indent), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_version_two(tmp_path: Path, indent: int | None) -> None:
+    given = [
+        {"id": "x", "question": "Where?", "is_impossible": False, "answers": [{"text": "Norway", "answer_start": 13}]},
+        {"id": "y", "question": "When?", "is_impossible": True, "answers": [], "plausible_answers": [{"text": "Oslo"}]},
+    ]
+    read = read_questions(squad(tmp_path, given, indent=indent, version="v2.0"), labelled=True)
+    assert read.examples == [
+        Question("x", "Where?", CONTEXT, (Answer("Norway", 13),)),
+        Question("y", "When?", CONTEXT, (), possible=False),
+    ]
+    assert (read.how, read.dropped, read.lines) == ("SQuAD v2.0", {}, [1, 2])
+    assert read_questions(squad(tmp_path, given)).how == "SQuAD v2.0"
+
+
+def test_answers_elsewhere_are_dropped_and_counted(tmp_path: Path) -> None:
+    places = [13, 12, -27, 400]
+    given: list[dict[str, object]] = [
+        {"id": "x", "question": "Where?", "answers": [{"text": "Norway", "answer_start": place} for place in places]},
+        {
+            "id": "y",
+            "question": "Where?",
+            "answers": [{"text": "Rome", "answer_start": 0}, {"text": "", "answer_start": 0}],
+        },
+    ]
+    assert CONTEXT[-27:-21] == "Norway"  # what a slice would take for right
+    read = read_questions(squad(tmp_path, given))
+    assert read.examples == [Question("x", "Where?", CONTEXT, (Answer("Norway", 13),))]
+    assert read.dropped == {MISPLACED: 5, UNANSWERED: 1}
+    unlabelled = read_questions(squad(tmp_path, given), labelled=False)
+    assert [(q.id, q.answers) for q in unlabelled.examples] == [("x", ()), ("y", ())]
+    assert unlabelled.dropped == {}
+    with pytest.raises(InputError, match="no answer lies at its answer_start"):
+        read_questions(squad(tmp_path, given[1:]))
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ({"id": "x"}, r"a\.json: data\[0\]\.paragraphs\[0\]\.qas\[0\]: no 'question'"),
+        ({"question": 3}, "'question' should be a string, got a number"),
+        ({"question": "a", "answers": "b"}, "answers should be a list, got a string"),
+        ({"question": "a", "answers": ["b"]}, "an answer should be an object"),
+        ({"question": "a", "answers": [{"text": "Oslo", "answer_start": "0"}]}, "whole number, got '0'"),
+        ({"question": "a", "answers": [{"answer_start": 0}]}, "no 'text'"),
+        ({"question": "a"}, "no answers, and this needs them"),
+    ],
+)
+def test_bad_documents_are_named(tmp_path: Path, question: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_questions(squad(tmp_path, [question]), labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"data": 3}', "a list called data"),
+        ('{\n"data": [\n', r"a\.json line 2: not JSON"),
+        ('{"data": [{"paragraphs": {}}]}', r"data\[0\]: expected a list of objects called paragraphs, got an object"),
+        ('{"data": []}', "holds no example"),
+        ("", "is empty"),
+        ('{"question": "a"}', "no 'context'"),
+    ],
+)
+def test_broken_files_are_named(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        read_questions(path)
+
+
+def test_rows_to_answer(tmp_path: Path) -> None:
+    expected = [Question("1", "Where?", "In Rome.", ()), Question("k", "When?", "In May.", ())]
+    path = tmp_path / "a.tsv"
+    path.write_text("Where?\tIn Rome.\nWhen?\tIn May.\tk\n", encoding="utf-8")
+    read = read_questions(path)
+    assert (read.examples, read.lines) == (expected, [1, 2])
+    path.write_text("id\tcontext\tquestion\n\tIn Rome.\tWhere?\nk\tIn May.\tWhen?\n", encoding="utf-8")
+    assert read_questions(path).examples == [Question("2", "Where?", "In Rome.", ()), expected[1]]
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"question": "Where?", "context": "In Rome."}\n{"id": "k", "question": "When?", "context": "In May."}\n',
+        encoding="utf-8",
+    )
+    assert read_questions(path).examples == expected
+    with pytest.raises(InputError, match=r"a\.jsonl line 1: no answers"):
+        read_questions(path, labelled=True)
+    path = tmp_path / "b.tsv"
+    path.write_text("Where?\tIn Rome.\nno context\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"b\.tsv line 2: expected columns question, context"):
+        read_questions(path)
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BufferedReader(io.BytesIO(b"Where?\tIn Rome.\n")))  # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "stdin", stream)
+    assert read_questions("-").examples == [Question("1", "Where?", "In Rome.")]
+
+
+def test_answers_as_two_lists(tmp_path: Path) -> None:
+    rows = [
+        {"id": "x", "question": "Where?", "context": CONTEXT, "answers": {"text": ["Oslo"], "answer_start": [0]}},
+        {"id": "y", "question": "When?", "context": CONTEXT, "answers": {"text": [], "answer_start": []}},
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    read = read_questions(path, labelled=True)
+    assert [(q.answers, q.possible) for q in read.examples] == [((Answer("Oslo", 0),), True), ((), False)]
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert read_questions(tmp_path / "a.parquet", labelled=True).examples == read.examples

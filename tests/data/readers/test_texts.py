@@ -1,0 +1,374 @@
+"""Texts and pairs from tables: what is decided about each file, and what a bad row is told."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data.examples import Text
+from regard.data.readers import read_texts
+from regard.data.readers.columns import TextTask
+from regard.errors import InputError
+
+Write = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def make(name: str, content: str) -> Path:
+        path = tmp_path / name
+        path.write_text(content, encoding="utf-8", newline="")
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "count", "how"),
+    [
+        ("sst2/train.tsv", "classify", 6920, "tab-separated, no header, text = column 0, label = column 1"),
+        ("sst2/dev.tsv", "classify", 872, "tab-separated, no header, text = column 0, label = column 1"),
+        ("cola/train.tsv", "classify", 7250, "tab-separated, no header, text = column 3, label = column 1"),
+        ("cola/val.tsv", "classify", 1301, "tab-separated, no header, text = column 3, label = column 1"),
+        ("cola/dev.tsv", "classify", 1043, "tab-separated, no header, text = column 3, label = column 1"),
+        ("rte/train.tsv", "pair", 2127, "tab-separated, header, text = sentence1, second = sentence2, label = label"),
+        ("rte/val.tsv", "pair", 363, "tab-separated, no header, text = column 1, second = column 2, label = column 3"),
+        ("rte/dev.tsv", "pair", 277, "tab-separated, header, text = sentence1, second = sentence2, label = label"),
+        (
+            "mrpc/train.tsv",
+            "pair",
+            3668,
+            "tab-separated, quoted, header, text = sentence1, second = sentence2, label = label",
+        ),
+        (
+            "mrpc/validation.tsv",
+            "pair",
+            408,
+            "tab-separated, quoted, header, text = sentence1, second = sentence2, label = label",
+        ),
+        (
+            "stsb/sts-train.csv",
+            "regress",
+            5749,
+            "tab-separated, no header, text = column 5, second = column 6, label = column 4",
+        ),
+        (
+            "stsb/sts-dev.csv",
+            "regress",
+            1500,
+            "tab-separated, no header, text = column 5, second = column 6, label = column 4",
+        ),
+        ("sms-spam/SMSSpamCollection", "classify", 5574, "tab-separated, no header, text = column 1, label = column 0"),
+        ("toxic/test.csv", "classify", 12180, "comma-separated, quoted, no header, text = column 0, label = column 1"),
+    ],
+)
+def test_the_files_people_have_need_no_flag(
+    shared_data: Callable[[str], Path], name: str, task: TextTask, count: int, how: str
+) -> None:
+    for labelled in (True, None):
+        read = read_texts(shared_data(name), task=task, labelled=labelled)
+        assert (len(read.examples), read.how, read.dropped) == (count, how, {})
+        assert len(read.lines) == count
+        assert all(isinstance(example.label, float if task == "regress" else str) for example in read.examples)
+    without = read_texts(shared_data(name), task=task, labelled=False)
+    assert [(e.text, e.second, None) for e in read.examples] == [(e.text, e.second, e.label) for e in without.examples]
+
+
+def test_values_of_real_files(shared_data: Callable[[str], Path]) -> None:
+    sms = read_texts(shared_data("sms-spam/SMSSpamCollection"), task="classify")
+    assert Counter(example.label for example in sms.examples) == {"ham": 4827, "spam": 747}
+    assert sms.examples[1] == Text("Ok lar... Joking wif u oni...", None, "ham")  # the carriage return is no part of it
+    mrpc = read_texts(shared_data("mrpc/train.tsv"), task="pair")
+    assert mrpc.examples[0].text == (
+        'Amrozi accused his brother , whom he called " the witness " , of deliberately distorting his evidence .'
+    )
+    stsb = read_texts(shared_data("stsb/sts-train.csv"), task="regress")
+    assert stsb.examples[0] == Text("A plane is taking off.", "An air plane is taking off.", 5.0)
+    assert (
+        sum(example.second is not None and '"' in example.second for example in stsb.examples) > 50
+    )  # left as they are
+    toxic = read_texts(shared_data("toxic/test.csv"), task="classify")
+    assert Counter(example.label for example in toxic.examples) == {"0": 6090, "1": 6090}
+    assert toxic.examples[2].text.startswith('"   *What do you need help with?')
+
+
+GLUE = {
+    "MNLI": (
+        "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
+        "sentence2_parse\tsentence1\tsentence2\tlabel1\tlabel2\tgold_label\n"
+        "0\t63735\t63735n\tslate\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tThe new rights are nice\tEveryone likes them\t"
+        "neutral\tentailment\tneutral\n"
+        "1\t91383\t91383c\ttravel\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tThis site is far\tIt is near\tneutral\t"
+        "contradiction\t-\n",
+        [Text("The new rights are nice", "Everyone likes them", "neutral")],
+    ),
+    "QQP": (
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+        '133273\t213221\t213222\tHow is "it" done?\tHow?\t1\n4\t1\t2\tWhy?\tWhen?\t0\n',
+        [Text('How is "it" done?', "How?", "1"), Text("Why?", "When?", "0")],
+    ),
+    "QNLI": (
+        "index\tquestion\tsentence\tlabel\n0\tWhen did it end?\tIt ended in 1918.\tentailment\n",
+        [Text("When did it end?", "It ended in 1918.", "entailment")],
+    ),
+    "STS-B": (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
+        "0\tmain\tMSR\t2012\t0001\tnone\tnone\tA plane.\tAn air plane.\t5.000\n",
+        [Text("A plane.", "An air plane.", "5.000")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GLUE)
+def test_pairs_by_the_names_in_glue(write: Write, name: str) -> None:
+    content, expected = GLUE[name]
+    read = read_texts(write(f"{name}.tsv", content), task="pair", labelled=True)
+    assert read.examples == expected
+    assert read.lines == [2, 3][: len(expected)]
+    assert read.dropped == ({"gold_label is -: the annotators did not agree": 1} if name == "MNLI" else {})
+
+
+def test_files_of_a_test_set_have_no_labels(write: Write) -> None:
+    path = write("test.tsv", "index\tgenre\tsentence1\tsentence2\n0\ta\tOne two.\tThree.\n1\ta\tFour.\tFive.\n")
+    assert [example.label for example in read_texts(path, task="pair").examples] == [None, None]
+    rows = "".join(f"{number}\tOne two {number}.\tThree {number}.\n" for number in range(30))
+    with pytest.raises(
+        InputError, match=r"no column of labels.*0 '0', 1 'One two 0\.', 2 'Three 0\.'; name.*--columns"
+    ):
+        read_texts(write("rows.tsv", rows), task="pair", labelled=True)
+
+
+def test_labels_are_not_invented_from_row_numbers(write: Write) -> None:
+    path = write("test.tsv", "".join(f"{number}\ta text of some words {number}\n" for number in range(30)))
+    assert {example.label for example in read_texts(path, task="classify").examples} == {None}
+
+
+def test_one_text_a_line_keeps_its_commas(write: Write) -> None:
+    read = read_texts(write("in.txt", 'one, "two"\n\nthree\n\n'), task="classify")
+    assert read.examples == [Text('one, "two"'), Text("three")]
+    assert (read.lines, read.how) == ([1, 3], "one text a line")
+
+
+def test_standard_input_and_compression(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b'label,text\r\n1,good\r\n0,"bad, very"\r\n'
+    expected = [Text("good", None, "1"), Text("bad, very", None, "0")]
+    packed = tmp_path / "a.csv.gz"
+    packed.write_bytes(gzip.compress(b"\xef\xbb\xbf" + content))
+    assert read_texts(packed, task="classify").examples == expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))  # type: ignore[arg-type]
+    read = read_texts("-", task="classify", labelled=True)
+    assert (read.examples, read.path) == (expected, "standard input")
+
+
+def test_quotes_may_span_lines_and_errors_count_them(write: Write) -> None:
+    read = read_texts(write("a.csv", 'text,label\n"one\ntwo",1\nthree,0\n'), task="classify")
+    assert read.examples == [Text("one\ntwo", None, "1"), Text("three", None, "0")]
+    assert read.lines == [2, 4]
+    with pytest.raises(InputError, match=r"a\.csv line 4: expected column 1, and this row has 1 of 2 columns"):
+        read_texts(write("a.csv", 'text,label\n"one\ntwo",1\nthree\n'), task="classify")
+    with pytest.raises(InputError, match=r"a\.csv line 3: not a row with quotes"):
+        read_texts(write("a.csv", 'text,label\none,1\n"never closed,0\n'), task="classify")
+
+
+def test_a_comma_without_quotes_is_named(write: Write) -> None:
+    with pytest.raises(InputError, match=r"a\.csv line 3: expected 2 columns, and this row has 3; .*quotes"):
+        read_texts(write("a.csv", "text,label\ngood,1\nbad, very,0\n"), task="classify")
+
+
+@pytest.mark.parametrize(
+    ("rows", "quoted"),
+    [
+        ('a\t"say ""hi"""\nb\tplain\n', True),
+        ('a\t"one\ttwo"\nb\tplain\n', True),
+        ('a\t"one\ntwo"\nb\tplain\n', True),
+        ('"a"\t"one"\n"b"\t"two"\n', True),
+        ('a\t"quoted" start\nb\tplain\n', False),
+        ('a\t"a title"\nb\tplain\nb\tplain\nb\tplain\n', False),
+        ('a\t"say ""hi"""\nb\tstray " here\n', False),
+    ],
+)
+def test_quotes_in_files_with_tabs(write: Write, rows: str, quoted: bool) -> None:
+    path = write("a.tsv", rows)
+    assert (", quoted" in read_texts(path, task="classify", columns=["1", "0"]).how) is quoted
+    for asked in (True, False):
+        if asked <= quoted:  # what is well formed can be read either way
+            how = read_texts(path, task="classify", columns=["0"], quoting=asked).how
+            assert (", quoted" in how) is asked
+
+
+def test_semicolons_and_a_given_delimiter(write: Write) -> None:
+    path = write("a.csv", "text;label\ngood, yes;1\nbad, no;0\n")
+    assert read_texts(path, task="classify").examples == [Text("good, yes", None, "1"), Text("bad, no", None, "0")]
+    path = write("b.txt", "good|1\nbad|0\n")
+    assert read_texts(path, task="classify", delimiter="|").examples[1] == Text("bad", None, "0")
+    with pytest.raises(InputError, match="one character"):
+        read_texts(path, task="classify", delimiter="||")
+
+
+def test_columns_by_name_and_number(write: Write) -> None:
+    path = write("a.tsv", "id\tx\ty\tz\n1\tsome text\tpos\tother\n2\tmore text\tneg\tother\n")
+    expected = [Text("some text", None, "pos"), Text("more text", None, "neg")]
+    assert read_texts(path, task="classify", columns=["x", "y"]).examples == expected
+    assert read_texts(path, task="classify", columns=["1", "2"]).examples == expected
+    assert read_texts(path, task="classify", columns=["x"]).examples == [Text("some text"), Text("more text")]
+    assert read_texts(path, task="pair", columns=["x", "z", "y"]).examples[0] == Text("some text", "other", "pos")
+    with pytest.raises(InputError, match=r"no column 'zz'; did you mean 'z'\?.*or a number from 0 to 3"):
+        read_texts(path, task="classify", columns=["x", "zz"])
+    with pytest.raises(InputError, match="no column '7'"):
+        read_texts(path, task="classify", columns=["7"], header=False)
+    with pytest.raises(InputError, match="for pair should be text, second text, label; got x"):
+        read_texts(path, task="pair", columns=["x"])
+    assert len(read_texts(path, task="classify", columns=["1", "2"], header=False).examples) == 3
+
+
+def test_several_labels(write: Write) -> None:
+    path = write("a.csv", "id,comment_text,toxic,insult\n1,you,1,1\n2,me,0,0\n3,they,0,1\n")
+    named = ["comment_text", "toxic", "insult"]
+    labels = [example.label for example in read_texts(path, task="classify", columns=named).examples]
+    assert labels == [("toxic", "insult"), (), ("insult",)]
+    with pytest.raises(InputError, match=r"may be any of the columns 2, 3.*--columns"):
+        read_texts(path, task="classify", labelled=True)
+    with pytest.raises(InputError, match=r"b\.csv line 3: insult should be 0 or 1, got '2'"):
+        read_texts(
+            write("b.csv", "text,toxic,insult\nyou,1,1\nme,0,2\n"), task="classify", columns=["text", *named[1:]]
+        )
+    with pytest.raises(InputError, match="need a header"):
+        read_texts(write("c.tsv", "you\t1\t1\nme\t0\t0\n"), task="classify", columns=["0", "1", "2"])
+
+
+def test_json_lines(write: Write) -> None:
+    rows = [{"text": "one", "label": 1}, {"text": "two", "label": ["a", "b"]}, {"text": "three", "label": []}]
+    path = write("a.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n")
+    read = read_texts(path, task="classify", labelled=True)
+    assert [example.label for example in read.examples] == ["1", ("a", "b"), ()]
+    assert read.how == "JSON lines, text = text, label = label"
+    path = write("b", '{"text_a": "one", "text_b": "two"}\n')
+    assert read_texts(path, task="pair").examples == [Text("one", "two")]
+    path = write("c.json", '[\n{"text": "one", "label": null}]')
+    assert read_texts(path, task="classify").examples == [Text("one")]
+    path = write("d.jsonl", '{"text": "one", "score": 2}\n{"text": "two", "score": 0.5}\n')
+    assert [example.label for example in read_texts(path, task="regress").examples] == [2.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{'text': 1}", "line 2: not JSON"),
+        ("[1]", "line 2: expected a JSON object, got a list"),
+        ('{"text": 3}', "line 2: text should be a text, got a number"),
+        ('{"label": "a"}', "line 2: text should be a text, got nothing"),
+        ('{"text": "\\ud800"}', "half of a"),
+        ('{"text": "a", "label": {"b": 1}}', "line 2: label should be a label, got an object"),
+        ('{"text": "a", "label": " "}', "line 2: label should be a label, got nothing"),
+    ],
+)
+def test_bad_json_is_named(write: Write, line: str, message: str) -> None:
+    path = write("a.jsonl", '{"text": "one", "label": "x"}\n' + line + "\n")
+    with pytest.raises(InputError, match=message):
+        read_texts(path, task="classify")
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"idx": [4, 5], "sentence": ["one", "two"], "label": [1, 0]}), path)
+    read = read_texts(path, task="classify", labelled=True)
+    assert read.examples == [Text("one", None, "1"), Text("two", None, "0")]
+    assert read.how == "Parquet, text = sentence, label = label"
+    path.write_bytes(b"PAR1 not really")
+    with pytest.raises(InputError, match="no Parquet file, or damaged"):
+        read_texts(path, task="classify")
+
+
+@pytest.mark.parametrize("value", ["high", "nan", "inf", ""])
+def test_a_score_must_be_a_number(write: Write, value: str) -> None:
+    path = write("a.tsv", f"sentence1\tsentence2\tscore\na\tb\t1.5\na\tb\t{value}\n")
+    with pytest.raises(InputError, match=r"a\.tsv line 3: score should be a (number|label)"):
+        read_texts(path, task="regress")
+
+
+def test_regress_takes_one_text_or_two(write: Write) -> None:
+    one = write("one.tsv", "a film of great length\t4.5\nnot so good, this one\t1.0\n")
+    assert read_texts(one, task="regress").examples[0] == Text("a film of great length", None, 4.5)
+    whole = write("stars.tsv", "".join(f"a film of {n} stars and more\t{n % 5}\n" for n in range(40)))
+    assert read_texts(whole, task="regress", labelled=True).examples[3].label == 3.0
+    columns = ["0", "1"]
+    two = write("two.tsv", "a b c\td e f\n")
+    assert read_texts(two, task="regress", columns=columns, labelled=False).examples == [Text("a b c", "d e f")]
+
+
+def test_headers_with_unknown_names(write: Write) -> None:
+    rows = "".join(f"this is tweet {number}, of many\t{'ab'[number % 2]}\n" for number in range(40))
+    read = read_texts(write("a.tsv", "wording\tstance\n" + rows), task="classify", labelled=True)
+    assert (len(read.examples), read.how) == (40, "tab-separated, header, text = wording, label = stance")
+    assert len(read_texts(write("b.tsv", rows), task="classify").examples) == 40
+    kaggle = "v1,v2,,,\n" + "".join(f"{'ham' if n % 3 else 'spam'},message number {n},,,\n" for n in range(30))
+    assert read_texts(write("d.csv", kaggle), task="classify").how.endswith("header, text = v2, label = v1")
+    # A one-word text that is also a known name is no header where its row has a number.
+    assert len(read_texts(write("c.tsv", "text\t1\nother\t0\n"), task="classify").examples) == 2
+
+
+def test_classify_does_not_choose_between_two_texts(write: Write) -> None:
+    with pytest.raises(InputError, match=r"two texts, premise and hypothesis.*use the task pair"):
+        read_texts(write("a.tsv", "premise\thypothesis\tlabel\na b\tc d\t1\n"), task="classify")
+    rows = "".join(f"one text of words {n}\tother text of words {n}\t{n % 2}\n" for n in range(20))
+    with pytest.raises(
+        InputError, match=r"cannot tell which columns hold the text; its columns are 0 'one text.*--columns"
+    ):
+        read_texts(write("b.tsv", rows), task="classify")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\n \r\n", "is empty"),
+        (b"text\tlabel\n", "a header and no row"),
+        (b"\x89PNG\r\n\x1a\n", "not UTF-8"),
+        (b"text\tlabel\nab\0c\t1\n", "line 2: a zero byte"),
+        (b"good\t1\nbad\n", r"line 2: expected column 1, and this row has 1 of 2 columns"),
+        (b"good\t1\nbad\t\n", r"no column of labels|line 2: column 1 should be a label"),
+    ],
+)
+def test_bad_files(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_texts(path, task="classify", labelled=True)
+
+
+def test_an_empty_archive_and_an_unknown_task(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv.gz"
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match=r"is empty, which no \.gz file is"):
+        read_texts(path, task="classify")
+    with pytest.raises(InputError, match="unknown task 'clasify'; did you mean 'classify'"):
+        read_texts(path, task="clasify")  # type: ignore[arg-type]
+
+
+_CELL = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).filter(lambda text: text.strip())
+
+
+@given(st.lists(st.tuples(_CELL, st.sampled_from(["pos", "neg"])), min_size=1))
+def test_what_was_written_with_quotes_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
+) -> None:
+    import csv
+
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    assert read_texts(path, task="classify", labelled=True).examples == [
+        Text(text, None, label) for text, label in rows
+    ]

@@ -1,0 +1,62 @@
+"""Tokenizers and tiny encoders with random weights, of each family that can be tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from regard.models import Bert, BertConfig, Gpt, GptConfig
+from regard.tasks.rows import Rows
+from regard.text import Tokenizer
+from tests.predict.folders import byte_level, randomised
+
+Encoders: TypeAlias = Callable[[str], Bert | Gpt]
+Makers: TypeAlias = Callable[..., Rows]
+
+POSITIONS = 64
+
+
+@pytest.fixture(scope="session")
+def tokenizers(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
+    folder = tmp_path_factory.mktemp("vocabularies")
+    bert = Tokenizer.open(tiny_bert_folder)
+    return {
+        "bert": bert,
+        "distilbert": bert,
+        "roberta": byte_level(
+            folder / "roberta", specials=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], kind="roberta"
+        ),
+        "gpt2": byte_level(folder / "gpt2", specials=["<|endoftext|>"], kind="gpt2"),
+    }
+
+
+@pytest.fixture(scope="session")
+def rows_of(tokenizers: dict[str, Tokenizer]) -> Makers:
+    def make(family: str, limit: int = POSITIONS) -> Rows:
+        return Rows(tokenizers[family], family=family, limit=limit)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
+    """A new one at each call, always with the same weights."""
+
+    def make(family: str) -> Bert | Gpt:
+        sizes = {"vocabulary": tokenizers[family].size, "width": 24, "depth": 2, "heads": 4, "ffn": 40}
+        if family == "gpt2":
+            model: Bert | Gpt = Gpt(GptConfig(**sizes, positions=POSITIONS, begin=0, end=0))
+        elif family == "roberta":
+            config = BertConfig(
+                family=family, **sizes, positions=POSITIONS, position_offset=2, segments=1, padding=1
+            )
+            model = Bert(config)
+        else:
+            model = Bert(BertConfig(family=family, **sizes, positions=POSITIONS, segments=2 * (family == "bert")))
+        randomised(model)
+        return model.eval()
+
+    return make

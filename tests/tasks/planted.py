@@ -1,0 +1,22 @@
+"""A model that says what it was told to say of each token, wherever that stands: what it is asked shows in its numbers."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from regard.models import Bert, Gpt
+from regard.tasks.model import Head, Inputs, Tuned
+
+__all__ = ["Planted"]
+
+
+class Planted(Tuned):
+    """`table` (V, outputs) has the numbers of each token id. The encoder only says of which family it is."""
+
+    def __init__(self, encoder: Bert | Gpt, table: Tensor) -> None:
+        super().__init__(encoder, Head(1, table.shape[1], pool=None, dropout=0.0))
+        self.table = nn.Parameter(table)
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        ids = inputs.batch.ids
+        return self.table[ids if inputs.places is None else ids[inputs.places]]
