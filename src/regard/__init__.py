@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regard.estimators import Tagger as Tagger
+    from regard.estimators import TextClassifier as TextClassifier
     from regard.features import Embedder as Embedder
+    from regard.finetune.evaluate import evaluate as evaluate
+    from regard.finetune.run import fit as fit
     from regard.loading import load as load
     from regard.loading import save as save
     from regard.nn.recording import knock_out as knock_out
@@ -16,13 +20,17 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Embedder": "regard.features",
+    "Tagger": "regard.estimators",
+    "TextClassifier": "regard.estimators",
+    "evaluate": "regard.finetune.evaluate",
+    "fit": "regard.finetune.run",
     "knock_out": "regard.nn.recording",
     "load": "regard.loading",
     "record": "regard.nn.recording",
     "save": "regard.loading",
 }
 
-__all__ = ["Embedder", "knock_out", "load", "record", "save"]
+__all__ = ["Embedder", "Tagger", "TextClassifier", "evaluate", "fit", "knock_out", "load", "record", "save"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,6 @@ protocol asks for its types.
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -14,9 +13,10 @@ from typing import Any
 from torch import nn
 
 from regard.device import choose
-from regard.errors import InputError, nearest
+from regard.errors import InputError
 from regard.known import DEFAULT
 from regard.loading import find, load
+from regard.parameters import Parameters
 from regard.text import Tokenizer
 from regard.vectors import Engine, TokenVectors
 from regard.weights.sentence import SentenceSettings, read_settings
@@ -50,7 +50,7 @@ def engine(
     return Engine(*loaded, pooling=pooling, max_length=max_length, stated=settings.max_length, device=place, **options)
 
 
-class Embedder:
+class Embedder(Parameters):
     """Vectors of texts: float32, one row a text, in the order that came.
 
     `model`: a folder, a built-in name, a Hugging Face hub name, or a (model, tokenizer) pair.
@@ -92,16 +92,6 @@ class Embedder:
     def fit_transform(self, X: Iterable[str], y: Any = None) -> Any:
         return self.fit().transform(X)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in PARAMETERS}
-
-    def set_params(self, **params: Any) -> Embedder:
-        for name, value in params.items():
-            if name not in PARAMETERS:
-                raise InputError(f"Embedder has no parameter {name!r}; {nearest(name, PARAMETERS)}")
-            setattr(self, name, value)
-        return self
-
     def _engine(self) -> Engine:
         """The loaded model, kept until a parameter changes; never copied or pickled with the estimator."""
         wanted = self.get_params() | ({"pooling": None} if self.pooling is POOLING else {})
@@ -117,9 +107,6 @@ class Embedder:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({"pooling": POOLING} | state)
 
-    def __repr__(self) -> str:
-        return f"Embedder({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
-
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
@@ -133,9 +120,6 @@ class Embedder:
             input_tags=InputTags(two_d_array=False, one_d_array=True, string=True),
             requires_fit=False,
         )
-
-
-PARAMETERS = tuple(name for name in inspect.signature(Embedder.__init__).parameters if name != "self")
 
 
 def _texts(X: Iterable[str]) -> list[str]:

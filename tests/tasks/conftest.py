@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -26,9 +26,7 @@ def tokenizers(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory)
     return {
         "bert": bert,
         "distilbert": bert,
-        "roberta": byte_level(
-            folder / "roberta", specials=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], kind="roberta"
-        ),
+        "roberta": byte_level(folder / "roberta", specials=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], kind="roberta"),
         "gpt2": byte_level(folder / "gpt2", specials=["<|endoftext|>"], kind="gpt2"),
     }
 
@@ -46,13 +44,11 @@ def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
     """A new one at each call, always with the same weights."""
 
     def make(family: str) -> Bert | Gpt:
-        sizes = {"vocabulary": tokenizers[family].size, "width": 24, "depth": 2, "heads": 4, "ffn": 40}
+        sizes: dict[str, Any] = {"vocabulary": tokenizers[family].size, "width": 24, "depth": 2, "heads": 4, "ffn": 40}
         if family == "gpt2":
             model: Bert | Gpt = Gpt(GptConfig(**sizes, positions=POSITIONS, begin=0, end=0))
         elif family == "roberta":
-            config = BertConfig(
-                family=family, **sizes, positions=POSITIONS, position_offset=2, segments=1, padding=1
-            )
+            config = BertConfig(family=family, **sizes, positions=POSITIONS, position_offset=2, segments=1, padding=1)
             model = Bert(config)
         else:
             model = Bert(BertConfig(family=family, **sizes, positions=POSITIONS, segments=2 * (family == "bert")))

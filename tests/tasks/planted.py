@@ -1,13 +1,14 @@
-"""A model that says what it was told to say of each token, wherever that stands: what it is asked shows in its numbers."""
+"""A model that says of each token what it was told to, wherever that stands; questions with their answers."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
+from regard.data.examples import Answer, Question
 from regard.models import Bert, Gpt
 from regard.tasks.model import Head, Inputs, Tuned
 
-__all__ = ["Planted"]
+__all__ = ["Planted", "asked"]
 
 
 class Planted(Tuned):
@@ -20,3 +21,8 @@ class Planted(Tuned):
     def forward(self, inputs: Inputs) -> Tensor:
         ids = inputs.batch.ids
         return self.table[ids if inputs.places is None else ids[inputs.places]]
+
+
+def asked(context: str, *answers: str, question: str = "what film", possible: bool = True) -> Question:
+    found = tuple(Answer(answer, context.index(answer)) for answer in answers)
+    return Question("q1", question, context, found, possible)

@@ -53,6 +53,8 @@ def test_predictions_and_scores() -> None:
 def test_a_label_that_is_no_ending(rows_of: Makers, label: int) -> None:
     with pytest.raises(InputError, match=f"the right ending is number {label}, and there are 2"):
         Choose().items([Choice("a", ("b", "c"), label)], rows_of("bert"))
+    with pytest.raises(InputError, match=f"the right ending is number {label}"):
+        Choose().check(Choice("a", ("b", "c"), label))
 
 
 @pytest.mark.parametrize("endings", [(), ("b",)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import tokenizers as library
 from hypothesis import given
@@ -19,7 +21,9 @@ texts = st.text("ab xyz.\u00e9\u4e2d\U0001f600", max_size=30)
 
 @pytest.mark.parametrize("family", ENCODERS)
 @given(pairs=st.lists(st.tuples(texts, st.none() | texts), max_size=4), limit=st.integers(8, 20))
-def test_whole_rows_of_an_encoder(rows_of: Makers, family: str, pairs: list[tuple[str, str | None]], limit: int) -> None:
+def test_whole_rows_of_an_encoder(
+    rows_of: Makers, family: str, pairs: list[tuple[str, str | None]], limit: int
+) -> None:
     rows = rows_of(family, limit)
     for row, (a, b) in zip(rows.whole(pairs), pairs, strict=True):
         expected = rows.tokenizer.encode(a, b, max_length=limit)
@@ -122,7 +126,7 @@ def test_windows_and_owners(data: st.DataObject) -> None:
     assert spans[0][0] == 0
     assert spans[-1][1] == count
     assert all(end - start <= room for start, end in spans)
-    for (start, end), (after, last) in zip(spans, spans[1:], strict=False):
+    for (start, end), (after, last) in pairwise(spans):
         assert end - start == room
         assert end - after == overlap
         assert last > end

@@ -42,8 +42,17 @@ def test_one_class_is_no_task(labels: tuple[str | tuple[str, ...] | None, ...], 
 
 def test_a_label_that_training_has_not_seen(rows_of: Makers) -> None:
     task = Classify(["bad", "good"])
-    with pytest.raises(InputError, match="the label 'fine' does not occur in the training data, which has 'bad', 'good'"):
+    with pytest.raises(
+        InputError, match="the label 'fine' does not occur in the training data, which has 'bad', 'good'"
+    ):
         task.items(labelled("good", "fine"), rows_of("bert"))
+    for example in labelled("good", None):
+        task.check(example)
+    with pytest.raises(InputError, match="the label 'fine' does not occur"):
+        task.check(Text("x", None, "fine"))
+    with pytest.raises(InputError, match="got 'fine'"):
+        Regress(0.0, 1.0).check(Text("x", None, "fine"))
+    Regress(0.0, 1.0).check(Text("x"))
     several = Classify(["bad", "good"], several=True)
     with pytest.raises(InputError, match="the label 'fine'"):
         several.items(labelled(("good", "fine")), rows_of("bert"))
@@ -163,11 +172,12 @@ def test_a_gpt_reads_a_pair_in_both_orders(rows_of: Makers, encoder_of: Encoders
     task = Regress(0.0, 2.0)
     items = task.items(examples, rows)
     assert [len(item.rows) for item in items] == [2, 1, 2]
-    for item, pairs in zip(items, ([("x", "y"), ("y", "x")], [("y", None)], [("z", "xx"), ("xx", "z")]), strict=True):
+    read: list[list[tuple[str, str | None]]] = [[("x", "y"), ("y", "x")], [("y", None)], [("z", "xx"), ("xx", "z")]]
+    for item, pairs in zip(items, read, strict=True):
         assert [row.ids for row in item.rows] == [row.ids for row in rows.whole(pairs)]
     raw = torch.tensor([[0.0], [4.0], [2.0], [1.0], [2.0]])
     assert task.loss(raw, items).item() == pytest.approx((1 + 0 + 3.5**2) / 3 / 4)
-    said = task.predictions(examples, items, raw.split([2, 1, 2]))
+    said = task.predictions(examples, items, torch.split(raw, [2, 1, 2]))
     assert [one["value"] for one in said] == [2.0, 2.0, 1.5]
     assert said[0] == {"text_a": "x", "text_b": "y", "value": 2.0}
     assert said[1] == {"text": "y", "value": 2.0}

@@ -36,7 +36,7 @@ class Terminated(BaseException):
 
 def verbs() -> list[Register]:
     """The verbs of `regard`, in the order of the help page. Their files import torch inside the functions only."""
-    from regard.cli import embed, evaluate, fill, models, perplexity, predict, pretrain, tour, train
+    from regard.cli import doctor, embed, evaluate, fill, models, perplexity, predict, pretrain, tour, train
     from regard.cli import next as next_sentence
 
     return [
@@ -49,6 +49,7 @@ def verbs() -> list[Register]:
         train.register,
         evaluate.register,
         predict.register,
+        doctor.register,
         models.register,
     ]
 

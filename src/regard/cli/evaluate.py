@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption
+from regard.cli.options import ColumnsOption, DelimiterOption, DeviceOption, HeaderOption, JsonOption, QuotedOption
 from regard.cli.output import note, print_json
 
 __all__ = ["register"]
@@ -19,17 +19,19 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="What `regard train` wrote.")],
     data: Annotated[str, typer.Option("--data", metavar="FILE", help="Labelled examples.")],
-    columns: Annotated[
-        str | None,
-        typer.Option("--columns", metavar="A,B", help="Columns by name or number from 0: text first, label last."),
-    ] = None,
+    columns: ColumnsOption = None,
+    header: HeaderOption = None,
+    delimiter: DelimiterOption = None,
+    quoted: QuotedOption = None,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Score a tuned model on labelled examples, in percent."""
     from regard.finetune.evaluate import evaluate
+    from regard.finetune.sources import Table
 
-    found = evaluate(folder, data, columns=columns.split(",") if columns else None, device=device, say=note)
+    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
+    found = evaluate(folder, data, table=table, device=device, say=note)
     if as_json:
         print_json({"task": found.task, "n": found.count, "metrics": found.metrics})
         return

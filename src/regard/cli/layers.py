@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption
+from regard.cli.options import (
+    ColumnsOption,
+    DelimiterOption,
+    DeviceOption,
+    HeaderOption,
+    JsonOption,
+    ModelOption,
+    QuotedOption,
+    SeedOption,
+)
 from regard.cli.output import note, print_json, progress
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
-    from regard.data.examples import Tagged, Text
     from regard.lab.layers import LayerReport, Row
 
 __all__ = ["register"]
@@ -42,10 +50,10 @@ def layers(
         int | None,
         typer.Option("--rows", metavar="N", min=1, help="Read no more than the first N examples of each file."),
     ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option("--columns", metavar="TEXT,LABEL", help="classify: columns of the files, by name or number."),
-    ] = None,
+    columns: ColumnsOption = None,
+    header: HeaderOption = None,
+    delimiter: DelimiterOption = None,
+    quoted: QuotedOption = None,
     pooling: Annotated[
         Literal["mean", "cls"],
         typer.Option("--pooling", help="classify: the vector of a text, from its tokens, for a linear head."),
@@ -60,16 +68,20 @@ def layers(
     in which 95% of the bootstrap's samples of the dev examples lie.
     """
     from regard.device import choose
-
-    choose(device)  # before the files: what is wrong with it shows at once
-    parts = [_examples(source, task, columns) for source in (train, dev)]
+    from regard.finetune.sources import Table, read_examples
     from regard.lab.layers import score_layers
 
+    choose(device)  # before the files, and they before the model: what is wrong with them shows at once
+    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
+    parts = []
+    for source in (train, dev):
+        read = read_examples(task, source, table=table, labelled=True)
+        note(f"{read.path}: {read.how}; {len(read.examples):,} examples")
+        parts.append(read.examples[:rows])
     with ExitStack() as stack:
         found = score_layers(
             model,
-            parts[0][:rows],
-            parts[1][:rows],
+            *parts,
             head=head,
             pooling=pooling,
             seed=seed,
@@ -84,22 +96,6 @@ def layers(
         print_json({"model": model, **asdict(found)})
     else:
         print("\n".join(_lines(model, found)))
-
-
-def _examples(source: str, task: str, columns: str | None) -> Sequence[Tagged] | Sequence[Text]:
-    from regard.data.readers import read_tagged, read_texts
-    from regard.errors import InputError
-
-    if task == "tag":
-        if columns is not None:
-            raise InputError("--columns is for --task classify; tagged words have theirs first and last: leave it out")
-        tagged = read_tagged(source, labelled=True)
-        note(f"{tagged.path}: {tagged.how}; {len(tagged.examples):,} sentences")
-        return tagged.examples
-    names = None if columns is None else [name.strip() for name in columns.split(",")]
-    texts = read_texts(source, task="classify", columns=names, labelled=True)
-    note(f"{texts.path}: {texts.how}; {len(texts.examples):,} texts")
-    return texts.examples
 
 
 def _shown(stack: ExitStack) -> Callable[[str, int, int], None]:

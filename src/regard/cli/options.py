@@ -11,7 +11,17 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-__all__ = ["Device", "DeviceOption", "JsonOption", "ModelOption", "SeedOption"]
+__all__ = [
+    "ColumnsOption",
+    "DelimiterOption",
+    "Device",
+    "DeviceOption",
+    "HeaderOption",
+    "JsonOption",
+    "ModelOption",
+    "QuotedOption",
+    "SeedOption",
+]
 
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
@@ -31,4 +41,19 @@ SeedOption: TypeAlias = Annotated[
 JsonOption: TypeAlias = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON document instead of text."),
+]
+
+# Of a table. What is not said is decided by looking at the file, and told.
+ColumnsOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--columns", metavar="A,B", help="Columns by name or number from 0: texts first, then the label."),
+]
+HeaderOption: TypeAlias = Annotated[
+    bool | None, typer.Option("--header/--no-header", help="Whether the first row names the columns.")
+]
+DelimiterOption: TypeAlias = Annotated[
+    str | None, typer.Option("--delimiter", metavar="C", help="What stands between columns; \\t is a tab.")
+]
+QuotedOption: TypeAlias = Annotated[
+    bool | None, typer.Option("--quoted/--unquoted", help="Whether quotes around a value belong to the format.")
 ]

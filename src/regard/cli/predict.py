@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption
+from regard.cli.options import ColumnsOption, DelimiterOption, DeviceOption, HeaderOption, QuotedOption
 from regard.cli.output import progress
 
 __all__ = ["register"]
@@ -23,9 +23,10 @@ def predict(
     source: Annotated[
         str, typer.Argument(metavar="INPUT", help="A file, - for standard input, or a text of several words.")
     ],
-    columns: Annotated[
-        str | None, typer.Option("--columns", metavar="A,B", help="Columns of the texts, by name or number from 0.")
-    ] = None,
+    columns: ColumnsOption = None,
+    header: HeaderOption = None,
+    delimiter: DelimiterOption = None,
+    quoted: QuotedOption = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Let a tuned model do its task on new input: labels, entities or answers, one JSON object a line.
@@ -34,13 +35,14 @@ def predict(
     questions the columns or keys question and context, or SQuAD's JSON.
     """
     from regard.device import choose
-    from regard.finetune.sources import new_examples
+    from regard.finetune.sources import Table, new_examples
     from regard.tasks.folder import read_task
     from regard.tasks.solve import stream
 
     place = choose(device)
+    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
     solved = read_task(folder, device=place)
-    examples = new_examples(solved.task.name, source, columns=columns.split(",") if columns else None)
+    examples = new_examples(solved.task.name, source, table=table)
     with progress("predicting", unit="examples") as advance:
         for prediction in stream(solved, examples, device=place):
             line = json.dumps(prediction, ensure_ascii=False)

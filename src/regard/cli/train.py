@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelOption
+from regard.cli.options import (
+    ColumnsOption,
+    DelimiterOption,
+    DeviceOption,
+    HeaderOption,
+    JsonOption,
+    ModelOption,
+    QuotedOption,
+)
 from regard.cli.output import duration, note, print_json, ticking
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
+    from regard.finetune.config import Config
     from regard.finetune.report import Report
 
 __all__ = ["register"]
@@ -33,70 +42,138 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Tune a model for a task on your own files.", no_args_is_help=True)
     for name, about in TASKS.items():
         group.command(name, help=about)(_command(name))
+    group.command("distill")(distill)
     app.add_typer(group, name="train")
+
+
+Data = Annotated[str, typer.Option("--train", metavar="FILE", help="Labelled examples to learn from.")]
+Output = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Where the run and the model go.")]
+Dev = Annotated[
+    str | None, typer.Option("--dev", metavar="FILE", help="To judge on; by default a tenth of the examples.")
+]
+Split = Annotated[str | None, typer.Option("--split", metavar="80/10/10", help="Cut FILE into train, dev and test.")]
+Seeds = Annotated[int | None, typer.Option("--seeds", min=1, metavar="N", help="Repeat with N seeds; keep the best.")]
+ConfigFile = Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings, as TOML.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like training.epochs=4.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")]
 
 
 def _command(task: str) -> Callable[..., None]:
     def train(
-        data: Annotated[str, typer.Option("--train", metavar="FILE", help="Labelled examples to learn from.")],
-        output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Where the run and the model go.")],
-        dev: Annotated[
-            str | None, typer.Option("--dev", metavar="FILE", help="To judge on; by default a tenth of the examples.")
-        ] = None,
-        split: Annotated[
-            str | None, typer.Option("--split", metavar="80/10/10", help="Cut FILE into train, dev and test.")
-        ] = None,
-        columns: Annotated[
-            str | None,
-            typer.Option("--columns", metavar="A,B", help="Columns by name or number from 0: text first, label last."),
-        ] = None,
+        data: Data,
+        output: Output,
+        dev: Dev = None,
+        split: Split = None,
+        columns: ColumnsOption = None,
+        header: HeaderOption = None,
+        delimiter: DelimiterOption = None,
+        quoted: QuotedOption = None,
         model: ModelOption = DEFAULT,
         frozen: Annotated[bool, typer.Option("--frozen", help="Let only the new layer learn.")] = False,
-        seeds: Annotated[
-            int | None, typer.Option("--seeds", min=1, metavar="N", help="Repeat with N seeds; keep the best.")
-        ] = None,
-        config: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings, as TOML.")] = None,
-        settings: Annotated[
-            list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like training.epochs=4.")
-        ] = None,
-        resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")] = False,
+        seeds: Seeds = None,
+        config: ConfigFile = None,
+        settings: Settings = None,
+        resume: Resume = False,
         device: DeviceOption = "auto",
         as_json: JsonOption = False,
     ) -> None:
-        from regard.device import choose
-        from regard.finetune.config import DEFAULTS, Config
-        from regard.finetune.run import CONFIG, fit
+        from regard.finetune.run import fit
+        from regard.finetune.sources import Table
 
         overrides = ["training.frozen=true"] if frozen else []
-        overrides += [] if seeds is None else [f"run.seeds={seeds}"]
-        saved = Path(output) / CONFIG
-        if resume and config is None and saved.is_file():
-            config = str(saved)
-        chosen = Config.load(config, overrides=[*overrides, *(settings or [])], defaults=DEFAULTS[task])
-        with ExitStack() as stack:
-            shown = _Shown(stack)
-            report = fit(
+        with _told(output, as_json=as_json) as tell:
+            tell.report = fit(
                 task,
                 data,
                 dev,
                 model=model,
-                output=Path(output),
-                config=chosen,
-                columns=columns.split(",") if columns else None,
+                output=output,
+                config=_config(task, config, output, [*overrides, *(settings or [])], seeds=seeds, resume=resume),
+                table=Table.said(columns, header=header, delimiter=delimiter, quoting=quoted),
                 parts=split,
                 resume=resume,
-                device=choose(device),
+                device=device,
                 say=note,
-                on_event=shown.event,
+                on_event=tell.event,
             )
-        if as_json:
-            print_json({"output": output, **report.document()})
-        else:
-            print(f"{output}: best of {len(report.outcomes)} seeds is {report.best.seed}" if seeds else output)
-            for line in _lines(report):
-                print(line)
 
     return train
+
+
+def distill(
+    teacher: Annotated[str, typer.Option("--teacher", metavar="DIR", help="What `regard train` wrote.")],
+    layers: Annotated[int, typer.Option("--layers", metavar="N", min=1, help="Of the student.")],
+    data: Data,
+    output: Output,
+    dev: Dev = None,
+    split: Split = None,
+    columns: ColumnsOption = None,
+    header: HeaderOption = None,
+    delimiter: DelimiterOption = None,
+    quoted: QuotedOption = None,
+    seeds: Seeds = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    resume: Resume = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Teach a student of fewer layers what a tuned model says: DistilBERT's recipe, for any task.
+
+    The student begins with some of the teacher's layers, evenly chosen. It learns the labels, the teacher's numbers at
+    temperature 2, and the direction of the teacher's hidden states.
+    """
+    from regard.finetune.run import distill
+    from regard.finetune.sources import Table
+
+    with _told(output, as_json=as_json) as tell:
+        tell.report = distill(
+            teacher,
+            data,
+            dev,
+            layers=layers,
+            output=output,
+            config=_config("distill", config, output, settings or [], seeds=seeds, resume=resume),
+            table=Table.said(columns, header=header, delimiter=delimiter, quoting=quoted),
+            parts=split,
+            resume=resume,
+            device=device,
+            say=note,
+            on_event=tell.event,
+        )
+
+
+def _config(
+    task: str, path: str | None, output: str, overrides: list[str], *, seeds: int | None, resume: bool
+) -> Config:
+    """The settings of a run; one that goes on has its own."""
+    from regard.finetune.config import DEFAULTS, Config
+    from regard.finetune.run import CONFIG
+
+    saved = Path(output) / CONFIG
+    if resume and path is None and saved.is_file():
+        path = str(saved)
+    chosen = [] if seeds is None else [f"run.seeds={seeds}"]
+    return Config.load(path, overrides=[*chosen, *overrides], defaults=DEFAULTS[task])
+
+
+@contextmanager
+def _told(output: str, *, as_json: bool) -> Iterator[_Shown]:
+    """Show what happens inside, and at the end the report."""
+    with ticking(SAY_EVERY) as tick:
+        shown = _Shown(tick)
+        yield shown
+    report = shown.report
+    assert report is not None
+    if as_json:
+        print_json({"output": output, **report.document()})
+        return
+    several = len(report.outcomes) > 1
+    print(f"{output}: the best of {len(report.outcomes)} seeds, {report.best.seed}" if several else output)
+    for line in _lines(report):
+        print(line)
 
 
 def _lines(report: Report) -> list[str]:
@@ -113,8 +190,9 @@ def _lines(report: Report) -> list[str]:
 class _Shown:
     """Events as lines: on a terminal one that changes, elsewhere one now and then."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._tick = stack.enter_context(ticking(SAY_EVERY))
+    def __init__(self, tick: Callable[[str], None]) -> None:
+        self._tick = tick
+        self.report: Report | None = None
 
     def event(self, event: Mapping[str, Any]) -> None:
         kind = event["event"]

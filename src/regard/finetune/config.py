@@ -19,6 +19,7 @@ DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
     "choose": {"training": {"batch": 16}},
     "tag": {"training": {"epochs": 5}},
     "answer": {"training": {"epochs": 2}},
+    "distill": {"training": {"epochs": 5}},
 }
 
 

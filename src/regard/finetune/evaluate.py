@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from regard.data.readers import Read
 from regard.device import choose
-from regard.finetune.sources import check_labels, read_examples
+from regard.finetune.sources import Table, check_labels, read_examples
 from regard.tasks.folder import read_task
 from regard.tasks.solve import score
 
@@ -29,14 +29,14 @@ def evaluate(
     folder: str | os.PathLike[str],
     data: str | Read[Any],
     *,
-    columns: Sequence[str] | None = None,
+    table: Table | None = None,
     device: str = "auto",
     say: Callable[[str], None] = lambda text: None,
 ) -> Evaluation:
     """Score the model in `folder` on labelled examples, of a file or as a reader gives them."""
     place = choose(device)
     solved = read_task(folder, device=place)
-    read = read_examples(solved.task.name, data, columns=columns, labelled=True) if isinstance(data, str) else data
+    read = read_examples(solved.task.name, data, table=table, labelled=True) if isinstance(data, str) else data
     say(f"{len(read.examples):,} examples of {read.path} ({read.how})")
     for reason, count in read.dropped.items():
         say(f"{count:,} left out: {reason}")

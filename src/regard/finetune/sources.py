@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from regard.data.examples import Example, Tagged, Text
@@ -12,15 +13,39 @@ from regard.data.readers import Read, read_choices, read_questions, read_tagged,
 from regard.errors import InputError
 from regard.tasks.base import Task
 
-__all__ = ["check_labels", "new_examples", "read_examples"]
+__all__ = ["Table", "check_labels", "new_examples", "read_examples"]
 
 PLAIN = ("classify", "tag")  # what reads a text a line
 
 
-def read_examples(
-    task: str, path: str, *, columns: Sequence[str] | None = None, labelled: bool | None = None
-) -> Read[Any]:
+@dataclass(frozen=True)
+class Table:
+    """What a user says of a table; None: it is decided by looking at the file."""
+
+    columns: tuple[str, ...] | None = None
+    header: bool | None = None
+    delimiter: str | None = None
+    quoting: bool | None = None
+
+    @classmethod
+    def said(
+        cls,
+        columns: str | None,
+        *,
+        header: bool | None = None,
+        delimiter: str | None = None,
+        quoting: bool | None = None,
+    ) -> Table:
+        """As options say it: columns with commas between them, and \\t for a tab."""
+        names = tuple(name.strip() for name in columns.split(",")) if columns else None
+        return cls(names, header, "\t" if delimiter == "\\t" else delimiter, quoting)
+
+
+def read_examples(task: str, path: str, *, table: Table | None = None, labelled: bool | None = None) -> Read[Any]:
     """The examples in a file; `labelled` True makes a file without labels an error, False leaves them unread."""
+    table = table or Table()
+    if task in ("tag", "answer", "choose") and table != Table():
+        raise InputError(f"{task} reads files of its own format, in which no columns can be named; leave that out")
     match task:
         case "tag":
             return read_tagged(path, labelled=labelled)
@@ -28,12 +53,9 @@ def read_examples(
             return read_questions(path, labelled=labelled)
         case "choose":
             return read_choices(path, labelled=labelled)
-        case "regress":
-            return read_texts(path, task="regress", columns=columns, labelled=labelled)
-        case "pair":
-            return read_texts(path, task="pair", columns=columns, labelled=labelled)
-        case _:
-            return read_texts(path, task="classify", columns=columns, labelled=labelled)
+        case "classify" | "pair" | "regress":
+            return read_texts(path, task=task, labelled=labelled, **vars(table))
+    raise InputError(f"no reader for {task!r}")
 
 
 def check_labels(task: Task[Any], read: Read[Any]) -> None:
@@ -45,17 +67,17 @@ def check_labels(task: Task[Any], read: Read[Any]) -> None:
             raise InputError(f"{read.path}{f' line {line}' if line else ''}: {error}") from None
 
 
-def new_examples(task: str, source: str, *, columns: Sequence[str] | None = None) -> Iterator[Example]:
+def new_examples(task: str, source: str, *, table: Table | None = None) -> Iterator[Example]:
     """What to predict for: the examples of a file, lines of plain text as they come, or the one text that is given."""
     if source != STANDARD_INPUT and not os.path.exists(source):
         if task not in PLAIN or not any(map(str.isspace, source)):
             raise InputError(f"{source}: no such file; expected a file of input, or - for standard input")
         yield _plain(task, source)
-    elif task in PLAIN and columns is None and suffix_of(source) in ("", ".txt"):
+    elif task in PLAIN and table in (None, Table()) and suffix_of(source) in ("", ".txt"):
         with open_text(source) as lines:
             yield from (_plain(task, line) for line in lines if line.strip())
     else:
-        yield from read_examples(task, source, columns=columns, labelled=False).examples
+        yield from read_examples(task, source, table=table, labelled=False).examples
 
 
 def _plain(task: str, line: str) -> Example:

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from regard.device import wait
 from regard.errors import RegardError
 from regard.finetune.config import Config
+from regard.finetune.start import Objective
 from regard.nn import Attention
 from regard.tasks.base import Item, Task
-from regard.tasks.model import Inputs, Tuned, gathered
+from regard.tasks.model import Tuned, gathered
 from regard.train import optimizer
 from regard.train.checkpoint import Checkpoints
 from regard.train.loop import Counter, Step, Stopwatch, train
@@ -50,31 +51,14 @@ class Outcome:
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-class Objective(nn.Module):
-    """What `train` minimises."""
-
-    def __init__(self, model: Tuned, task: Task[Any]) -> None:
-        super().__init__()
-        self.model, self.task = model, task
-        self.frozen = not any(parameter.requires_grad for parameter in model.encoder.parameters())
-
-    def train(self, mode: bool = True) -> Objective:
-        super().train(mode)
-        if self.frozen:  # what does not learn is not disturbed either
-            self.model.encoder.eval()
-        return self
-
-    def forward(self, inputs: Inputs, items: Sequence[Item]) -> dict[str, Tensor]:
-        return {"loss": self.task.loss(self.model(inputs).float(), items)}
-
-
 def best_rate(width: int) -> float:
     """What suits a width: 1e-4 for 384, 5e-5 for 768, 3.75e-5 for 1,024."""
     return min(1e-4 * 384 / width, 3e-4)
 
 
 class Trainer:
-    """`judge` scores the model on data that it does not learn from."""
+    """`folder` is for checkpoints; without one there are none. `judge` scores the model on data that it does not learn
+    from; without one the last epoch is kept."""
 
     def __init__(
         self,
@@ -85,13 +69,15 @@ class Trainer:
         *,
         seed: int,
         device: torch.device,
-        folder: Path,
-        judge: Callable[[Tuned], dict[str, float]],
-        note: Note,
+        folder: Path | None = None,
+        judge: Callable[[Tuned], dict[str, float]] | None = None,
+        objective: Callable[[Tuned], nn.Module] | None = None,
+        note: Note = lambda event, **values: None,
     ) -> None:
         self.task, self.items, self.config, self.seed = task, items, config, seed
         self.device, self.judge, self.note = device, judge, note
         self.model = prepared(model, config).to(device)
+        self.objective = objective(self.model) if objective else Objective(self.model, task)
         settings = config.training
         self.rate = settings.rate or best_rate(model.encoder.config.width)
         self.optimizers = optimizer.build(
@@ -101,7 +87,7 @@ class Trainer:
             betas=(0.9, 0.98),
             weight_decay=settings.weight_decay,
         )
-        self.checkpoints = Checkpoints(folder, keep=1)
+        self.checkpoints = None if folder is None else Checkpoints(folder, keep=1)
         self.per_epoch = -(-len(items) // settings.batch)
         self.watch = Stopwatch()
         self.history: list[dict[str, float]] = []
@@ -149,7 +135,7 @@ class Trainer:
             return self.rate * factor(progress, warmup=settings.warmup, shape="linear", floor=0.0)
 
         yield from train(
-            Objective(self.model, self.task),
+            self.objective,
             self._batches(first),
             self.optimizers,
             progress=Counter(total),
@@ -173,16 +159,17 @@ class Trainer:
     def _judge(self, epoch: int) -> None:
         """Score the model after an epoch, where that decides something, and remember the best."""
         settings = self.config.training
-        if settings.select == "last" and epoch < settings.epochs:
-            self.history.append({})
-            return
-        self.watch.pause()
-        scores = self.judge(self.model)
-        self.watch.start()
+        last = settings.select == "last" or self.judge is None
+        scores: dict[str, float] = {}
+        if self.judge is not None and (not last or epoch == settings.epochs):
+            self.watch.pause()
+            scores = self.judge(self.model)
+            self.watch.start()
+            self.note("evaluation", seed=self.seed, epoch=epoch, seconds=self.watch.used, **scores)
         self.history.append(scores)
-        self.note("evaluation", seed=self.seed, epoch=epoch, seconds=self.watch.used, **scores)
-        before = self.history[self.best_epoch - 1][self.task.main] if self.best_epoch else -math.inf
-        if settings.select == "last" or scores[self.task.main] > before:
+        if last:
+            self.best_epoch = epoch
+        elif not self.best_epoch or scores[self.task.main] > self.history[self.best_epoch - 1][self.task.main]:
             self.best_epoch = epoch
             self.best = {name: tensor.clone() for name, tensor in self._learned().items()}
 
@@ -190,8 +177,9 @@ class Trainer:
         return {name: p.detach() for name, p in self.model.named_parameters() if p.requires_grad}
 
     def _take_best(self) -> None:
+        """Where no epoch was found to be better than the others, the last stays."""
         with torch.no_grad():
-            for name, parameter in self._learned().items():
+            for name, parameter in self._learned().items() if self.best else ():
                 parameter.copy_(self.best[name])
 
     def _over(self, done: int) -> bool:
@@ -201,13 +189,15 @@ class Trainer:
         return epoch >= settings.epochs or bool(done % self.per_epoch == 0 and epoch and patient)
 
     def _save(self, done: int) -> None:
+        if self.checkpoints is None:
+            return
         tensors, state = capture(self.model, self.optimizers)
         tensors |= {BEST + name: tensor for name, tensor in self.best.items()}
         state |= {"history": self.history, "best": self.best_epoch, "seconds": self.watch.used}
         self.checkpoints.save(done, tensors, state)
 
     def _resume(self) -> int:
-        found = self.checkpoints.latest()
+        found = None if self.checkpoints is None else self.checkpoints.latest()
         if found is None:
             return 0
         best = {name: tensor for name, tensor in found.tensors.items() if name.startswith(BEST)}

@@ -36,7 +36,7 @@ class Recipe:
     rate: float
 
 
-LINEAR = Recipe(batch=1024, epochs=5, steps=400, rate=1e-2)
+LINEAR = Recipe(batch=1024, epochs=5, steps=400, rate=3e-2)
 BILSTM = Recipe(batch=32, epochs=3, steps=300, rate=1e-3)
 
 

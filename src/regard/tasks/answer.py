@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.data.examples import Answer, Question, labelled
 from regard.metrics import answer_scores
-from regard.tasks.base import Item, Prediction, Task
+from regard.tasks.base import Item, Prediction, Task, divergence
 from regard.tasks.rows import Rows, owners, windows
 
 __all__ = ["Answering"]
@@ -100,6 +100,12 @@ class Answering(Task[Question]):
         for part, item in zip(torch.split(numbers, [len(item) for item in items]), items, strict=True):
             losses.append(F.cross_entropy(part.T, torch.tensor(item.target, device=part.device)))
         return torch.stack(losses).mean()
+
+    def soft_loss(self, numbers: Tensor, wanted: Tensor, items: Sequence[Item], softness: float) -> Tensor:
+        """Over the tokens of each row."""
+        sizes = [len(item) for item in items]
+        parts = zip(torch.split(numbers, sizes), torch.split(wanted, sizes), strict=True)
+        return torch.stack([divergence(ours.T, theirs.T, softness) for ours, theirs in parts]).mean()
 
     def predictions(
         self, examples: Sequence[Question], items: Sequence[Item], numbers: Sequence[Tensor]

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import InputError
 from regard.tasks.rows import Row, Rows
 
-__all__ = ["Item", "Prediction", "Task"]
+__all__ = ["Item", "Prediction", "Task", "divergence", "unseen"]
 
 Example = TypeVar("Example")
 Prediction = dict[str, Any]  # JSON: what `regard predict` prints
@@ -80,6 +81,10 @@ class Task(ABC, Generic[Example]):
     def loss(self, numbers: Tensor, items: Sequence[Item]) -> Tensor:
         """The mean loss of some items' (places, outputs)."""
 
+    def soft_loss(self, numbers: Tensor, wanted: Tensor, items: Sequence[Item], softness: float) -> Tensor:
+        """How far the numbers are from a teacher's, both softened: the divergence over the outputs of each place."""
+        return divergence(numbers, wanted, softness)
+
     @abstractmethod
     def predictions(
         self, examples: Sequence[Example], items: Sequence[Item], numbers: Sequence[Tensor]
@@ -99,6 +104,12 @@ def labels_in(document: Mapping[str, Any]) -> list[str]:
     if not labels or len({*labels}) < len(labels):
         raise ValueError("a label stands there twice, or there is none")
     return labels
+
+
+def divergence(numbers: Tensor, wanted: Tensor, softness: float) -> Tensor:
+    """Kullback and Leibler's, of the last dimension, times the square of the softness, which gradients lose by it."""
+    ours, theirs = (F.log_softmax(each / softness, dim=-1) for each in (numbers, wanted))
+    return F.kl_div(ours, theirs, reduction="batchmean", log_target=True) * softness**2
 
 
 def unseen(label: object, labels: Sequence[str]) -> InputError:

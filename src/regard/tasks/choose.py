@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.data.examples import Choice
 from regard.errors import InputError
 from regard.metrics import label_scores
-from regard.tasks.base import Item, Prediction, Task
+from regard.tasks.base import Item, Prediction, Task, divergence
 from regard.tasks.rows import Rows
 
 __all__ = ["Choose"]
@@ -63,6 +63,12 @@ class Choose(Task[Choice]):
             for part, item in zip(parts, items, strict=True)
         ]
         return torch.stack(losses).mean()
+
+    def soft_loss(self, numbers: Tensor, wanted: Tensor, items: Sequence[Item], softness: float) -> Tensor:
+        """Over the endings of each text."""
+        sizes = [len(item.rows) for item in items]
+        parts = zip(torch.split(numbers, sizes), torch.split(wanted, sizes), strict=True)
+        return torch.stack([divergence(ours.T, theirs.T, softness) for ours, theirs in parts]).mean()
 
     def predictions(
         self, examples: Sequence[Choice], items: Sequence[Item], numbers: Sequence[Tensor]

@@ -94,7 +94,7 @@ def read_task(name_or_path: str | os.PathLike[str], *, device: torch.device | st
     for ours, theirs in wanted.items():
         if theirs in rest:
             state[ours] = _shaped(rest[theirs], state[ours], theirs, folder)
-        elif not (pooled and ours.startswith("pool.")):
+        elif not (pooled and ".pooler." in theirs):
             raise InputError(f"{folder}: the weights lack {theirs}, which {task.name} needs; copy the folder again")
     model.head.load_state_dict(state)
     return Solved(task, model.to(device).eval(), Tokenizer.open(folder), length)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +63,7 @@ class Tuned(nn.Module):
         self.encoder, self.head = encoder, head
 
     @classmethod
-    def new(cls, encoder: nn.Module, task: Task[object]) -> Tuned:
+    def new(cls, encoder: nn.Module, task: Task[Any]) -> Tuned:
         """A head with new weights. What the encoder has for other tasks is left out, its pooler is taken over."""
         if not isinstance(encoder, Bert | Gpt):
             raise InputError(f"{task.name} needs a BERT or a GPT, got a {type(encoder).__name__}")
@@ -77,15 +78,21 @@ class Tuned(nn.Module):
         return cls(encoder, Head(config.width, task.outputs, pool=pool, dropout=config.dropout, bias=bias))
 
     def forward(self, inputs: Inputs) -> Tensor:
-        ids, layout = inputs.batch.ids, inputs.batch.layout
-        if isinstance(self.encoder, Bert):
-            segments = inputs.segments if self.encoder.config.segments else None
-            hidden = self.encoder(ids, layout, segments, rows=inputs.places)
-        else:
-            hidden = self.encoder(ids, layout)
-            hidden = hidden if inputs.places is None else hidden[inputs.places]
+        if not isinstance(self.encoder, Bert):
+            return self.seen(inputs)[1]
+        # Of the last layer, a BERT computes only what is asked for to the end.
+        hidden = self.encoder(inputs.batch.ids, inputs.batch.layout, *self._segments(inputs), rows=inputs.places)
         result: Tensor = self.head(hidden)
         return result
+
+    def seen(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """The last hidden states of all tokens, (N, W), and the numbers."""
+        hidden: Tensor = self.encoder(inputs.batch.ids, inputs.batch.layout, *self._segments(inputs))
+        return hidden, self.head(hidden if inputs.places is None else hidden[inputs.places])
+
+    def _segments(self, inputs: Inputs) -> tuple[Tensor, ...]:
+        """Where the family has any."""
+        return (inputs.segments,) if isinstance(self.encoder, Bert) and self.encoder.config.segments else ()
 
 
 def pool_of(family: str, width: int) -> nn.Sequential:

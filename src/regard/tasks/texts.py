@@ -85,6 +85,11 @@ class Classify(Task[Text]):
             return F.binary_cross_entropy_with_logits(numbers, targets)
         return F.cross_entropy(numbers, targets)
 
+    def soft_loss(self, numbers: Tensor, wanted: Tensor, items: Sequence[Item], softness: float) -> Tensor:
+        if not self.several:
+            return super().soft_loss(numbers, wanted, items, softness)
+        return F.binary_cross_entropy_with_logits(numbers / softness, (wanted / softness).sigmoid()) * softness**2
+
     def predictions(
         self, examples: Sequence[Text], items: Sequence[Item], numbers: Sequence[Tensor]
     ) -> list[Prediction]:
@@ -172,6 +177,10 @@ class Regress(Task[Text]):
         )
         targets = torch.tensor([item.target for item in items], device=numbers.device)
         return F.mse_loss(values, targets) / self.deviation**2
+
+    def soft_loss(self, numbers: Tensor, wanted: Tensor, items: Sequence[Item], softness: float) -> Tensor:
+        """A number has no softness."""
+        return F.mse_loss(numbers, wanted) / self.deviation**2
 
     def predictions(
         self, examples: Sequence[Text], items: Sequence[Item], numbers: Sequence[Tensor]

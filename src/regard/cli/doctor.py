@@ -1,0 +1,82 @@
+"""`regard doctor`: look for ten common mistakes with a model and its data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import ColumnsOption, DelimiterOption, DeviceOption, HeaderOption, JsonOption, QuotedOption
+from regard.cli.output import note, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from regard.doctor import Finding
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    model: Annotated[
+        str, typer.Argument(metavar="DIR|MODEL", help="What `regard train` wrote, or a model to be tuned.")
+    ],
+    data: Annotated[str, typer.Option("--data", metavar="FILE", help="Labelled examples that it is judged on.")],
+    train: Annotated[
+        str | None, typer.Option("--train", metavar="FILE", help="Labelled examples that it learns from.")
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option("--task", metavar="TASK", help="What a MODEL is meant for: pair, tag, ... Default: classify."),
+    ] = None,
+    columns: ColumnsOption = None,
+    header: HeaderOption = None,
+    delimiter: DelimiterOption = None,
+    quoted: QuotedOption = None,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Look for ten common mistakes with a model and its data.
+
+    A missing mask, wrong segment ids, a casing mismatch, labels truncated away, train/dev leakage, dropout left on,
+    constant predictions, class imbalance, label noise by duplicates, wrong columns. Exits with 1 where one is sure.
+    """
+    from regard.device import choose
+    from regard.doctor import examine, subject_named
+    from regard.finetune.sources import Table, read_examples
+
+    place = choose(device)
+    subject = subject_named(model, device=place)
+    name = subject.task(task)
+    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
+    reads = {}
+    for what, path in (("data", data), ("train", train)):
+        if path is not None:
+            read = reads[what] = read_examples(name, path, table=table, labelled=True)
+            note(f"{what}: {len(read.examples):,} examples of {read.path} ({read.how})")
+    found = examine(subject, reads["data"], train=reads.get("train"), task=name, device=place)
+    if as_json:
+        from dataclasses import asdict
+
+        print_json([asdict(finding) for finding in found])
+    else:
+        for line in _lines(found):
+            print(line)
+    if any(finding.status == "error" for finding in found):
+        raise typer.Exit(1)
+
+
+def _lines(found: Sequence[Finding]) -> list[str]:
+    from regard.doctor import problems, worst_first
+
+    width = max(len(finding.check) for finding in found)
+    lines = []
+    for finding in worst_first(found):
+        remedy = f". To mend it: {finding.remedy}" if finding.remedy else ""
+        lines.append(f"{finding.status:<7}  {finding.check:<{width}}  {finding.evidence}{remedy}")
+    measured = sum(finding.status != "skipped" for finding in found)
+    return lines if problems(found) else [*lines, f"no problem found in {measured} checks"]

@@ -1,0 +1,188 @@
+"""`regard features`: sentences to vectors to a classifier, each stage shown as the lecture's slides do."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from regard.cli.options import (
+    ColumnsOption,
+    DelimiterOption,
+    DeviceOption,
+    HeaderOption,
+    JsonOption,
+    ModelOption,
+    QuotedOption,
+    SeedOption,
+)
+from regard.cli.output import note, print_json, progress
+from regard.known import DEFAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from regard.lab.regression import Outcome
+    from regard.lab.walk import Walk
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("features")(features)
+
+
+def features(
+    data: Annotated[
+        str, typer.Option("--data", metavar="FILE", help="Texts with labels: TSV, CSV, JSONL; - is standard input.")
+    ],
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="Take the first N texts.")] = 2000,
+    model: ModelOption = DEFAULT,
+    pooling: Annotated[
+        Literal["cls", "mean"],
+        typer.Option("--pooling", help="The vector of a text: of its first token, or the mean of all."),
+    ] = "cls",
+    layer: Annotated[
+        str,
+        typer.Option(
+            "--layer", metavar="EXPRESSION", help="-1 is the last, 0 the embeddings' output; or such as concat(-4:)."
+        ),
+    ] = "-1",
+    as_in_deck: Annotated[
+        bool,
+        typer.Option("--as-in-deck", help="Do it once more without attention mask, as the slides do, and compare."),
+    ] = False,
+    columns: ColumnsOption = None,
+    header: HeaderOption = None,
+    delimiter: DelimiterOption = None,
+    quoted: QuotedOption = None,
+    seed: SeedOption = 0,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Walk from sentences to a classifier on a frozen model's vectors: tokens, ids, padding, hidden states, a slice.
+
+    Logistic regression then learns the labels from three quarters of the texts and is scored on the rest, and by
+    cross-validation on all. Needs scikit-learn.
+    """
+    from regard.device import choose
+    from regard.finetune.sources import Table, read_examples
+    from regard.lab.walk import walk
+
+    choose(device)  # before the file, and that before the model: what is wrong with them shows at once
+    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
+    read = read_examples("classify", data, table=table, labelled=True)
+    note(f"{read.path}: {read.how}; {len(read.examples):,} examples")
+    with ExitStack() as stack:
+        found = walk(
+            model,
+            read.examples[:rows],
+            pooling=pooling,
+            layer=layer,
+            as_in_deck=as_in_deck,
+            seed=seed,
+            device=device,
+            on_progress=_shown(stack),
+        )
+    if found.cut:
+        note(f"{found.cut:,} texts had more tokens than the model reads and were cut")
+    if as_json:
+        from dataclasses import asdict
+
+        print_json({"model": model, "layer": layer, **asdict(found)})
+    else:
+        print("\n".join(_lines(found)))
+
+
+def _shown(stack: ExitStack) -> Callable[[int, int], None]:
+    """Draw progress from the first report on."""
+    advance: Callable[[int], None] | None = None
+    before = 0
+
+    def show(done: int, total: int) -> None:
+        nonlocal advance, before
+        if advance is None:
+            advance = stack.enter_context(progress("embedding", total=total))
+        advance(done - before)
+        before = done
+
+    return show
+
+
+def _lines(found: Walk) -> Iterator[str]:
+    count, longest = found.matrix
+    shared = ", ".join(f"{label}: {number:,}" for label, number in found.counts.items())
+    yield f"1. {count:,} texts with labels ({shared})"
+    for text, label in zip(found.texts, found.labels, strict=True):
+        yield f"   {label:>4}  {_short(text, 90)}"
+    yield ""
+    yield "2. Tokens of the first text, with their ids"
+    yield from _columns(found.tokens[0], found.ids[0])
+    yield ""
+    yield "3. Every text as ids"
+    yield from (f"   {_row(one)}" for one in found.ids)
+    yield ""
+    yield f"4. Padded to the longest text: {count:,} x {longest}, {found.padding:.0f}% of it padding"
+    yield from (f"   {_row(one)}" for one in found.padded)
+    yield ""
+    yield f"5. Attention mask, {count:,} x {longest}: 1 is a token, 0 is padding and not attended to"
+    yield from (f"   {_row(one)}" for one in found.mask)
+    yield ""
+    yield f"6. Hidden states: {_by(found.hidden)} (texts x tokens x width), made in batches"
+    yield ""
+    how = "the slice [:, 0, :], each text's first token" if found.pooling == "cls" else "the mean of each text's tokens"
+    yield f"7. Features: {how}: {_by(found.slice)}"
+    for vector, label in zip(found.features, found.labels, strict=True):
+        yield f"   {'  '.join(f'{value:8.4f}' for value in vector[:4])}  ...  {vector[-1]:8.4f}   label {label}"
+    yield ""
+    outcome = found.masked
+    yield f"8. Logistic regression: learned from {outcome.train:,} texts, scored on the other {outcome.test:,}"
+    yield from _outcomes(found.masked, found.unmasked)
+    if found.similarity is not None:
+        yield f"   cosine of a text's vectors with and without mask, on average {found.similarity / 100:.3f}"
+
+
+def _outcomes(masked: Outcome, unmasked: Outcome | None) -> Iterator[str]:
+    both = [masked] if unmasked is None else [masked, unmasked]
+    if unmasked is not None:
+        yield f"   {'':34}{'with mask':>16}{'as in the deck':>16}"
+    yield f"   {'accuracy':34}" + "".join(f"{one.accuracy:15.2f}%" for one in both)
+    folds = (f"{one.mean:.2f} +- {one.deviation:.2f}%" for one in both)
+    yield f"   {'5-fold cross-validation':34}" + "".join(f"{fold:>16}" for fold in folds)
+    yield f"   {'always guessing the larger class':34}" + "".join(f"{one.guess:15.2f}%" for one in both)
+
+
+def _columns(tokens: Sequence[str], ids: Sequence[int]) -> Iterator[str]:
+    """Tokens above their ids, as many in a line as fit."""
+    from rich.cells import cell_len
+
+    cells = [(token, str(number)) for token, number in zip(tokens, ids, strict=True)]
+    line: list[tuple[str, str]] = []
+    room = 0
+    for cell in [*cells, None]:
+        width = 0 if cell is None else max(cell_len(cell[0]), len(cell[1])) + 2
+        if line and (cell is None or room + width > 100):
+            sizes = [max(cell_len(token), len(number)) + 2 for token, number in line]
+            yield "   " + "".join(t + " " * (s - cell_len(t)) for (t, _), s in zip(line, sizes, strict=True)).rstrip()
+            yield "   " + "".join(n.ljust(s) for (_, n), s in zip(line, sizes, strict=True)).rstrip()
+            line, room = [], 0
+        if cell is not None:
+            line.append(cell)
+            room += width
+
+
+def _row(numbers: Sequence[int]) -> str:
+    """The beginning of a row and its end."""
+    if len(numbers) <= 12:
+        return f"[{', '.join(map(str, numbers))}]"
+    return f"[{', '.join(map(str, numbers[:8]))}, ..., {', '.join(map(str, numbers[-3:]))}]"
+
+
+def _by(shape: Sequence[int]) -> str:
+    return " x ".join(f"{size:,}" for size in shape)
+
+
+def _short(text: str, size: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= size else text[: size - 3] + "..."

@@ -1,0 +1,43 @@
+"""The examples of a run: read, cut into parts where only one file is given, and told apart from others by a digest."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from regard.data.examples import labelled
+from regard.data.readers import Read
+from regard.data.split import split
+from regard.errors import InputError
+from regard.finetune.sources import Table, read_examples
+
+__all__ = ["digest", "read_data"]
+
+
+def read_data(
+    task: str, train: str | Read[Any], dev: str | Read[Any] | None, *, table: Table | None, parts: str | None
+) -> dict[str, Read[Any]]:
+    found = {"train": read_examples(task, train, table=table, labelled=True) if isinstance(train, str) else train}
+    if dev is not None:
+        if parts is not None:
+            raise InputError("--dev and --split both say what to judge on; use one of them")
+        found["dev"] = read_examples(task, dev, table=table, labelled=True) if isinstance(dev, str) else dev
+    else:
+        whole = found["train"]
+        pieces = split(whole.examples, parts or "90/10")
+        for name, places in zip(("train", "dev", "test"), pieces, strict=False):
+            found[name] = Read(
+                [whole.examples[place] for place in places],
+                whole.path,
+                f"{whole.how}; {name} part of {parts or '90/10'}",
+                whole.dropped if name == "train" else {},
+                [whole.lines[place] for place in places] if whole.lines else [],
+            )
+    for name, read in found.items():
+        if not any(map(labelled, read.examples)):
+            raise InputError(f"{read.path}: no example of the {name} data has a label, and a task is learned from them")
+    return found
+
+
+def digest(read: Read[Any]) -> str:
+    return hashlib.sha256("\n".join(map(repr, read.examples)).encode()).hexdigest()[:16]

@@ -1,0 +1,72 @@
+"""The seeds of a run, one after the other: each is tuned, judged and written down before the next begins."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.data.readers import Read
+from regard.disk import atomic_write
+from regard.finetune.config import Config
+from regard.finetune.start import Start
+from regard.finetune.trainer import Note, Outcome, Trainer
+from regard.tasks.folder import write_task
+from regard.tasks.solve import score
+from regard.train.stopping import stopping
+from regard.weights.documents import json_bytes, read_json
+
+__all__ = ["BEST", "tune_seeds"]
+
+BEST = "best"
+
+
+def tune_seeds(
+    start: Start,
+    data: Mapping[str, Read[Any]],
+    config: Config,
+    folder: Path,
+    *,
+    device: torch.device,
+    note: Note,
+) -> list[Outcome]:
+    """Tune once a seed, and leave the best model in `folder`; a seed that is done is not done again."""
+    task = start.task
+    items = task.items(data["train"].examples, start.solved(start.new(0)).rows)
+    if cut := sum(row.cut > 0 for item in items for row in item.rows):
+        note("cut", rows=cut, of=len(items), length=start.length)
+    dev = data["dev"].examples
+    outcomes: list[Outcome] = []
+    for seed in range(config.run.seed, config.run.seed + config.run.seeds):
+        result = folder / f"{seed}.json"
+        if result.is_file():
+            outcomes.append(Outcome(**read_json(result)))  # type: ignore[arg-type]
+            continue
+        trainer = Trainer(
+            start.new(seed),
+            task,
+            items,
+            config,
+            seed=seed,
+            device=device,
+            folder=folder / f"checkpoints-{seed}",
+            judge=lambda tuned: score(start.solved(tuned), dev, device=device),
+            objective=start.objective,
+            note=note,
+        )
+        with stopping() as stop:
+            outcome = trainer.go(stop)
+            if outcome is None:
+                stop.now()
+        assert outcome is not None
+        best = max((one.scores[task.main] for one in outcomes), default=float("-inf"))
+        if outcome.scores[task.main] > best or not (folder / BEST).is_dir():
+            write_task(start.solved(trainer.model.eval()), folder / BEST)
+        outcomes.append(outcome)
+        atomic_write(result, json_bytes(asdict(outcome)))
+        shutil.rmtree(folder / f"checkpoints-{seed}", ignore_errors=True)
+    return outcomes

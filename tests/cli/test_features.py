@@ -1,0 +1,132 @@
+"""`regard features` as its user sees it: the stages in order, both results side by side, the one JSON document."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from regard.cli import features
+from regard.cli.app import run
+from regard.data.readers import read_texts
+from regard.lab.walk import walk
+
+Captured = pytest.CaptureFixture[str]
+Call = Callable[..., int]
+
+
+@pytest.fixture
+def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Run `regard features` in this process, in a folder with a small file."""
+    monkeypatch.chdir(tmp_path)
+    texts = [
+        f"the {word} film{' was so long and they said no' * (n % 3)}" for n in range(12) for word in ("good", "bad")
+    ]
+    rows = [f"{text}\t{int('good' in text)}\n" for text in texts]
+    Path("data.tsv").write_text("".join(rows), encoding="utf-8")
+
+    def regard_features(*arguments: str) -> int:
+        fixed = ["--model", str(tiny_bert_folder), "--device", "cpu"]
+        return run(["features", *arguments, *fixed], registers=[features.register])
+
+    return regard_features
+
+
+def test_stages(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
+    assert call("--data", "data.tsv", "--as-in-deck") == 0
+    out, error = capsys.readouterr()
+    texts = read_texts("data.tsv", task="classify").examples
+    expected = walk(tiny_bert_folder, texts, as_in_deck=True, device="cpu")
+    ids = expected.ids[0]
+    lines = out.splitlines()
+    stages = [line for line in lines if line[:1].isdigit()]
+    assert stages == [
+        "1. 24 texts with labels (1: 12, 0: 12)",
+        "2. Tokens of the first text, with their ids",
+        "3. Every text as ids",
+        f"4. Padded to the longest text: 24 x 19, {expected.padding:.0f}% of it padding",
+        "5. Attention mask, 24 x 19: 1 is a token, 0 is padding and not attended to",
+        "6. Hidden states: 24 x 19 x 32 (texts x tokens x width), made in batches",
+        "7. Features: the slice [:, 0, :], each text's first token: 24 x 32",
+        "8. Logistic regression: learned from 18 texts, scored on the other 6",
+    ]
+    assert "      1  the good film" in lines
+    tokens = next(place for place, line in enumerate(lines) if "[CLS]" in line)
+    assert lines[tokens].split() == ["[CLS]", "the", "good", "film", "[SEP]"]
+    assert lines[tokens + 1].split() == [str(number) for number in ids]
+    starts = [[found.start() for found in re.finditer(r"\S+", line)] for line in lines[tokens : tokens + 2]]
+    assert starts[0] == starts[1]  # each token above its id
+    assert f"   [{', '.join(map(str, ids))}]" in lines
+    assert f"   [{', '.join(map(str, [*ids, 0, 0, 0]))}, ..., 0, 0, 0]" in lines
+    assert "   [1, 1, 1, 1, 1, 0, 0, 0, ..., 0, 0, 0]" in lines
+    assert f"{expected.features[0][0]:8.4f}" in out
+    assert expected.unmasked is not None
+    results = {line[3:37].strip(): line[37:].split() for line in lines[-5:]}
+    both = (expected.masked, expected.unmasked)
+    assert results["accuracy"] == [f"{one.accuracy:.2f}%" for one in both]
+    assert " ".join(results["5-fold cross-validation"]) == " ".join(
+        f"{one.mean:.2f} +- {one.deviation:.2f}%" for one in both
+    )
+    assert results["always guessing the larger class"] == [f"{one.guess:.2f}%" for one in both]
+    assert "data.tsv: tab-separated, no header" in error
+    assert "embedding: 48 texts in" in error
+
+
+def test_one_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
+    options = ["--rows", "20", "--pooling", "mean", "--layer", "sum(-2:)", "--columns", "0,1", "--seed", "2"]
+    assert call("--data", "data.tsv", "--json", *options) == 0
+    document = json.loads(capsys.readouterr().out)
+    texts = read_texts("data.tsv", task="classify").examples[:20]
+    found = walk(tiny_bert_folder, texts, pooling="mean", layer="sum(-2:)", seed=2, device="cpu")
+    assert document.pop("model") == str(tiny_bert_folder)
+    assert document.pop("layer") == "sum(-2:)"
+    expected = json.loads(json.dumps(asdict(found)))
+    assert document == expected
+    assert document["unmasked"] is None
+    assert document["hidden"] == [20, 19, 32]
+
+
+def test_long_and_wide_tokens_stay_in_lines(call: Call, capsys: Captured) -> None:
+    rows = [f"{'the film was good ' * 20}{'bad' * (n % 2)}\t{n % 2}\n" for n in range(10)]
+    Path("data.tsv").write_text("".join(rows), encoding="utf-8")
+    assert call("--data", "data.tsv", "--pooling", "mean") == 0
+    out = capsys.readouterr().out
+    assert "the mean of each text's tokens: 10 x 32" in out
+    assert max(map(len, out.splitlines())) <= 110
+    assert sum(line.split().count("film") for line in out.split("2. Tokens")[1].split("3. Every")[0].splitlines()) == 20
+
+
+def test_texts_that_were_cut_are_told(call: Call, capsys: Captured) -> None:
+    rows = [f"{'the film was good ' * 40}\t{n % 2}\n" for n in range(10)]
+    Path("data.tsv").write_text("".join(rows), encoding="utf-8")
+    assert call("--data", "data.tsv") == 0
+    assert "10 texts had more tokens than the model reads and were cut" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "none.tsv"], "none.tsv"),
+        (["--data", "data.tsv", "--rows", "3"], "only 1 of 3 examples have the label '0'"),
+        (["--data", "data.tsv", "--layer", "9"], "layer 9 is not there"),
+        (["--data", "data.tsv", "--columns", "0,7"], "7"),
+        ([], "--data"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], message: str, call: Call, capsys: Captured) -> None:
+    assert call(*arguments) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.splitlines()[-1].startswith("error: ")
+    assert message in error.splitlines()[-1]
+
+
+def test_without_scikit_learn(call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    assert call("--data", "data.tsv") == 2
+    assert "pip install scikit-learn" in capsys.readouterr().err

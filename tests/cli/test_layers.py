@@ -1,0 +1,117 @@
+"""`regard layers` as its user sees it: the two tables, the deck's numbers, the one JSON document, errors in a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from regard.cli import layers
+from regard.cli.app import run
+from regard.data.readers import read_tagged, read_texts
+from regard.lab import layers as lab
+from regard.lab.fitting import Recipe
+from regard.lab.layers import score_layers
+
+Captured = pytest.CaptureFixture[str]
+Call = Callable[..., int]
+
+TAGGED = "the DT O\ngood JJ O\nwater NN I-THING\nis VB O\n\nthey PR O\nmake VB O\nsound NN I-THING\n\n"
+TIMES = ("seconds_reading", "seconds_heads")
+
+
+@pytest.fixture
+def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Run `regard layers` in this process, in a folder with small files."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lab, "LINEAR", Recipe(batch=256, epochs=1, steps=20, rate=5e-2))
+    monkeypatch.setattr(lab, "BILSTM", Recipe(batch=32, epochs=1, steps=2, rate=1e-2))
+    Path("train.conll").write_text(10 * TAGGED, encoding="utf-8")
+    Path("dev.conll").write_text(4 * TAGGED, encoding="utf-8")
+    rows = [f"the {word} film\t{int(word == 'good')}\n" for word in ("good", "bad") * 10]
+    Path("train.tsv").write_text("".join(rows), encoding="utf-8")
+
+    def regard_layers(*arguments: str) -> int:
+        fixed = ["--model", str(tiny_bert_folder), "--device", "cpu"]
+        return run(["layers", *arguments, *fixed], registers=[layers.register])
+
+    return regard_layers
+
+
+def test_tables(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
+    assert call("--train", "train.conll", "--dev", "dev.conll") == 0
+    out, error = capsys.readouterr()
+    train, dev = (read_tagged(name).examples for name in ("train.conll", "dev.conll"))
+    expected = score_layers(tiny_bert_folder, train, dev, device="cpu")
+    lines = out.splitlines()
+    assert lines[0] == f"F1 of entities on 8 examples, heads trained on 20; layers of {tiny_bert_folder}"
+    for row, weight in zip(expected.layers, expected.mix, strict=True):
+        line = next(line for line in lines if line.startswith(row.name))
+        assert line.split()[-5:] == [f"{row.score:.2f}", f"{row.low:.2f}", "-", f"{row.high:.2f}", f"{weight:.3f}"]
+    for row in expected.rows:
+        line = next(line for line in lines if line.startswith(row.name))
+        deck = [] if row.deck is None else [str(row.deck)]
+        assert line[30:].split() == [f"{row.score:.2f}", f"{row.low:.2f}", "-", f"{row.high:.2f}", *deck]
+    assert [line.split()[-1] for line in lines[8:14]] == ["91.0", "94.9", "95.5", "95.6", "95.9", "96.1"]
+    assert "BERT base, CoNLL-2003 dev F1, a two-layer BiLSTM" in lines[-1]
+    assert "train.conll: IOB1, 3 columns; 20 examples" in error
+    assert "reading: 28 texts in" in error
+    assert "training linear heads: 20 steps in" in error
+
+
+def test_one_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
+    options = ["--task", "classify", "--pooling", "cls", "--rows", "12", "--seed", "3", "--head", "bilstm"]
+    assert call("--train", "train.tsv", "--dev", "train.tsv", *options, "--columns", "0,1", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    texts = read_texts("train.tsv", task="classify").examples[:12]
+    found = score_layers(tiny_bert_folder, texts, texts, head="bilstm", pooling="cls", seed=3, device="cpu")
+    expected = json.loads(json.dumps(asdict(found)))
+    assert document.pop("model") == str(tiny_bert_folder)
+    for name in TIMES:
+        assert document.pop(name) > 0
+        del expected[name]
+    assert document == expected
+    assert document["train"] == document["dev"] == 12
+    assert {row["head"] for row in document["rows"]} == {"bilstm"}
+
+
+def test_texts_have_no_numbers_of_the_deck(call: Call, capsys: Captured) -> None:
+    assert call("--train", "train.tsv", "--dev", "train.tsv", "--task", "classify") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("accuracy on 20 examples")
+    assert "deck" not in out
+    assert "Concat Last Four Hidden" in out
+
+
+def test_notes(call: Call, capsys: Captured) -> None:
+    Path("dev.conll").write_text("\n".join(["water NN I-LIQUID"] * 300), encoding="utf-8")
+    assert call("--train", "train.conll", "--dev", "dev.conll") == 0
+    error = capsys.readouterr().err
+    assert "labels that train has not, and no head can find: B-LIQUID, I-LIQUID" in error
+    assert "longer than the model reads were read in parts: 3 more" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--train", "train.conll", "--dev", "none.conll"], "none.conll"),
+        (["--train", "bad.conll", "--dev", "dev.conll"], "bad.conll line 2"),
+        (["--train", "train.conll", "--dev", "empty.conll"], "empty.conll is empty"),
+        (["--train", "train.conll", "--dev", "dev.conll", "--columns", "0,1"], "no columns can be named"),
+        (["--train", "one.tsv", "--dev", "train.tsv", "--task", "classify", "--columns", "0,1"], "has the label 'x'"),
+        (["--train", "train.conll", "--dev", "dev.conll", "--head", "crf"], "--head"),
+        (["--train", "train.conll"], "--dev"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], message: str, call: Call, capsys: Captured) -> None:
+    Path("bad.conll").write_text("the DT O\ngood\n", encoding="utf-8")
+    Path("empty.conll").write_text("", encoding="utf-8")
+    Path("one.tsv").write_text("the good film\tx\nthe bad film\tx\n", encoding="utf-8")
+    assert call(*arguments) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.splitlines()[-1].startswith("error: ")
+    assert message in error.splitlines()[-1]

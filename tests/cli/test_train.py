@@ -1,0 +1,171 @@
+"""`regard train`, `evaluate` and `predict` as their user sees them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from regard.cli import evaluate, predict, train
+from regard.cli.app import run
+
+Captured = pytest.CaptureFixture[str]
+Call = Callable[..., int]
+QUICK = ("--set", "training.epochs=2", "--set", "training.batch=4", "--device", "cpu")
+REVIEWS = [("the film is good", "pos"), ("it was dull", "neg"), ("we love it", "pos"), ("a bad day", "neg")] * 6
+
+
+@pytest.fixture
+def call(one_thread: None) -> Call:
+    registers = [train.register, evaluate.register, predict.register]
+    return lambda *arguments: run([str(argument) for argument in arguments], registers=registers)
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("reviews") / "reviews.tsv"
+    path.write_text("".join(f"{text}\t{label}\n" for text, label in REVIEWS), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tuned(reviews: Path, tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a classifier."""
+    output = tmp_path_factory.mktemp("tuned") / "run"
+    arguments = [
+        "train",
+        "classify",
+        "--train",
+        reviews,
+        "--dev",
+        reviews,
+        "-o",
+        output,
+        "-m",
+        tiny_bert_folder,
+        *QUICK,
+    ]
+    assert run(list(map(str, arguments)), registers=[train.register]) == 0
+    return output
+
+
+def test_train_says_what_it_read_and_what_came_of_it(
+    call: Call, reviews: Path, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    options = ["--train", reviews, "--dev", reviews, "-m", tiny_bert_folder, *QUICK]
+    assert call("train", "classify", *options, "-o", tmp_path / "run", "--seeds", 2, "--json") == 0
+    out, error = capsys.readouterr()
+    document = json.loads(out)
+    assert document["task"] == "classify" and [one["seed"] for one in document["seeds"]] == [0, 1]
+    assert document["mean"]["accuracy"] == sum(one["scores"]["accuracy"] for one in document["seeds"]) / 2
+    assert f"train: 24 examples of {reviews} (tab-separated, no header, text = column 0, label = column 1)" in error
+    assert "seed 1  epoch 2  accuracy" in error
+
+
+def test_evaluate(call: Call, tuned: Path, reviews: Path, capsys: Captured) -> None:
+    assert call("evaluate", tuned, "--data", reviews, "--device", "cpu", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["task"], document["n"]) == ("classify", 24)
+    assert document["metrics"].keys() >= {"accuracy", "f1", "mcc"} and 0 <= document["metrics"]["accuracy"] <= 100
+    assert call("evaluate", tuned, "--data", reviews, "--device", "cpu") == 0
+    assert f"accuracy            {document['metrics']['accuracy']:6.2f}" in capsys.readouterr().out
+
+
+def test_predict_reads_a_text_a_file_and_standard_input(
+    call: Call, tuned: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["the film is good", "no \U0001f600 <b>day</b>"]
+    plain, lines = tmp_path / "plain.txt", tmp_path / "lines.jsonl"
+    plain.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+    lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    found = []
+    for source in (plain, lines, "-"):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(plain.read_bytes()), encoding="utf-8"))
+        assert call("predict", tuned, source, "--device", "cpu") == 0
+        found.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    assert found[0] == found[1] == found[2]
+    assert [one["text"] for one in found[0]] == texts
+    for one in found[0]:
+        assert one["label"] in ("neg", "pos") and abs(sum(one["probabilities"].values()) - 1) < 1e-9
+    assert call("predict", tuned, texts[0], "--device", "cpu") == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert alone["probabilities"] == pytest.approx(found[0][0]["probabilities"], abs=1e-6)
+
+
+def test_entities_have_their_place_in_the_text(
+    call: Call, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    sentences = tmp_path / "train.conll"
+    sentences.write_text(
+        "the O\nfilm B-THING\nwas O\n, O\ngood O\n! O\n\nmy O\nword B-THING\n, O\nthe O\nfilm B-THING\n! O\n\n" * 8,
+        encoding="utf-8",
+    )
+    options = ["--train", sentences, "--dev", sentences, "-m", tiny_bert_folder, *QUICK]
+    options += ["--set", "training.epochs=30", "--set", "training.rate=5e-3"]
+    assert call("train", "tag", *options, "-o", tmp_path / "run") == 0
+    capsys.readouterr()
+    assert call("predict", tmp_path / "run", "my  word, the film!", "--device", "cpu") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["start"], one["end"], one["text"], one["label"]) for one in found["entities"]] == [
+        (4, 8, "word", "THING"),
+        (14, 18, "film", "THING"),
+    ]
+
+
+def test_answers_are_parts_of_their_context(
+    call: Call, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    context = "the film was funny and the day was so long."
+    questions = [
+        {"id": str(i), "question": "how was the film?", "answers": [{"text": "funny", "answer_start": 13}]}
+        for i in range(8)
+    ]
+    data = {"version": "1.1", "data": [{"title": "x", "paragraphs": [{"context": context, "qas": questions}]}]}
+    squad, asked = tmp_path / "squad.json", tmp_path / "asked.jsonl"
+    squad.write_text(json.dumps(data), encoding="utf-8")
+    asked.write_text(json.dumps({"question": "how was the film?", "context": context}) + "\n", encoding="utf-8")
+    options = ["--train", squad, "--dev", squad, "-m", tiny_bert_folder, *QUICK, "--set", "training.epochs=20"]
+    assert call("train", "answer", *options, "-o", tmp_path / "run", "--set", "training.rate=3e-3") == 0
+    assert "exact_match         100.00" in capsys.readouterr().out
+    assert call("predict", tmp_path / "run", asked, "--device", "cpu") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["answer"], found["start"], found["end"]) == ("funny", 13, 18)
+    assert [one["probability"] for one in found["nbest"]] == sorted(
+        (o["probability"] for o in found["nbest"]), reverse=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "is empty"),
+        ("the film\tpos\nthe day\tpos\n", "at least two classes"),
+        ("the film\tpos\nthe day\n", "line 2"),
+    ],
+)
+def test_bad_data_is_refused_before_any_work(
+    content: str, said: str, call: Call, tiny_bert_folder: Path, reviews: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    bad = tmp_path / "bad.tsv"
+    bad.write_text(content, encoding="utf-8")
+    options = ["--train", bad, "--dev", reviews, "-m", tiny_bert_folder, "-o", tmp_path / "run", *QUICK]
+    assert call("train", "classify", *options) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_other_mistakes(
+    call: Call, tuned: Path, reviews: Path, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    assert call("evaluate", tiny_bert_folder, "--data", reviews) == 2
+    assert "no task.json; expected a folder that `regard train` wrote" in capsys.readouterr().err
+    assert call("predict", tuned, "nowhere.tsv") == 2
+    assert "nowhere.tsv: no such file" in capsys.readouterr().err
+    options = ["--train", reviews, "-m", tiny_bert_folder, "-o", tmp_path / "run"]
+    assert call("train", "classify", *options, "--set", "training.epoch=3") == 2
+    assert "unknown key 'epoch' in [training]; did you mean 'epochs'" in capsys.readouterr().err
+    assert call("train", "tag", "--columns", "0,1", *options) == 2
+    assert "no columns can be named" in capsys.readouterr().err

@@ -1,0 +1,138 @@
+"""Answers in contexts that are long, or empty: windows that overlap, and each start judged in one of them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from regard.data.examples import Question
+from regard.tasks.answer import Answering
+from regard.tasks.base import Prediction
+from regard.tasks.folder import Solved
+from regard.tasks.rows import Rows
+from regard.tasks.solve import predict, score
+from tests.tasks.conftest import Encoders, Makers
+from tests.tasks.planted import Planted, asked
+
+CPU = torch.device("cpu")
+
+
+def planted(
+    rows: Rows, encoder_of: Encoders, *, start: str, end: str, length: int = 64, threshold: float | None = None
+) -> Solved:
+    """An answer begins with the token `start` and ends with the token `end`."""
+    table = torch.zeros(rows.tokenizer.size, 2)
+    table[rows.tokenizer.id(start), 0] = 5.0
+    table[rows.tokenizer.id(end), 1] = 5.0
+    return Solved(Answering(threshold), Planted(encoder_of(rows.family), table), rows.tokenizer, length)
+
+
+def said_of(solved: Solved, example: Question) -> Prediction:
+    (one,) = predict(solved, [example], device=CPU)
+    assert one["id"] == example.id
+    for choice in one["nbest"]:
+        assert choice["answer"] == example.context[choice["start"] : choice["end"]]
+    assert sum(choice["probability"] for choice in one["nbest"]) == pytest.approx(1)
+    return one
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+def test_windows_know_whether_they_hold_the_answer(rows_of: Makers, family: str) -> None:
+    rows = rows_of(family, 24)
+    y, z = rows.tokenizer.id("y"), rows.tokenizer.id("z")
+    whole, parts = 0, 0
+    for place in range(30, 45):  # somewhere a window's edge cuts the answer
+        words = ["x"] * 60
+        words[place : place + 3] = ["y", "z", "y"]
+        example = asked(" ".join(words), "y z y")
+        items = Answering().items([example], rows)
+        for item in items:
+            row = item.rows[0].ids
+            assert len(row) <= 24
+            start, end = item.target
+            if row.count(y) == 2:
+                assert [number for number in row[start : end + 1] if number in (y, z)] == [y, z, y]
+                assert (row[start], row[end]) == (y, y)
+                whole += 1
+            else:
+                assert (start, end) == (0, 0)
+                parts += y in row
+        owned = [one for item in items for one, mine in zip(item.note.offsets, item.note.owned, strict=True) if mine]
+        assert owned == rows.tokens([example.context])[0].offsets
+    assert whole >= 15
+    assert parts >= 1
+
+
+def test_each_start_is_judged_where_it_has_most_context(rows_of: Makers) -> None:
+    rows = rows_of("bert", 24)
+    example = Question("q1", "who", " ".join("x" * 40))
+    items = Answering().items([example], rows)
+    numbers = [torch.zeros(len(item), 2) for item in items]
+    for item, part in zip(items, numbers, strict=True):
+        for place, mine in enumerate(item.note.owned):
+            part[item.note.first + place] = 0.0 if mine else 50.0  # what a window does not judge must not count
+    for part in numbers:
+        part[:, 1] = 0.0
+    (one,) = Answering().predictions([example], items, numbers)
+    assert max(choice["probability"] for choice in one["nbest"]) == pytest.approx(0.2)
+
+
+def test_no_answer_is_what_the_window_says_that_believes_in_it_least(rows_of: Makers) -> None:
+    example = Question("q1", "who", " ".join("x" * 40))
+    items = Answering().items([example], rows_of("bert", 24))
+    numbers = [torch.zeros(len(item), 2) for item in items]
+    for part in numbers:
+        part[0] = 10.0
+    assert Answering(0.0).predictions([example], items, numbers)[0]["answer"] == ""
+    numbers[1][0] = -1.0
+    assert Answering(0.0).predictions([example], items, numbers)[0]["answer"] != ""
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+@pytest.mark.parametrize("length", [16, 24, 64])
+def test_a_planted_answer_is_found_wherever_it_lies(
+    rows_of: Makers, encoder_of: Encoders, family: str, length: int
+) -> None:
+    spelled = ("film", "day") if family == "bert" else ("Ġfilm", "Ġday")
+    solved = planted(rows_of(family), encoder_of, start=spelled[0], end=spelled[1], length=length)
+    for place in range(1, 40):
+        words = ["x"] * 40
+        words[place:place] = ["film", "day"]
+        one = said_of(solved, Question("q1", "who", " ".join(words)))
+        assert (one["answer"], one["start"]) == ("film day", 2 * place)
+
+
+@pytest.mark.parametrize("place", [0, 1234, 2500, 4997])
+def test_a_context_of_5000_words(rows_of: Makers, encoder_of: Encoders, place: int) -> None:
+    solved = planted(rows_of("bert"), encoder_of, start="film", end="day")
+    chance = random.Random(0)
+    words = [chance.choice(["x", "zebra", "the", "good"]) for _ in range(4997)]
+    words[place:place] = ["film", "yy", "day"]
+    example = asked(" ".join(words), "film yy day")
+    one = said_of(solved, example)
+    assert (one["answer"], one["start"]) == ("film yy day", example.answers[0].start)
+    assert score(solved, [example], device=CPU) == {"exact_match": 100.0, "f1": 100.0}
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+@pytest.mark.parametrize("threshold", [None, 0.0])
+@pytest.mark.parametrize("context", ["", "   ", "\n\t"])
+def test_a_context_of_nothing(
+    rows_of: Makers, encoder_of: Encoders, family: str, threshold: float | None, context: str
+) -> None:
+    solved = planted(rows_of(family), encoder_of, start="a", end="a", threshold=threshold)
+    one = said_of(solved, Question("q1", "who", context))
+    assert (one["answer"], one["start"], one["end"], one["probability"]) == ("", 0, 0, 1.0)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+@pytest.mark.parametrize("length", [8, 13, 64])
+def test_a_long_question_leaves_room_for_the_context(rows_of: Makers, family: str, length: int) -> None:
+    rows = rows_of(family, length)
+    example = Question("q1", "who " * 200, "x y z " * 40)
+    items = Answering().items([example], rows)
+    assert all(len(item) <= length for item in items)
+    assert max(len(item) for item in items) == length
+    assert sum(sum(item.note.owned) for item in items) == len(rows.tokens([example.context])[0])

@@ -1,0 +1,151 @@
+"""Items that go through a model together get the numbers that each gets alone, and the model stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from regard.data.examples import Choice, Question, Tagged, Text
+from regard.data.readers import words_of
+from regard.errors import InputError
+from regard.models import Bert
+from regard.tasks import model as tested
+from regard.tasks.answer import Answering
+from regard.tasks.base import Item, Task
+from regard.tasks.choose import Choose
+from regard.tasks.model import Tuned, gathered, numbers
+from regard.tasks.rows import Rows
+from regard.tasks.tag import Tag
+from regard.tasks.texts import Classify, Regress
+from tests.predict.folders import randomised
+from tests.tasks.conftest import Encoders, Makers
+from tests.tasks.planted import Planted
+
+CPU = torch.device("cpu")
+FAMILIES = ("bert", "distilbert", "roberta", "gpt2")
+TEXTS = ["the film", "good", "", "a long day of water and people", "x y z", "bad film that he may like", "the"]
+LONG = " ".join(TEXTS * 4)
+
+
+def classified(rows: Rows) -> tuple[Task[Any], list[Item]]:
+    task = Classify(["x", "y", "z"])
+    return task, task.items([Text(text, None if len(text) % 2 else "good") for text in TEXTS], rows)
+
+
+def compared(rows: Rows) -> tuple[Task[Any], list[Item]]:
+    task = Regress(0.0, 1.0)
+    return task, task.items([Text(text, "good") for text in TEXTS], rows)
+
+
+def chosen(rows: Rows) -> tuple[Task[Any], list[Item]]:
+    task = Choose()
+    return task, task.items([Choice(text, ("good", "bad day", "x")[: 2 + len(text) % 2]) for text in TEXTS], rows)
+
+
+def tagged(rows: Rows) -> tuple[Task[Any], list[Item]]:
+    task = Tag(["O", "B-A", "I-A"])
+    return task, task.items([Tagged(text, words_of(text)) for text in (*TEXTS, LONG)], rows)
+
+
+def answered(rows: Rows) -> tuple[Task[Any], list[Item]]:
+    task = Answering()
+    return task, task.items([Question("q", "who", text) for text in (*TEXTS, LONG)], rows)
+
+
+Made = Callable[[Rows], tuple[Task[Any], list[Item]]]
+KINDS: tuple[Made, ...] = (classified, compared, chosen, tagged, answered)
+
+
+def tuned(encoder_of: Encoders, family: str, task: Task[Any]) -> Tuned:
+    model = Tuned.new(encoder_of(family), task)
+    randomised(model.head)
+    return model
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("made", KINDS)
+def test_together_and_one_by_one(
+    rows_of: Makers, encoder_of: Encoders, monkeypatch: pytest.MonkeyPatch, family: str, made: Made
+) -> None:
+    task, items = made(rows_of(family))
+    model = tuned(encoder_of, family, task)
+    model.train()
+    model.encoder.embedding.eval()
+    before = [part.training for part in model.modules()]
+    assert {*before} == {True, False}
+    monkeypatch.setitem(tested.BUDGET, "cpu", 60)
+    found = dict(numbers(model, items, CPU))
+    assert [part.training for part in model.modules()] == before
+    assert sorted(found) == list(range(len(items)))
+    assert list(found) != sorted(found)  # it is worth a test: they came in another order
+    model.eval()
+    for place, item in enumerate(items):
+        with torch.no_grad():
+            alone = torch.cat([model(gathered([Item((row,), 0)])) for row in item.rows])
+        sizes = [len(row) if row.places is None else len(row.places) for row in item.rows]
+        assert found[place].shape == (sum(sizes), task.outputs)
+        torch.testing.assert_close(found[place], alone, atol=1e-5, rtol=0)
+    spread = torch.cat([*found.values()]).std(0)
+    assert (spread > 1e-3).all()  # else anything would be equal
+    with torch.no_grad():
+        packed = model(gathered(items[::-1]))
+    torch.testing.assert_close(
+        packed, torch.cat([found[place] for place in range(len(items))][::-1]), atol=1e-5, rtol=0
+    )
+
+
+def test_each_place_gets_its_own_item(rows_of: Makers, encoder_of: Encoders) -> None:
+    rows = rows_of("bert")
+    _, items = tagged(rows)
+    model = Planted(encoder_of("bert"), torch.arange(float(rows.tokenizer.size))[:, None])
+    for place, part in numbers(model, items, CPU):
+        row = items[place].rows[0]
+        assert part[:, 0].tolist() == [row.ids[token] for token in row.places or ()]
+    assert list(numbers(model, [], CPU)) == []
+
+
+def test_segments_reach_the_model(rows_of: Makers, encoder_of: Encoders) -> None:
+    task = Classify(["x", "y"])
+    model = tuned(encoder_of, "bert", task).eval()
+    (item,) = task.items([Text("the film", "good")], rows_of("bert"))
+    inputs = gathered([item])
+    assert inputs.segments.tolist() == [0, 0, 0, 0, 1, 1]
+    with torch.no_grad():
+        blind = tested.Inputs(inputs.batch, torch.zeros_like(inputs.segments), inputs.places)
+        assert not torch.allclose(model(inputs), model(blind), atol=1e-4)
+
+
+def test_a_new_head(encoder_of: Encoders) -> None:
+    encoder = encoder_of("bert")
+    assert isinstance(encoder, Bert)
+    assert encoder.pooler is not None
+    pooler = encoder.pooler.linear.weight.clone()
+    model = Tuned.new(encoder, Classify(["x", "y", "z"]))
+    assert torch.equal(model.head.state_dict()["pool.0.weight"], pooler)
+    assert all(getattr(encoder, head) is None for head in ("pooler", "masked", "next"))
+    assert model.head.output.weight.shape == (3, 24)
+    assert 0.01 < model.head.output.weight.std() < 0.03
+    assert model.head.output.bias.count_nonzero() == 0
+    assert model.head.dropout.p == 0.1
+    assert Tuned.new(encoder_of("bert"), Answering()).head.pool is None
+    assert Tuned.new(encoder_of("gpt2"), Classify(["x", "y"])).head.output.bias is None
+    assert Tuned.new(encoder_of("gpt2"), Tag(["O", "B-A"])).head.output.bias is not None
+
+
+def test_what_cannot_be_tuned() -> None:
+    with pytest.raises(InputError, match="choose needs a BERT or a GPT, got a Linear"):
+        Tuned.new(nn.Linear(2, 2), Choose())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_of_it_learns(rows_of: Makers, encoder_of: Encoders, family: str) -> None:
+    task = Classify(["x", "y"])
+    model = tuned(encoder_of, family, task).train()
+    items = task.items([Text("the film", None, "x"), Text("good", None, "y")], rows_of(family))
+    torch.autograd.backward(task.loss(model(gathered(items)), items))
+    still = [name for name, one in model.named_parameters() if one.grad is None or one.grad.count_nonzero() == 0]
+    assert still == []
