@@ -17,6 +17,10 @@ TEXTS, PAIRS = clean_texts(40, first=0), clean_pairs(40)
     ("examples", "sign"),
     [
         ([replace(one, label=f"id-{place}") for place, one in enumerate(TEXTS)], "40 different labels in 40 examples"),
+        (
+            [replace(one, label=f"id-{place % 21}") for place, one in enumerate(TEXTS)],
+            "21 different labels in 40 examples",
+        ),
         ([Text(str(one.label), None, one.text) for one in TEXTS], "40 different labels in 40 examples"),
         ([replace(one, label=float(place + 7)) for place, one in enumerate(TEXTS)], "from 7 to 46: ids"),
         ([replace(one, text=str(place)) for place, one in enumerate(TEXTS)], "40 of 40 texts have no letter, such as"),

@@ -16,7 +16,7 @@ from regard.doctor.findings import Finding, skipped
 
 __all__ = ["class_imbalance", "classes", "identity", "label_noise", "leakage", "shortened", "spaced"]
 
-LEAK, LEAK_ERROR = 0.01, 0.1  # of the texts judged on: a point of score, as seeds differ by; and too much to compare
+LEAK, LEAK_ERROR = 0.01, 0.1  # of the texts judged on: up to a point of score; and more than any comparison bears
 RARE = 0.1  # of the share that a class would have if all were equally many: 5% of two classes
 NOISE = 0.01  # of the examples: with fewer, equal texts with unequal labels are how people label
 APART = 0.5  # deviations of all labels by which the numbers of equal texts must differ to be called unequal

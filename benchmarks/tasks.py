@@ -1,0 +1,165 @@
+"""What fine-tuning reaches on real data: each task from its file in configs/tasks, and the table docs/results.md.
+
+    python -m benchmarks.tasks [NAME ...] [--model MODEL] [--data DIR] [--seeds 3] [--device auto]
+    python -m benchmarks.tasks --choose NAME --set training.rate=2e-4 ...     judged on a tenth of the training data
+    python -m benchmarks.tasks --table                                        writes docs/results.md from what was kept
+
+Settings were chosen with --choose, which never reads the data that is reported on; that data is read once a seed, after
+the last epoch. Results are kept in benchmarks/results/tasks/NAME-MODEL.json, with date, commit and machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.race import RESULTS, keep
+from regard.data.readers import Read
+from regard.finetune.config import DEFAULTS, Config
+from regard.finetune.data import read_data
+from regard.finetune.run import fit
+from regard.finetune.sources import read_examples
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT.parent / "shared" / "data"
+TABLE = ROOT / "docs" / "results.md"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What is trained and judged, by which score, and what is wanted. Without `dev`: the last tenth of a split."""
+
+    title: str
+    task: str
+    train: tuple[str, ...]
+    dev: str
+    score: str
+    wanted: float | None = None
+    note: str = ""
+
+
+FIGURES = {
+    "sst2": Figure("SST-2 dev", "classify", ("sst2/train.tsv",), "sst2/dev.tsv", "accuracy", 87),
+    "conll": Figure("CoNLL-2003 dev", "tag", ("conll2003/eng.train",), "conll2003/eng.testa", "f1", 88),
+    "mrpc": Figure("MRPC dev", "pair", ("mrpc/train.tsv",), "mrpc/validation.tsv", "f1", 85),
+    "stsb": Figure("STS-B dev", "regress", ("stsb/sts-train.csv",), "stsb/sts-dev.csv", "spearman", 80),
+    "rte": Figure("RTE dev", "pair", ("rte/train.tsv", "rte/val.tsv"), "rte/dev.tsv", "accuracy"),
+    "cola": Figure("CoLA dev", "classify", ("cola/train.tsv", "cola/val.tsv"), "cola/dev.tsv", "mcc"),
+    "sms": Figure("SMS spam, last tenth", "classify", ("sms-spam/SMSSpamCollection",), "", "f1", 97),
+    "toxic": Figure("Toxic comments, last tenth", "classify", ("toxic/test.csv",), "", "accuracy", 88),
+    "squad": Figure(
+        "SQuAD v1.1 dev",
+        "answer",
+        ("squad/new_wiki_v1.0.json.gz", "squad/nyt_v1.0.json.gz", "squad/amazon_reviews_v1.0.json.gz"),
+        "squad/squaddev_v1.1.json.gz",
+        "f1",
+        55,
+        "trained on three other files in its format, not on SQuAD's own training set",
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FIGURES)}; default: all")
+    parser.add_argument("--model", default="regard-bert")
+    parser.add_argument("--called", help="the model's name in the results; default: that of its folder")
+    parser.add_argument("--data", type=Path, default=DATA, metavar="DIR")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--choose", action="store_true", help="judge on a tenth of the training data; keep nothing")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
+    parser.add_argument("--table", action="store_true", help="write docs/results.md")
+    options = parser.parse_args(arguments)
+    if options.table:
+        TABLE.write_text(table(), encoding="utf-8")
+        print(TABLE)
+        return
+    called = options.called or Path(options.model).name
+    for name in options.names or FIGURES:
+        figure = FIGURES[name]
+        train, dev = data(figure, options.data, tenth=options.choose)
+        chosen = [f"run.seeds={options.seeds}", "training.select=last", *options.settings]
+        config = Config.load(ROOT / f"configs/tasks/{name}.toml", overrides=chosen, defaults=DEFAULTS[figure.task])
+        with tempfile.TemporaryDirectory() as scratch:
+            report = fit(
+                figure.task, train, dev, model=options.model, output=scratch, config=config, device=options.device
+            )
+        scores = [one.scores[figure.score] for one in report.outcomes]
+        seconds = statistics.fmean(one.seconds for one in report.outcomes)
+        told = f"{report.mean[figure.score]:.2f} ± {report.deviation[figure.score]:.2f}"
+        print(
+            f"{name} {called} {' '.join(options.settings)}: {figure.score} {told} {scores} {seconds:.0f} s", flush=True
+        )
+        if not options.choose:
+            document = report.document()
+            del document["model"]
+            keep(f"tasks/{name}-{called}", {"model": called, "examples": len(train.examples), **document})
+
+
+def data(figure: Figure, folder: Path, *, tenth: bool) -> tuple[Read[Any], Read[Any]]:
+    """What to learn from, and what to judge on."""
+    files = [read_examples(figure.task, str(folder / name), labelled=True) for name in figure.train]
+    train = Read([example for read in files for example in read.examples], " + ".join(figure.train), files[0].how)
+    if not figure.dev:
+        parts = read_data(figure.task, train, None, table=None, parts="80/10/10")
+        train, dev, test = (parts[name] for name in ("train", "dev", "test"))
+        if tenth:
+            return train, dev
+        return Read([*train.examples, *dev.examples], train.path, train.how), test
+    if tenth:
+        parts = read_data(figure.task, train, None, table=None, parts="90/10")
+        return parts["train"], parts["dev"]
+    return train, read_examples(figure.task, str(folder / figure.dev), labelled=True)
+
+
+def table() -> str:
+    """docs/results.md."""
+    kept = {path.stem: json.loads(path.read_text()) for path in sorted((RESULTS / "tasks").glob("*.json"))}
+    models = sorted({document["model"] for document in kept.values()}, key=lambda name: (name != "regard-bert", name))
+    lines = [
+        "# What fine-tuning reaches",
+        "",
+        "Mean and deviation over seeds, in percent, each from its file in `configs/tasks`. Settings were chosen on a",
+        "tenth of the training data; what is reported on was read once a seed. Written by",
+        "`python -m benchmarks.tasks --table`.",
+        "",
+        f"| data | score | {' | '.join(models)} | wanted |",
+        f"|---|---|{'---|' * len(models)}---|",
+    ]
+    for name, figure in FIGURES.items():
+        cells = []
+        for model in models:
+            found = kept.get(f"{name}-{model}")
+            cells.append(
+                "" if found is None else f"{found['mean'][figure.score]:.1f} ± {found['deviation'][figure.score]:.1f}"
+            )
+        lines.append(f"| {figure.title} | {figure.score} | {' | '.join(cells)} | {figure.wanted or ''} |")
+    lines += ["", *(f"{figure.title}: {figure.note}." for figure in FIGURES.values() if figure.note), "", PUBLISHED]
+    return "\n".join(lines)
+
+
+PUBLISHED = """\
+## Beside them: what the lectures show
+
+Of large models, trained on all of each task's data; most on test sets that are not public.
+
+| data | score | |
+|---|---|---|
+| SQuAD v1.1 test, people | exact match / F1 | 82.3 / 91.2 |
+| SQuAD v1.1 test, one model | exact match / F1 | BERT 85.1 / 91.8; nlnet 83.5 / 90.1 |
+| SQuAD v1.1 test, several models | exact match / F1 | BERT 87.4 / 93.2; nlnet 86.0 / 91.7 |
+| MultiNLI | accuracy | BERT 86.7; OpenAI's GPT 82.2 |
+| QNLI | accuracy | BERT 91.1; OpenAI's GPT 88.1 |
+| SWAG | accuracy | BERT 86.3; OpenAI's GPT 75.0 |
+"""
+
+
+if __name__ == "__main__":
+    main()

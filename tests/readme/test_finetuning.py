@@ -1,0 +1,68 @@
+"""The tutorial on fine-tuning, run in its order with a tiny model."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.cli.app import run
+
+ROOT = Path(__file__).resolve().parents[2]
+TUTORIAL = (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    (regard .*)$", TUTORIAL, re.MULTILINE)
+SQUAD = {
+    "version": "1.1",
+    "data": [
+        {
+            "title": "day",
+            "paragraphs": [
+                {
+                    "context": "the day was long and the film was good",
+                    "qas": [
+                        {"id": "1", "question": "how was the day?", "answers": [{"text": "long", "answer_start": 12}]},
+                        {"id": "2", "question": "how was the film?", "answers": [{"text": "good", "answer_start": 34}]},
+                    ],
+                }
+            ],
+        }
+    ],
+}
+FILES = {
+    "pairs.tsv": "a good day\tthe day is good\tsame\na bad film\twe love it\tother\nso long\tit is long\tsame\n" * 3,
+    "scores.tsv": "a good day\tthe day is good\t4.5\na bad film\twe love it\t0.5\nso long\tit is long\t3.2\n" * 3,
+    "choices.jsonl": '{"ctx": "the film was", "endings": ["good", "out of water"], "label": 0}\n' * 4,
+    "entities.conll": "the O\nfilm B-THING\nwas O\ngood O\n\nmy O\nbook B-THING\n\n" * 4,
+    "questions.json": json.dumps(SQUAD),
+    "spam.tsv": re.findall(r"```tsv\n(.*?)```", TUTORIAL, re.DOTALL)[0],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Path:
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_commands_and_the_python_run(
+    folder: Path, tiny_bert_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(COMMANDS) == 11
+    for command in COMMANDS:
+        words = shlex.split(command)[1:]
+        if words[0] == "train" and words[1] != "distill":
+            words += ["--model", str(tiny_bert_folder)]
+        assert run(words) == 0, (command, capsys.readouterr().err)
+        assert capsys.readouterr().out
+    (block,) = re.findall(r"```python\n(.*?)```", TUTORIAL, re.DOTALL)
+    code = block.replace('output="spam-python"', f'output="spam-python", model={str(tiny_bert_folder)!r}')
+    names: dict[str, Any] = {}
+    exec(compile(code.replace("epochs=2", f"{str(tiny_bert_folder)!r}, epochs=2"), "finetuning.md", "exec"), names)
+    assert names["report"].task == "classify"
+    assert names["classifier"].predict(["Win cash prizes"])[0] in ("spam", "ham")
