@@ -107,12 +107,12 @@ def test_targets_of_questions_without_an_answer(rows_of: Makers) -> None:
 
 
 def test_the_loss_by_hand(rows_of: Makers) -> None:
-    items = Answering().items([asked("x y", "x"), asked("x y z", possible=False)], rows_of("bert"))
+    items = Answering().items([asked("x y z", "x y"), asked("x y", possible=False)], rows_of("bert"))
     sizes = [len(item) for item in items]
-    assert items[0].target == (4, 4)
+    assert items[0].target == (4, 5)
     numbers = torch.randn(sum(sizes), 2)
     expected = []
-    for part, (start, end) in zip(torch.split(numbers, sizes), ((4, 4), (0, 0)), strict=True):
+    for part, (start, end) in zip(torch.split(numbers, sizes), ((4, 5), (0, 0)), strict=True):
         expected += [-part[:, 0].log_softmax(0)[start], -part[:, 1].log_softmax(0)[end]]
     assert Answering().loss(numbers, items).item() == pytest.approx(torch.stack(expected).mean().item(), abs=1e-6)
 

@@ -21,7 +21,7 @@ from regard.tasks.base import Task
 from regard.tasks.choose import Choose
 from regard.tasks.folder import Solved, is_solved, read_task, write_task
 from regard.tasks.model import Tuned, numbers
-from regard.tasks.rows import Row
+from regard.tasks.rows import Row, Rows
 from regard.tasks.solve import predict, stream
 from regard.tasks.tag import Tag
 from regard.tasks.texts import Classify, Pair, Regress
@@ -152,7 +152,9 @@ def test_written_and_read_again(solve: Any, tmp_path: Path, family: str, name: s
     again = read_task(tmp_path)
     assert type(again.task) is type(solved.task)
     assert again.task.document() == solved.task.document()
-    assert (again.length, again.rows.limit, again.rows.family) == (48, 48, family)
+    rows = again.rows
+    assert isinstance(rows, Rows)
+    assert (again.length, rows.limit, rows.family) == (48, 48, family)
     assert not again.model.training
     before, after = solved.model.state_dict(), again.model.state_dict()
     assert list(before) == list(after)

@@ -80,9 +80,10 @@ def _command(task: str) -> Callable[..., None]:
         as_json: JsonOption = False,
     ) -> None:
         from regard.finetune.run import fit
-        from regard.finetune.sources import Table
+        from regard.finetune.sources import Table, shows_pictures
 
         overrides = ["training.frozen=true"] if frozen else []
+        kind = "pictures" if task == "classify" and shows_pictures(data) else task
         with _told(output, as_json=as_json) as tell:
             tell.report = fit(
                 task,
@@ -90,7 +91,7 @@ def _command(task: str) -> Callable[..., None]:
                 dev,
                 model=model,
                 output=output,
-                config=_config(task, config, output, [*overrides, *(settings or [])], seeds=seeds, resume=resume),
+                config=_config(kind, config, output, [*overrides, *(settings or [])], seeds=seeds, resume=resume),
                 table=Table.said(columns, header=header, delimiter=delimiter, quoting=quoted),
                 parts=split,
                 resume=resume,

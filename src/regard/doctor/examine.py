@@ -63,14 +63,14 @@ def subject_named(name: str | os.PathLike[str], *, device: torch.device | str = 
     """A tuned folder or a pretrained model, to examine."""
     folder = loading.find(name)
     inputs = Settings.open(folder).inputs
-    if is_solved(folder):
-        solved = read_task(folder, device=device)
-        return Subject(solved.model.encoder, solved.tokenizer, solved, inputs)
-    encoder, tokenizer = loading.load(folder, device=device)
+    solved = read_task(folder, device=device) if is_solved(folder) else None
+    encoder, tokenizer = (
+        loading.load(folder, device=device) if solved is None else (solved.model.encoder, solved.tokenizer)
+    )
     if tokenizer is None or not isinstance(encoder, Bert | Gpt):
         what = type(encoder).__name__ + ("" if tokenizer else " without a tokenizer")
         raise InputError(f"{name}: expected a BERT or a GPT with its tokenizer, found a {what}; examine another model")
-    return Subject(encoder, tokenizer, None, inputs)
+    return Subject(encoder, tokenizer, solved, inputs)
 
 
 def examine(

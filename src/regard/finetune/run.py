@@ -13,26 +13,32 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from regard import loading
+from regard.data.examples import Picture
 from regard.data.readers import Read
 from regard.device import choose
 from regard.disk import atomic_write
+from regard.doctor import problems, quick
 from regard.errors import InputError
 from regard.finetune.config import DEFAULTS, Config
 from regard.finetune.data import digest, read_data
 from regard.finetune.report import Report
 from regard.finetune.seeds import BEST, tune_seeds
 from regard.finetune.sources import Table, check_labels
-from regard.finetune.start import Start, Student
+from regard.finetune.start import Looking, Start, Student
 from regard.known import DEFAULT
+from regard.models import Vit
+from regard.tasks.base import Task
 from regard.tasks.catalog import task_named
 from regard.tasks.folder import Solved, read_task, write_task
+from regard.tasks.pictures import Frame, Look
+from regard.tasks.rows import Rows
 from regard.tasks.solve import score
 from regard.train.events import Events
 from regard.unfinished import changes, locked
@@ -66,13 +72,21 @@ def fit(
     ("90/10" where none are given); of three parts the last is set aside and scored once, as "test".
     """
     kind = task_named(task)
-    config = config or Config.load(defaults=DEFAULTS[task])
     data = _told(read_data(task, train, dev, table=table, parts=parts), say)
+    if isinstance(data["train"].examples[0], Picture):
+        config = config or Config.load(defaults=DEFAULTS["pictures"])
+        looking = _looking(data["train"].examples, model, config)
+        name = "a new ViT" if looking.given is None else model
+        return _run(looking, name, data, config, Path(output), resume=resume, device=device, on_event=on_event)
+    config = config or Config.load(defaults=DEFAULTS[task])
     learned = kind.learn(data["train"].examples)
     encoder, tokenizer = loading.load(model)
     if tokenizer is None:
         raise InputError(f"{model} came without a tokenizer, so it reads no text; use another model")
     start = Start(learned, encoder, tokenizer, length=config.training.length)
+    rows = Rows(tokenizer, family=str(getattr(encoder.config, "family", "")), limit=start.length)
+    for finding in problems(quick(learned, data["train"], data["dev"], rows)):
+        say(f"{finding.status}: {finding.check}: {finding.evidence}. {finding.remedy}")
     return _run(start, model, data, config, Path(output), resume=resume, device=device, on_event=on_event)
 
 
@@ -98,6 +112,17 @@ def distill(
     student = Student(solved, layers=layers, length=config.training.length)
     name = f"{os.fspath(teacher)}, {layers} of {solved.model.encoder.config.depth} layers"
     return _run(student, name, data, config, Path(output), resume=resume, device=device, on_event=on_event)
+
+
+def _looking(pictures: Sequence[Any], model: str, config: Config) -> Looking:
+    """The default model reads text, so then the ViT is a new one."""
+    task: Task[Any] = Look.learn(pictures)
+    if model == DEFAULT:
+        return Looking(task, Frame.around(pictures), config.vision)
+    encoder, _ = loading.load(model)
+    if not isinstance(encoder, Vit):
+        raise InputError(f"{model} is no Vision Transformer; name one, or leave --model out for a new one")
+    return Looking(task, Frame(*encoder.config.image, encoder.config.channels), config.vision, encoder=encoder)
 
 
 def _told(data: dict[str, Read[Any]], say: Said) -> dict[str, Read[Any]]:

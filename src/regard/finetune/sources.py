@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from regard.data.examples import Example, Tagged, Text
+from regard.data.examples import Example, Tagged, Text, labelled
 from regard.data.files import STANDARD_INPUT, open_text, suffix_of
-from regard.data.readers import Read, read_choices, read_questions, read_tagged, read_texts, words_of
+from regard.data.readers import Read, read_choices, read_pictures, read_questions, read_tagged, read_texts, words_of
 from regard.errors import InputError
 from regard.tasks.base import Task
 
 __all__ = ["Table", "check_labels", "new_examples", "read_examples"]
 
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 PLAIN = ("classify", "tag")  # what reads a text a line
 
 
@@ -44,6 +45,8 @@ class Table:
 def read_examples(task: str, path: str, *, table: Table | None = None, labelled: bool | None = None) -> Read[Any]:
     """The examples in a file; `labelled` True makes a file without labels an error, False leaves them unread."""
     table = table or Table()
+    if task == "classify" and shows_pictures(path):
+        return read_pictures(path, labelled=labelled)
     if task in ("tag", "answer", "choose") and table != Table():
         raise InputError(f"{task} reads files of its own format, in which no columns can be named; leave that out")
     match task:
@@ -58,10 +61,18 @@ def read_examples(task: str, path: str, *, table: Table | None = None, labelled:
     raise InputError(f"no reader for {task!r}")
 
 
+def shows_pictures(path: str) -> bool:
+    """A folder, an image or MNIST's kind of file; all else is text."""
+    name = path.lower()
+    return os.path.isdir(path) or name.endswith(IMAGES) or ("idx" in name and "ubyte" in name)
+
+
 def check_labels(task: Task[Any], read: Read[Any]) -> None:
     """InputError with file and line for a label that the task does not know."""
     for example, line in zip(read.examples, read.lines or [0] * len(read.examples), strict=True):
         try:
+            if not labelled(example):
+                raise InputError("the example has no label")
             task.check(example)
         except InputError as error:
             raise InputError(f"{read.path}{f' line {line}' if line else ''}: {error}") from None
@@ -73,6 +84,8 @@ def new_examples(task: str, source: str, *, table: Table | None = None) -> Itera
         if task not in PLAIN or not any(map(str.isspace, source)):
             raise InputError(f"{source}: no such file; expected a file of input, or - for standard input")
         yield _plain(task, source)
+    elif task == "classify" and shows_pictures(source):
+        yield from read_pictures(source, labelled=False).examples
     elif task in PLAIN and table in (None, Table()) and suffix_of(source) in ("", ".txt"):
         with open_text(source) as lines:
             yield from (_plain(task, line) for line in lines if line.strip())

@@ -15,13 +15,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.models import Bert
+from regard.finetune.config import Vision
+from regard.models import Bert, Vit, VitConfig
+from regard.nn import initial
 from regard.tasks.base import Item, Task
 from regard.tasks.folder import Solved
 from regard.tasks.model import Inputs, Tuned
+from regard.tasks.pictures import Frame, Seen
+from regard.tasks.texts import Regress
 from regard.text import Tokenizer
 
-__all__ = ["Distilling", "Objective", "Start", "Student"]
+__all__ = ["Distilling", "Looking", "Objective", "Start", "Student"]
 
 SOFTNESS = 2.0  # the temperature at which a student compares itself with its teacher
 SOFT, HIDDEN = 5.0, 1.0  # how much the teacher's numbers and its hidden states count, as in DistilBERT; labels count 1
@@ -30,7 +34,7 @@ SOFT, HIDDEN = 5.0, 1.0  # how much the teacher's numbers and its hidden states 
 class Objective(nn.Module):
     """What `train` minimises: the task's loss."""
 
-    def __init__(self, model: Tuned, task: Task[Any]) -> None:
+    def __init__(self, model: Tuned | Seen, task: Task[Any]) -> None:
         super().__init__()
         self.model, self.task = model, task
         self.frozen = not any(parameter.requires_grad for parameter in model.encoder.parameters())
@@ -41,7 +45,7 @@ class Objective(nn.Module):
             self.model.encoder.eval()
         return self
 
-    def forward(self, inputs: Inputs, items: Sequence[Item]) -> dict[str, Tensor]:
+    def forward(self, inputs: Any, items: Sequence[Item]) -> dict[str, Tensor]:
         return {"loss": self.task.loss(self.model(inputs).float(), items)}
 
 
@@ -53,6 +57,7 @@ class Distilling(Objective):
         self.teacher = [teacher.eval()]  # in a list: it does not learn and is not saved
 
     def forward(self, inputs: Inputs, items: Sequence[Item]) -> dict[str, Tensor]:
+        assert isinstance(self.model, Tuned)
         teacher = self.teacher[0].to(inputs.segments.device)
         with torch.no_grad():
             wanted, wanted_numbers = teacher.seen(inputs)
@@ -68,20 +73,63 @@ class Distilling(Objective):
 class Start:
     """A pretrained model; every seed draws another head."""
 
-    def __init__(self, task: Task[Any], encoder: nn.Module, tokenizer: Tokenizer, *, length: int) -> None:
+    tokenizer: Tokenizer | None
+
+    def __init__(self, task: Task[Any], encoder: nn.Module, tokenizer: Tokenizer | None, *, length: int) -> None:
         positions: int = getattr(encoder.config, "positions", length)
         self.task, self.encoder, self.tokenizer = task, encoder, tokenizer
         self.length = min(length or task.length, positions)
 
-    def new(self, seed: int) -> Tuned:
+    def new(self, seed: int) -> Tuned | Seen:
         torch.manual_seed(seed)
-        return Tuned.new(copy.deepcopy(self.encoder), self.task)
+        model = Tuned.new(copy.deepcopy(self.encoder), self.task)
+        if isinstance(self.task, Regress) and model.head.output.bias is not None:
+            nn.init.constant_(model.head.output.bias, self.task.mean)  # the best guess before anything is learned
+        return model
 
-    def objective(self, model: Tuned) -> Objective:
+    def objective(self, model: Tuned | Seen) -> Objective:
         return Objective(model, self.task)
 
-    def solved(self, model: Tuned) -> Solved:
+    def solved(self, model: Tuned | Seen) -> Solved:
         return Solved(self.task, model, self.tokenizer, self.length)
+
+
+class Looking(Start):
+    """A Vision Transformer with new weights, or one that is given with a new layer for the classes on it."""
+
+    def __init__(self, task: Task[Any], frame: Frame, vision: Vision, *, encoder: Vit | None = None) -> None:
+        self.task, self.tokenizer, self.length = task, None, 0
+        self.frame, self.vision, self.given = frame, vision, encoder
+
+    def new(self, seed: int) -> Seen:
+        torch.manual_seed(seed)
+        if self.given is None:
+            return Seen(Vit(self._config()), shift=self.vision.shift)
+        model = copy.deepcopy(self.given)
+        model.classifier = nn.Linear(model.config.width, self.task.outputs)
+        model.config = replace(model.config, labels=self.task.outputs)
+        initial.normal(model.classifier)
+        return Seen(model, shift=self.vision.shift)
+
+    def _config(self) -> VitConfig:
+        vision, frame = self.vision, self.frame
+        if frame.height % vision.patch or frame.width % vision.patch:
+            raise InputError(
+                f"vision.patch is {vision.patch}, which does not divide pictures of {frame.height} x {frame.width}; "
+                "set another one"
+            )
+        if vision.width % vision.heads:
+            raise InputError(f"vision.heads is {vision.heads}, which does not divide vision.width, {vision.width}")
+        return VitConfig(
+            width=vision.width,
+            depth=vision.depth,
+            heads=vision.heads,
+            ffn=vision.ffn,
+            image=(frame.height, frame.width),
+            patch=(vision.patch, vision.patch),
+            channels=frame.channels,
+            labels=self.task.outputs,
+        )
 
 
 class Student(Start):
@@ -90,7 +138,7 @@ class Student(Start):
     def __init__(self, teacher: Solved, *, layers: int, length: int) -> None:
         encoder = teacher.model.encoder
         depth = encoder.config.depth
-        if not isinstance(encoder, Bert):
+        if not isinstance(encoder, Bert) or not isinstance(teacher.model, Tuned):
             raise InputError("only a BERT can be distilled; train the teacher from one")
         if not 1 <= layers < depth:
             raise InputError(f"--layers is {layers}; expected fewer layers than the teacher has, 1 to {depth - 1}")
@@ -108,5 +156,6 @@ class Student(Start):
         encoder.config = replace(encoder.config, depth=self.layers)
         return student
 
-    def objective(self, model: Tuned) -> Objective:
+    def objective(self, model: Tuned | Seen) -> Objective:
+        assert isinstance(model, Tuned)
         return Distilling(model, self.task, self.teacher)

@@ -21,7 +21,8 @@ from regard.finetune.config import Config
 from regard.finetune.start import Objective
 from regard.nn import Attention
 from regard.tasks.base import Item, Task
-from regard.tasks.model import Tuned, gathered
+from regard.tasks.model import Tuned
+from regard.tasks.pictures import Seen
 from regard.train import optimizer
 from regard.train.checkpoint import Checkpoints
 from regard.train.loop import Counter, Step, Stopwatch, train
@@ -62,7 +63,7 @@ class Trainer:
 
     def __init__(
         self,
-        model: Tuned,
+        model: Tuned | Seen,
         task: Task[Any],
         items: Sequence[Item],
         config: Config,
@@ -70,8 +71,8 @@ class Trainer:
         seed: int,
         device: torch.device,
         folder: Path | None = None,
-        judge: Callable[[Tuned], dict[str, float]] | None = None,
-        objective: Callable[[Tuned], nn.Module] | None = None,
+        judge: Callable[[Tuned | Seen], dict[str, float]] | None = None,
+        objective: Callable[[Tuned | Seen], nn.Module] | None = None,
         note: Note = lambda event, **values: None,
     ) -> None:
         self.task, self.items, self.config, self.seed = task, items, config, seed
@@ -152,9 +153,9 @@ class Trainer:
             order = np.random.default_rng([self.seed, epoch]).permutation(len(self.items))
             for place in range(first % self.per_epoch if epoch == first // self.per_epoch else 0, self.per_epoch):
                 chosen = [self.items[i] for i in order[place * size : (place + 1) * size]]
-                chosen.sort(key=len)  # rows of one length go through attention together
+                chosen.sort(key=self.model.length)  # rows of one length go through attention together
                 torch.manual_seed(_mixed(self.seed, epoch, place))
-                yield [{"inputs": gathered(chosen).to(self.device), "items": chosen}]
+                yield [{"inputs": self.model.gathered(chosen).to(self.device), "items": chosen}]
 
     def _judge(self, epoch: int) -> None:
         """Score the model after an epoch, where that decides something, and remember the best."""
@@ -229,7 +230,7 @@ class Trainer:
         )
 
 
-def prepared(model: Tuned, config: Config) -> Tuned:
+def prepared(model: Tuned | Seen, config: Config) -> Tuned | Seen:
     """The model with the settings' dropout, and with what is frozen kept from learning."""
     settings = config.training
     if settings.dropout >= 0:
@@ -242,6 +243,8 @@ def prepared(model: Tuned, config: Config) -> Tuned:
                 module.p = settings.dropout
     if settings.frozen:
         model.encoder.requires_grad_(False)
+        if isinstance(model, Seen) and model.encoder.classifier is not None:
+            model.encoder.classifier.requires_grad_(True)
     return model
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.tasks.rows import Row, Rows
+from regard.tasks.rows import Row
 
 __all__ = ["Item", "Prediction", "Task", "divergence", "unseen"]
 
@@ -74,8 +74,8 @@ class Task(ABC, Generic[Example]):
         """InputError where its label, if it has one, is none that this task knows."""
 
     @abstractmethod
-    def items(self, examples: Sequence[Example], rows: Rows) -> list[Item]:
-        """What the model reads; a label that training has not seen is an error."""
+    def items(self, examples: Sequence[Example], rows: Any) -> list[Item]:
+        """What the model reads, made by `rows`; a label that training has not seen is an error."""
 
     @abstractmethod
     def loss(self, numbers: Tensor, items: Sequence[Item]) -> Tensor:

@@ -6,7 +6,7 @@ Knows how other software names the tensors of a head. Knows no examples and no t
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from torch import Tensor
 
 from regard import loading
 from regard.errors import InputError
-from regard.models import Bert, Gpt
+from regard.models import Bert, Gpt, Vit, VitConfig
 from regard.tasks.base import Task
 from regard.tasks.catalog import task_named
 from regard.tasks.model import Tuned
+from regard.tasks.pictures import Frame, Look, Seen
 from regard.tasks.rows import SHORTEST, Rows
 from regard.text import Tokenizer
 from regard.weights.documents import json_bytes, read_json
@@ -33,16 +34,21 @@ MODELS = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "gpt
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """A model that was tuned for a task; `length` is the most tokens of its rows."""
+    """A model that was tuned for a task; `length` is the most tokens of its rows. Pictures need no tokenizer."""
 
     task: Task[Any]
-    model: Tuned
-    tokenizer: Tokenizer
+    model: Tuned | Seen
+    tokenizer: Tokenizer | None
     length: int
 
     @property
-    def rows(self) -> Rows:
-        return Rows(self.tokenizer, family=self.model.encoder.config.family, limit=self.length)
+    def rows(self) -> Rows | Frame:
+        """What makes of examples that which the model reads."""
+        config = self.model.encoder.config
+        if isinstance(config, VitConfig):
+            return Frame(*config.image, config.channels)
+        assert self.tokenizer is not None
+        return Rows(self.tokenizer, family=config.family, limit=self.length)
 
 
 def is_solved(folder: str | os.PathLike[str]) -> bool:
@@ -52,15 +58,20 @@ def is_solved(folder: str | os.PathLike[str]) -> bool:
 def write_task(solved: Solved, folder: Path, *, files: Mapping[str, bytes] | None = None) -> None:
     """Write a folder, all or nothing; `files` go beside it."""
     task, model = solved.task, solved.model
+    if isinstance(model, Seen):
+        contents = {**(files or {}), TASK: json_bytes({"task": task.name, "length": 0, **task.document()})}
+        contents["preprocessor_config.json"] = json_bytes(_processor(model.encoder.config))
+        write_model(model.encoder, folder, files=contents, about=_classes(task.labels))
+        return
+    assert solved.tokenizer is not None
     family = model.encoder.config.family
     names = _names(family, task)
     state = model.head.state_dict()
     rest = {names[name.rpartition(".")[0]] + "." + name.rpartition(".")[2]: tensor for name, tensor in state.items()}
     document = {"task": task.name, "length": solved.length, **task.document()}
     about: dict[str, object] = {"architectures": [f"{MODELS[family]}For{_kind(family, task)}"]}
-    if labels := task.labels:
-        about |= {"id2label": {str(i): label for i, label in enumerate(labels)}}
-        about |= {"label2id": {label: i for i, label in enumerate(labels)}}
+    if task.labels:
+        about |= _classes(task.labels)
     elif task.kind == "MultipleChoice":
         about |= {"id2label": {"0": "fits"}, "label2id": {"fits": 0}}
     if task.kind == "SequenceClassification":
@@ -79,6 +90,8 @@ def read_task(name_or_path: str | os.PathLike[str], *, device: torch.device | st
         raise InputError(f"{folder}: no {TASK}; expected a folder that `regard train` wrote")
     task, length = _read(folder / TASK)
     encoder, rest = read_parts(folder)
+    if isinstance(encoder, Vit) and isinstance(task, Look):
+        return Solved(task, Seen(encoder).to(device).eval(), None, 0)
     if not isinstance(encoder, Bert | Gpt):
         raise InputError(f"{folder}: expected a BERT or a GPT, found a {type(encoder).__name__}")
     if not SHORTEST <= length <= encoder.config.positions:
@@ -103,13 +116,36 @@ def read_task(name_or_path: str | os.PathLike[str], *, device: torch.device | st
 def _read(path: Path) -> tuple[Task[Any], int]:
     document = read_json(path)
     try:
-        return task_named(str(document["task"])).restore(document), int(str(document["length"]))
+        kind = Look if document.get("pictures") else task_named(str(document["task"]))
+        return kind.restore(document), int(str(document["length"]))
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except KeyError as error:
         raise InputError(f"{path}: {error} is missing; copy the folder again, or train again") from None
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: not as it was written: {error}; copy the folder again, or train again") from None
+
+
+def _classes(labels: Sequence[str]) -> dict[str, object]:
+    """As config.json names them."""
+    return {
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }
+
+
+def _processor(config: VitConfig) -> dict[str, object]:
+    """How transformers makes of a picture what this model looks at."""
+    half = [0.5] * config.channels
+    return {
+        "image_processor_type": "ViTImageProcessor",
+        "size": {"height": config.image[0], "width": config.image[1]},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": half,
+        "image_std": half,
+    }
 
 
 def _shaped(found: Tensor, wanted: Tensor, name: str, folder: Path) -> Tensor:

@@ -19,6 +19,7 @@ from regard.models import Bert, Gpt
 from regard.nn import initial
 from regard.predict.ready import evaluating
 from regard.tasks.base import Item, Task
+from regard.tasks.pictures import Seen
 
 __all__ = ["Head", "Inputs", "Tuned", "gathered", "numbers"]
 
@@ -90,6 +91,17 @@ class Tuned(nn.Module):
         hidden: Tensor = self.encoder(inputs.batch.ids, inputs.batch.layout, *self._segments(inputs))
         return hidden, self.head(hidden if inputs.places is None else hidden[inputs.places])
 
+    def gathered(self, items: Sequence[Item]) -> Inputs:
+        return gathered(items)
+
+    def sizes(self, items: Sequence[Item]) -> list[int]:
+        """How many places each item asks for."""
+        return [sum(len(row) if row.places is None else len(row.places) for row in item.rows) for item in items]
+
+    def length(self, item: Item) -> int:
+        """In tokens."""
+        return len(item)
+
     def _segments(self, inputs: Inputs) -> tuple[Tensor, ...]:
         """Where the family has any."""
         return (inputs.segments,) if isinstance(self.encoder, Bert) and self.encoder.config.segments else ()
@@ -115,15 +127,14 @@ def gathered(items: Sequence[Item]) -> Inputs:
     return Inputs(collate([row.ids for row in rows]), segments, places)
 
 
-def numbers(model: Tuned, items: Sequence[Item], device: torch.device) -> Iterator[tuple[int, Tensor]]:
+def numbers(model: Tuned | Seen, items: Sequence[Item], device: torch.device) -> Iterator[tuple[int, Tensor]]:
     """What the model says of each item, (places, outputs) on the CPU, with the item's place in `items`.
 
     Items of like length go together, so they come in another order.
     """
     half = torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else None
-    for group in by_budget([len(item) for item in items], BUDGET[device.type]):
+    for group in by_budget([model.length(item) for item in items], BUDGET[device.type]):
         chosen = [items[place] for place in group]
         with evaluating(model), torch.autocast(device.type, half, enabled=half is not None):
-            found = model(gathered(chosen).to(device)).float().cpu()
-        sizes = [sum(len(row) if row.places is None else len(row.places) for row in item.rows) for item in chosen]
-        yield from zip(group, found.split(sizes), strict=True)
+            found = model(model.gathered(chosen).to(device)).float().cpu()
+        yield from zip(group, found.split(model.sizes(chosen)), strict=True)

@@ -140,8 +140,7 @@ def owners(count: int, spans: Sequence[tuple[int, int]]) -> list[int]:
     found, most = [0] * count, [-1] * count
     for window, (start, end) in enumerate(spans):
         for token in range(start, end):
-            # A window that begins or ends with the text has all there is on that side.
-            context = min(token - start if start else count, end - 1 - token if end < count else count)
+            context = min(token - start, end - 1 - token)
             if context > most[token]:
                 found[token], most[token] = window, context
     return found

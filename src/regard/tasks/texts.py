@@ -103,15 +103,17 @@ class Classify(Task[Text]):
             label = [name for name, share in zip(self._labels, shares, strict=True) if share >= 0.5]
         else:
             label = self._labels[max(range(len(shares)), key=shares.__getitem__)]
-        said = {"text": example.text} if example.second is None else {"text_a": example.text, "text_b": example.second}
-        return {**said, "label": label, "probabilities": dict(zip(self._labels, shares, strict=True))}
+        return {**self._said(example), "label": label, "probabilities": dict(zip(self._labels, shares, strict=True))}
+
+    def _said(self, example: Text) -> dict[str, Any]:
+        return said(example)
 
     def scores(self, examples: Sequence[Text], predictions: Sequence[Prediction]) -> dict[str, float]:
-        truth, said = [example.label for example in examples], [prediction["label"] for prediction in predictions]
+        truth, told = [example.label for example in examples], [prediction["label"] for prediction in predictions]
         if self.several:
             names = [label if isinstance(label, tuple) else (str(label),) for label in truth]
-            return multilabel_scores(names, said, self._labels)
-        return label_scores([str(label) for label in truth], said)
+            return multilabel_scores(names, told, self._labels)
+        return label_scores([str(label) for label in truth], told)
 
 
 class Pair(Classify):
@@ -187,7 +189,7 @@ class Regress(Task[Text]):
     ) -> list[Prediction]:
         return [
             {
-                **({"text": one.text} if one.second is None else {"text_a": one.text, "text_b": one.second}),
+                **said(one),
                 "value": value.double().mean().item(),
             }
             for one, value in zip(examples, numbers, strict=True)
@@ -197,6 +199,11 @@ class Regress(Task[Text]):
         return value_scores(
             [_number(example.label) for example in examples], [prediction["value"] for prediction in predictions]
         )
+
+
+def said(example: Text) -> dict[str, Any]:
+    """What a prediction repeats of its example."""
+    return {"text": example.text} if example.second is None else {"text_a": example.text, "text_b": example.second}
 
 
 def _number(label: object) -> float:

@@ -1,0 +1,114 @@
+"""Pictures and their classes: a Vision Transformer reads patches as a BERT reads words.
+
+Knows pixels and tensors. Knows no image files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.data.examples import Picture
+from regard.errors import InputError
+from regard.models import Vit
+from regard.tasks.base import Item
+from regard.tasks.texts import Classify
+
+__all__ = ["Frame", "Look", "Pixels", "Seen"]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What a model looks at: pictures of one size, in grey or in colours; others are made so."""
+
+    height: int
+    width: int
+    channels: int
+
+    @classmethod
+    def around(cls, pictures: Sequence[Picture]) -> Frame:
+        """The size of the first picture; in colours if any is."""
+        first = pictures[0].pixels
+        return cls(first.shape[0], first.shape[1], 3 if any(one.pixels.ndim == 3 for one in pictures) else 1)
+
+    def pixels(self, picture: Picture) -> Tensor:
+        """(channels, height, width), 0 to 255."""
+        found = torch.from_numpy(np.ascontiguousarray(picture.pixels))
+        found = found[None] if found.ndim == 2 else found.permute(2, 0, 1)
+        if len(found) != self.channels:
+            found = found.expand(3, -1, -1) if self.channels == 3 else found.float().mean(0, keepdim=True).byte()
+        if found.shape[1:] != (self.height, self.width):
+            size = (self.height, self.width)
+            grown = F.interpolate(found[None].float(), size, mode="bilinear", antialias=True)[0]
+            found = grown.round().clamp(0, 255).byte()
+        return found
+
+
+class Look(Classify):
+    """One class a picture. It is `classify` to its user."""
+
+    def items(self, examples: Sequence[Any], rows: Any) -> list[Item]:
+        """`rows` is a Frame."""
+        if not isinstance(rows, Frame):
+            raise InputError("this model reads text; expected one that looks at pictures")
+        return [
+            Item((), place, self._target(example.label), note=rows.pixels(example))
+            for place, example in enumerate(examples)
+        ]
+
+    def document(self) -> dict[str, Any]:
+        return {**super().document(), "pictures": True}
+
+    def _said(self, example: Any) -> dict[str, Any]:
+        return {"image": example.name}
+
+
+@dataclass(frozen=True, eq=False)
+class Pixels:
+    """(B, channels, height, width), -1 to 1."""
+
+    values: Tensor
+
+    def to(self, device: torch.device) -> Pixels:
+        return Pixels(self.values.to(device))
+
+
+class Seen(nn.Module):
+    """A Vision Transformer with its classes. In training each picture moves by up to `shift` pixels."""
+
+    def __init__(self, encoder: Vit, *, shift: int = 0) -> None:
+        super().__init__()
+        self.encoder, self.shift = encoder, shift
+
+    def forward(self, inputs: Pixels) -> Tensor:
+        assert self.encoder.classifier is not None
+        result: Tensor = self.encoder.classifier(self.encoder(inputs.values)[:, 0])
+        return result
+
+    def gathered(self, items: Sequence[Item]) -> Pixels:
+        values = torch.stack([item.note for item in items])
+        return Pixels((self._moved(values) if self.training and self.shift else values).float() / 127.5 - 1)
+
+    def sizes(self, items: Sequence[Item]) -> list[int]:
+        return [1] * len(items)
+
+    def length(self, item: Item) -> int:
+        """In tokens."""
+        high, wide = self.encoder.config.image[0], self.encoder.config.image[1]
+        return 1 + (high // self.encoder.config.patch[0]) * (wide // self.encoder.config.patch[1])
+
+    def _moved(self, values: Tensor) -> Tensor:
+        """Each by its own number of rows and columns; what comes in is the edge."""
+        count, _, high, wide = values.shape
+        padded = F.pad(values.float(), [self.shift] * 4, mode="replicate").byte()
+        down, right = torch.randint(2 * self.shift + 1, (2, count, 1))
+        rows, columns = torch.arange(high) + down, torch.arange(wide) + right
+        return padded.transpose(0, 1)[
+            :, torch.arange(count)[:, None, None], rows[:, :, None], columns[:, None]
+        ].transpose(0, 1)
