@@ -181,3 +181,10 @@ def test_a_run_that_diverges_says_so(tune: Tune, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Classify, "loss", lambda *arguments: plain(*arguments) * float("inf"))
     with pytest.raises(RegardError, match=r"diverged.*training\.rate"):
         tune(tmp_path / "run")
+
+
+def test_a_file_too_small_to_be_split(tune: Tune, tmp_path: Path) -> None:
+    small = tmp_path / "small.tsv"
+    small.write_text("the film is good\tpos\nno\tneg\n", encoding="utf-8")
+    with pytest.raises(InputError, match="no example is left for the dev part"):
+        tune(tmp_path / "run", train=str(small), dev=None)
