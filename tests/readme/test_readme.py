@@ -78,6 +78,24 @@ def test_a_model_is_pretrained_and_asked(tmp_path: Path) -> None:
         assert done.stdout
 
 
+def test_a_model_is_tuned_and_used(tiny_bert_folder: Path, tmp_path: Path) -> None:
+    """In their order, as they stand, with the tiny model under the name that is meant."""
+    (tmp_path / "my-bert").symlink_to(tiny_bert_folder)
+    for day, name in enumerate(("reviews.tsv", "more.tsv")):
+        texts = [f"{text} number {n} of day {day}" for n, text in enumerate(TEXTS * 3)]
+        rows = "".join(f"{text}\t{'bad' if 'bad' in text else 'good'}\n" for text in texts)
+        (tmp_path / name).write_text(rows, encoding="utf-8")
+    asked = [c for c in COMMANDS if c.split()[1] in ("train", "evaluate", "predict", "doctor")]
+    assert len(asked) == 4
+    for command in asked:
+        words = shlex.split(command)
+        done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        # The doctor finds, and rightly, that three steps have taught this model nothing.
+        expected = (1, "constant predictions") if words[1] == "doctor" else (0, "")
+        assert done.returncode == expected[0] and expected[1] in done.stdout, (command, done.stdout, done.stderr)
+        assert done.stdout
+
+
 def test_every_figure_is_filled_in() -> None:
     assert not re.search(r"\b(NUMBER|TODO|XXX|TBD)\b", README)
 
