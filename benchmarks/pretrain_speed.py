@@ -28,8 +28,7 @@ from torch import Tensor, nn
 
 from benchmarks.race import keep, machine, race
 from regard.data.masking import IGNORED
-from regard.device import choose
-from regard.pretrain.build import half_type
+from regard.device import choose, half_type
 from regard.pretrain.config import Config
 from regard.pretrain.plan import flops_per_token, peak_flops
 from regard.pretrain.prepare import Material, open_material
@@ -118,7 +117,7 @@ def compared(
         steps[name] = step
         rows[name] = {"ready_seconds": round(time.perf_counter() - begin, 1), "gib": round(gib, 2)}
         print(f"{kind} {name}: ready in {rows[name]['ready_seconds']} s, {gib:.1f} GiB", flush=True)
-    peak = peak_flops(device, half_type(config, device) or torch.float32)
+    peak = peak_flops(device, half_type(config.run.precision, device) or torch.float32)
     for name, lasts in timed(steps, device, seconds=seconds).items():
         speed = tokens / lasts
         share = speed * flops_per_token(config, vocabulary) / peak
@@ -166,7 +165,7 @@ def theirs(config: Config, vocabulary: int, device: torch.device) -> Work:
     if device.type == "cuda":
         model.compile()
     parameters = list(model.parameters())
-    chosen, half = config.optimizer, half_type(config, device)
+    chosen, half = config.optimizer, half_type(config.run.precision, device)
     optimizer = torch.optim.AdamW(
         parameters, lr=1e-4, betas=chosen.betas, eps=chosen.eps, weight_decay=chosen.weight_decay, fused=True
     )

@@ -6,7 +6,7 @@ import torch
 
 from regard.errors import InputError, nearest
 
-__all__ = ["choose", "wait"]
+__all__ = ["choose", "half_type", "wait"]
 
 
 def choose(name: str = "auto") -> torch.device:
@@ -27,3 +27,13 @@ def wait(device: torch.device) -> None:
     """Until what a GPU was asked for is done; a CPU always is."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def half_type(precision: str, device: torch.device) -> torch.dtype | None:
+    """What matrix products are computed in; None: float32, as weights always are.
+
+    `auto` is bf16 on a GPU that has it; `bf16` and `fp32` mean what they say.
+    """
+    if precision == "auto":
+        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else None
+    return torch.bfloat16 if precision == "bf16" else None

@@ -11,14 +11,16 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from regard.errors import InputError, nearest
 from regard.unfinished import changes
 
-__all__ = ["Document", "Section", "Tables"]
+__all__ = ["Document", "Precision", "Section", "Tables"]
+
+Precision = Literal["auto", "bf16", "fp32"]
 
 Tables = dict[str, dict[str, object]]
 

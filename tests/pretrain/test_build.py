@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import regard
+from regard.device import half_type
 from regard.errors import InputError
 from regard.models import Bert, Gpt
-from regard.pretrain.build import half_type, new_model, objective_for, portions_for, started_model
+from regard.pretrain.build import new_model, objective_for, portions_for, started_model
 from regard.pretrain.objectives import Causal, MaskedWords
 from regard.pretrain.prepare import Material, open_material
 from regard.pretrain.rows import FOLLOWS, OTHER
@@ -150,7 +151,7 @@ def test_order_and_seed_matter(material: Material) -> None:
 
 def test_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen(precision: str, device: str = "cpu") -> torch.dtype | None:
-        return half_type(config(run_precision=precision), torch.device(device))
+        return half_type(config(run_precision=precision).run.precision, torch.device(device))
 
     assert (chosen("auto"), chosen("fp32"), chosen("bf16")) == (None, None, torch.bfloat16)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from regard.settings import Document, Section
+from regard.settings import Document, Precision, Section
 from regard.train.schedule import parse_interval
 
 __all__ = ["DEFAULTS", "Config", "Run", "Training", "Vision"]
@@ -46,9 +46,7 @@ class Run(Section):
         default=0, ge=0, lt=1 << 62, description="of new weights, order and dropout; the first of several"
     )
     seeds: int = Field(default=1, ge=1, le=1000, description="how many runs, each with its own seed")
-    precision: Literal["auto", "bf16", "fp32"] = Field(
-        default="auto", description="auto: bf16 on a GPU that has it, else fp32"
-    )
+    precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that has it, else fp32")
     checkpoint_every: str = Field(default="2min", description='"2min" or "500 steps"; empty: after each epoch only')
 
     @field_validator("checkpoint_every")

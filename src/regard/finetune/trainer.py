@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.device import wait
+from regard.device import half_type, wait
 from regard.errors import RegardError
 from regard.finetune.config import Config
 from regard.finetune.start import Objective
@@ -27,6 +27,7 @@ from regard.train import optimizer
 from regard.train.checkpoint import Checkpoints
 from regard.train.loop import Counter, Step, Stopwatch, train
 from regard.train.schedule import factor, parse_interval
+from regard.train.seeds import mixed
 from regard.train.state import capture, restore
 from regard.train.stopping import Stop
 
@@ -129,7 +130,7 @@ class Trainer:
 
     def _steps(self, first: int) -> Iterator[Step]:
         settings = self.config.training
-        half = torch.bfloat16 if _halved(self.config, self.device) else None
+        half = half_type(self.config.run.precision, self.device)
         total = settings.epochs * self.per_epoch
 
         def at(progress: float) -> float:
@@ -154,7 +155,7 @@ class Trainer:
             for place in range(first % self.per_epoch if epoch == first // self.per_epoch else 0, self.per_epoch):
                 chosen = [self.items[i] for i in order[place * size : (place + 1) * size]]
                 chosen.sort(key=self.model.length)  # rows of one length go through attention together
-                torch.manual_seed(_mixed(self.seed, epoch, place))
+                torch.manual_seed(mixed(self.seed, epoch, place))
                 yield [{"inputs": self.model.gathered(chosen).to(self.device), "items": chosen}]
 
     def _judge(self, epoch: int) -> None:
@@ -246,13 +247,3 @@ def prepared(model: Tuned | Seen, config: Config) -> Tuned | Seen:
         if isinstance(model, Seen) and model.encoder.classifier is not None:
             model.encoder.classifier.requires_grad_(True)
     return model
-
-
-def _halved(config: Config, device: torch.device) -> bool:
-    if config.run.precision == "auto":
-        return device.type == "cuda" and torch.cuda.is_bf16_supported()
-    return config.run.precision == "bf16"
-
-
-def _mixed(*numbers: int) -> int:
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1

@@ -21,7 +21,7 @@ from regard.pretrain.rows import Pairs, Rows, Stretches
 from regard.text import Tokenizer
 from regard.unfinished import changes
 
-__all__ = ["half_type", "new_model", "objective_for", "portions_for", "started_model"]
+__all__ = ["new_model", "objective_for", "portions_for", "started_model"]
 
 
 def new_model(config: Config, tokenizer: Tokenizer) -> Bert | Gpt:
@@ -91,11 +91,3 @@ def portions_for(config: Config, material: Material, tokens: int) -> Portions:
         rows = Pairs(material.text, tokens=length - 3, seed=seed, kind=kind, short=config.objective.short_pairs)
     shift = Shift(config.data.shifted, config.model.positions - length, seed) if config.data.shifted else None
     return Portions(rows, material.tokenizer, tokens=tokens, pairs=kind != "none", shift=shift)
-
-
-def half_type(config: Config, device: torch.device) -> torch.dtype | None:
-    """What matrix products are computed in; None: float32, as weights always are."""
-    precision = config.run.precision
-    if precision == "auto":
-        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else None
-    return torch.bfloat16 if precision == "bf16" else None

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict, field_validator
 
-from regard.settings import Section
+from regard.settings import Precision, Section
 from regard.train.schedule import parse_budget, parse_interval
 
 __all__ = ["Data", "Family", "Model", "Objective", "Optimizer", "Run", "Schedule", "Vocabulary"]
@@ -107,9 +107,7 @@ class Schedule(Section):
 
 class Run(Section):
     seed: int = Field(default=0, ge=0, lt=1 << 63, description="of first weights, order and masks")
-    precision: Literal["auto", "bf16", "fp32"] = Field(
-        default="auto", description="auto: bf16 on a GPU that has it, else fp32"
-    )
+    precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that has it, else fp32")
     compile: Literal["auto", "on", "off"] = Field(default="auto", description="auto: on a GPU")
     gradient_checkpointing: bool = Field(default=False, description="less memory for a third more work")
     checkpoint_every: str = Field(default="5min", description='"5min" or "500 steps"; empty: at the end only')

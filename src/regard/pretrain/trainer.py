@@ -11,17 +11,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard import loading
-from regard.device import wait
+from regard.device import half_type, wait
 from regard.errors import InputError
 from regard.models.gpt import Gpt
 from regard.pretrain import evaluate
-from regard.pretrain.build import half_type, new_model, objective_for, portions_for, started_model
+from regard.pretrain.build import new_model, objective_for, portions_for, started_model
 from regard.pretrain.config import Config
 from regard.pretrain.objectives import masking_for
 from regard.pretrain.plan import Plan, expected_loss, flops_per_token, peak_flops, seconds_per_step
@@ -32,6 +31,7 @@ from regard.train import optimizer
 from regard.train.checkpoint import Checkpoints
 from regard.train.loop import Clock, Counter, Step, Stopwatch, frugal, train
 from regard.train.schedule import factor, parse_budget
+from regard.train.seeds import mixed
 from regard.train.state import capture, restore
 from regard.train.stopping import Stop, stopping
 from regard.train.world import World
@@ -75,7 +75,7 @@ class Trainer:
     ) -> None:
         self.config, self.material, self.output = config, material, output
         self.world, self.device, self.say, self.note = world, device, say, note
-        self.half = half_type(config, device)
+        self.half = half_type(config.run.precision, device)
         torch.manual_seed(config.run.seed)
         tokenizer = material.tokenizer
         model = started_model(config, tokenizer, start) if start else new_model(config, tokenizer)
@@ -163,9 +163,9 @@ class Trainer:
                     portion = next(source)
                     row, tokens = portion.next, tokens + portion.tokens
                     if place % self.world.size == self.world.rank:
-                        generator.manual_seed(_mixed(seed, portion.number))
+                        generator.manual_seed(mixed(seed, portion.number))
                         mine.append(self.objective.prepare(portion.to(self.device), generator))
-                torch.manual_seed(_mixed(seed, number, self.world.rank))
+                torch.manual_seed(mixed(seed, number, self.world.rank))
                 # Told before the step, for whoever looks does so after it.
                 self.row, self.tokens, number = row, self.tokens + tokens, number + 1
                 yield mine
@@ -258,8 +258,3 @@ class Trainer:
         self.world.first_does(lambda: loading.save(self.model.eval(), self.output, self.material.tokenizer))
         self.note("end", steps=number, tokens=self.tokens, seconds=self.watch.used, **scores)
         return Result(self.output, number, self.tokens, self.watch.used, scores)
-
-
-def _mixed(*numbers: int) -> int:
-    """One seed of several numbers, all of which matter."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1

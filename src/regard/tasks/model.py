@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batch import Batch, by_budget, collate
+from regard.device import half_type
 from regard.errors import InputError
 from regard.models import Bert, Gpt
 from regard.nn import initial
@@ -132,7 +133,7 @@ def numbers(model: Tuned | Seen, items: Sequence[Item], device: torch.device) ->
 
     Items of like length go together, so they come in another order.
     """
-    half = torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else None
+    half = half_type("auto", device)
     for group in by_budget([model.length(item) for item in items], BUDGET[device.type]):
         chosen = [items[place] for place in group]
         with evaluating(model), torch.autocast(device.type, half, enabled=half is not None):
