@@ -188,3 +188,14 @@ def test_a_file_too_small_to_be_split(tune: Tune, tmp_path: Path) -> None:
     small.write_text("the film is good\tpos\nno\tneg\n", encoding="utf-8")
     with pytest.raises(InputError, match="2 examples leave nothing for part 2"):
         tune(tmp_path / "run", train=str(small), dev=None)
+
+
+def test_frozen_and_tuned_are_reported_together(tune: Tune, tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        tune(tmp_path / "run", both=True, on_event=crashing(40))  # amid the second run
+    report = tune(tmp_path / "run", both=True, resume=True)
+    frozen = json.loads((tmp_path / "run" / "frozen" / "report.json").read_text())
+    assert frozen["settings"]["training"]["frozen"] is True and report.settings["training"]["frozen"] is False
+    assert report.beside == {"frozen": {"mean": frozen["mean"], "deviation": frozen["deviation"]}}
+    assert f"| frozen |  | {frozen['mean']['accuracy']:.2f} ± 0.00 |" in (tmp_path / "run" / "report.md").read_text()
+    assert weights(tmp_path / "run") != weights(tmp_path / "run" / "frozen")

@@ -36,7 +36,20 @@ class Terminated(BaseException):
 
 def verbs() -> list[Register]:
     """The verbs of `regard`, in the order of the help page. Their files import torch inside the functions only."""
-    from regard.cli import doctor, embed, evaluate, fill, models, perplexity, predict, pretrain, tour, train
+    from regard.cli import (
+        doctor,
+        embed,
+        evaluate,
+        features,
+        fill,
+        layers,
+        models,
+        perplexity,
+        predict,
+        pretrain,
+        tour,
+        train,
+    )
     from regard.cli import next as next_sentence
 
     return [
@@ -50,6 +63,8 @@ def verbs() -> list[Register]:
         evaluate.register,
         predict.register,
         doctor.register,
+        features.register,
+        layers.register,
         models.register,
     ]
 

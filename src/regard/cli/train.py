@@ -19,6 +19,7 @@ from regard.cli.options import (
     QuotedOption,
 )
 from regard.cli.output import duration, note, print_json, ticking
+from regard.errors import InputError
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ def _command(task: str) -> Callable[..., None]:
         quoted: QuotedOption = None,
         model: ModelOption = DEFAULT,
         frozen: Annotated[bool, typer.Option("--frozen", help="Let only the new layer learn.")] = False,
+        both: Annotated[
+            bool, typer.Option("--both", help="Do it frozen as well, in DIR/frozen, and report both.")
+        ] = False,
         seeds: Seeds = None,
         config: ConfigFile = None,
         settings: Settings = None,
@@ -82,6 +86,8 @@ def _command(task: str) -> Callable[..., None]:
         from regard.finetune.run import fit
         from regard.finetune.sources import Table, shows_pictures
 
+        if frozen and both:
+            raise InputError("--both includes --frozen; use one of them")
         overrides = ["training.frozen=true"] if frozen else []
         kind = "pictures" if task == "classify" and shows_pictures(data) else task
         with _told(output, as_json=as_json) as tell:
@@ -95,6 +101,7 @@ def _command(task: str) -> Callable[..., None]:
                 table=Table.said(columns, header=header, delimiter=delimiter, quoting=quoted),
                 parts=split,
                 resume=resume,
+                both=both,
                 device=device,
                 say=note,
                 on_event=tell.event,
@@ -183,6 +190,8 @@ def _lines(report: Report) -> list[str]:
     for name, value in report.mean.items():
         spread = f" ± {deviation[name]:.2f}" if len(report.outcomes) > 1 else ""
         lines.append(f"{name:<20}{value:6.2f}{spread}")
+    for name, other in report.beside.items():
+        lines += [f"{name + ' ' + score:<20}{value:6.2f}" for score, value in other["mean"].items()]
     for name, value in report.data.get("test", {}).get("scores", {}).items():
         lines.append(f"{'test ' + name:<20}{value:6.2f}")
     return lines

@@ -25,6 +25,7 @@ class Report:
     data: dict[str, dict[str, Any]]
     settings: dict[str, dict[str, Any]]
     outcomes: list[Outcome] = field(default_factory=list)
+    beside: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)  # other runs: name -> mean, deviation
 
     @property
     def best(self) -> Outcome:
@@ -53,6 +54,7 @@ class Report:
             "mean": self.mean,
             "deviation": self.deviation,
             "best_seed": self.best.seed,
+            **({"beside": self.beside} if self.beside else {}),
             "seeds": [asdict(outcome) for outcome in self.outcomes],
         }
 
@@ -66,6 +68,9 @@ class Report:
         if len(self.outcomes) > 1:
             mean, deviation = self.mean, self.deviation
             rows.append(["mean", "", *(f"{mean[name]:.2f} ± {deviation[name]:.2f}" for name in names), ""])
+        for name, other in self.beside.items():
+            cells = [f"{other['mean'][score]:.2f} ± {other['deviation'][score]:.2f}" for score in names]
+            rows.append([name, "", *cells, ""])
         table = [head, ["---"] * len(head), *rows]
         lines = [f"# {self.task} with {self.model}", ""]
         lines += [f"{name}: {about['examples']:,} examples of {about['path']}" for name, about in self.data.items()]

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ from regard.finetune.sources import Table, check_labels
 from regard.finetune.start import Looking, Start, Student
 from regard.known import DEFAULT
 from regard.models import Vit
-from regard.tasks.base import Task
 from regard.tasks.catalog import task_named
 from regard.tasks.folder import Solved, read_task, write_task
 from regard.tasks.pictures import Frame, Look
@@ -46,7 +46,8 @@ from regard.weights.documents import json_bytes, read_json
 
 __all__ = ["CONFIG", "distill", "fit"]
 
-CONFIG, RUN, EVENTS, SEEDS = "config.toml", "run.json", "events.jsonl", "seeds"
+CONFIG, RUN, EVENTS, SEEDS, REPORT = "config.toml", "run.json", "events.jsonl", "seeds", "report.json"
+FROZEN = "frozen"
 Said = Callable[[str], None]
 Told = Callable[[Mapping[str, Any]], None]
 
@@ -62,6 +63,7 @@ def fit(
     table: Table | None = None,
     parts: str | None = None,
     resume: bool = False,
+    both: bool = False,
     device: torch.device | str = "auto",
     say: Said = lambda text: None,
     on_event: Told = lambda event: None,
@@ -69,25 +71,33 @@ def fit(
     """Tune `model` for a task on labelled examples, and write the best seed's into `output`.
 
     `train` and `dev` are files or what a reader made of them. Without `dev`, one is taken out of `train` by `parts`
-    ("90/10" where none are given); of three parts the last is set aside and scored once, as "test".
+    ("90/10" where none are given); of three parts the last is set aside and scored once, as "test". `both` does it
+    once more with the model frozen, in `output`/frozen, and reports that beside.
     """
-    kind = task_named(task)
+    task_named(task)  # a wrong name should not be found after all has been read
+    output = Path(output)
     data = _told(read_data(task, train, dev, table=table, parts=parts), say)
-    if isinstance(data["train"].examples[0], Picture):
-        config = config or Config.load(defaults=DEFAULTS["pictures"])
-        looking = _looking(data["train"].examples, model, config)
-        name = "a new ViT" if looking.given is None else model
-        return _run(looking, name, data, config, Path(output), resume=resume, device=device, on_event=on_event)
-    config = config or Config.load(defaults=DEFAULTS[task])
-    learned = kind.learn(data["train"].examples)
-    encoder, tokenizer = loading.load(model)
-    if tokenizer is None:
-        raise InputError(f"{model} came without a tokenizer, so it reads no text; use another model")
-    start = Start(learned, encoder, tokenizer, length=config.training.length)
-    rows = Rows(tokenizer, family=str(getattr(encoder.config, "family", "")), limit=start.length)
-    for finding in problems(quick(learned, data["train"], data["dev"], rows)):
-        say(f"{finding.status}: {finding.check}: {finding.evidence}. {finding.remedy}")
-    return _run(start, model, data, config, Path(output), resume=resume, device=device, on_event=on_event)
+    pictures = isinstance(data["train"].examples[0], Picture)
+    config = config or Config.load(defaults=DEFAULTS["pictures" if pictures else task])
+    start = (_looking if pictures else _reading)(task, data, model, config, say)
+    called = "a new ViT" if isinstance(start, Looking) and start.given is None else model
+
+    def run(settings: Config, folder: Path, *, resume: bool, beside: Mapping[str, Any]) -> Report:
+        return _run(
+            start, called, data, settings, folder, resume=resume, beside=beside, device=device, on_event=on_event
+        )
+
+    if not both:
+        return run(config, output, resume=resume, beside={})
+    place = output / FROZEN
+    if (place / REPORT).is_file() and resume:
+        frozen = read_json(place / REPORT)
+    else:
+        training = config.training.model_copy(update={"frozen": True})
+        settings = config.model_copy(update={"training": training})
+        frozen = run(settings, place, resume=resume and (place / RUN).is_file(), beside={}).document()
+    beside = {FROZEN: {key: frozen[key] for key in ("mean", "deviation")}}
+    return run(config, output, resume=resume and (output / RUN).is_file(), beside=beside)
 
 
 def distill(
@@ -114,15 +124,29 @@ def distill(
     return _run(student, name, data, config, Path(output), resume=resume, device=device, on_event=on_event)
 
 
-def _looking(pictures: Sequence[Any], model: str, config: Config) -> Looking:
-    """The default model reads text, so then the ViT is a new one."""
-    task: Task[Any] = Look.learn(pictures)
+def _reading(task: str, data: Mapping[str, Read[Any]], model: str, config: Config, say: Said) -> Start:
+    """A model that reads text, once the data has been looked at."""
+    learned = task_named(task).learn(data["train"].examples)
+    encoder, tokenizer = loading.load(model)
+    if tokenizer is None:
+        raise InputError(f"{model} came without a tokenizer, so it reads no text; use another model")
+    start = Start(learned, encoder, tokenizer, length=config.training.length)
+    rows = Rows(tokenizer, family=str(getattr(encoder.config, "family", "")), limit=start.length)
+    for finding in problems(quick(learned, data["train"], data["dev"], rows)):
+        say(f"{finding.status}: {finding.check}: {finding.evidence}. {finding.remedy}")
+    return start
+
+
+def _looking(task: str, data: Mapping[str, Read[Any]], model: str, config: Config, say: Said) -> Start:
+    """A model that looks at pictures. The default model reads text, so then it is a new one."""
+    pictures = data["train"].examples
+    learned = Look.learn(pictures)
     if model == DEFAULT:
-        return Looking(task, Frame.around(pictures), config.vision)
+        return Looking(learned, Frame.around(pictures), config.vision)
     encoder, _ = loading.load(model)
     if not isinstance(encoder, Vit):
         raise InputError(f"{model} is no Vision Transformer; name one, or leave --model out for a new one")
-    return Looking(task, Frame(*encoder.config.image, encoder.config.channels), config.vision, encoder=encoder)
+    return Looking(learned, Frame(*encoder.config.image, encoder.config.channels), config.vision, encoder=encoder)
 
 
 def _told(data: dict[str, Read[Any]], say: Said) -> dict[str, Read[Any]]:
@@ -143,6 +167,7 @@ def _run(
     resume: bool,
     device: torch.device | str,
     on_event: Told,
+    beside: Mapping[str, Any] | None = None,
 ) -> Report:
     place = choose(device) if isinstance(device, str) else device
     task = start.task
@@ -162,11 +187,11 @@ def _run(
             name: {"path": read.path, "examples": len(read.examples), "how": read.how} for name, read in data.items()
         }
         settings = {name: dict(getattr(config, name)) for name in config.sections()}
-        report = Report(task.name, model, task.main, about, settings, outcomes)
+        report = Report(task.name, model, task.main, about, settings, outcomes, dict(beside or {}))
         best = read_task(output / SEEDS / BEST)
         if "test" in data:
             report = _tested(report, best, data["test"], device=place)
-        files = {"report.json": json_bytes(report.document()), "report.md": report.markdown().encode()}
+        files = {REPORT: json_bytes(report.document()), "report.md": report.markdown().encode()}
         write_task(best, output, files=files)
         note("end", **report.mean)
         shutil.rmtree(output / SEEDS)
@@ -176,7 +201,7 @@ def _run(
 def _tested(report: Report, best: Solved, read: Read[Any], *, device: torch.device) -> Report:
     scores = score(best, read.examples, device=device)
     data = {**report.data, "test": {**report.data["test"], "scores": scores}}
-    return Report(report.task, report.model, report.main, data, report.settings, report.outcomes)
+    return replace(report, data=data)
 
 
 def _open(output: Path, config: Config, run: Mapping[str, Any], *, resume: bool) -> None:

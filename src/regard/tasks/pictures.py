@@ -39,7 +39,7 @@ class Frame:
 
     def pixels(self, picture: Picture) -> Tensor:
         """(channels, height, width), 0 to 255."""
-        found = torch.from_numpy(np.ascontiguousarray(picture.pixels))
+        found = torch.from_numpy(np.array(picture.pixels))
         found = found[None] if found.ndim == 2 else found.permute(2, 0, 1)
         if len(found) != self.channels:
             found = found.expand(3, -1, -1) if self.channels == 3 else found.float().mean(0, keepdim=True).byte()
