@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -17,11 +18,11 @@ from regard.cli.options import (
     QuotedOption,
     SeedOption,
 )
-from regard.cli.output import note, print_json, progress
+from regard.cli.output import note, print_json, stages
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from regard.lab.regression import Outcome
     from regard.lab.walk import Walk
@@ -83,7 +84,7 @@ def features(
             as_in_deck=as_in_deck,
             seed=seed,
             device=device,
-            on_progress=_shown(stack),
+            on_progress=partial(stages(stack, {"embedding": "texts"}), "embedding"),
         )
     if found.cut:
         note(f"{found.cut:,} texts had more tokens than the model reads and were cut")
@@ -93,21 +94,6 @@ def features(
         print_json({"model": model, "layer": layer, **asdict(found)})
     else:
         print("\n".join(_lines(found)))
-
-
-def _shown(stack: ExitStack) -> Callable[[int, int], None]:
-    """Draw progress from the first report on."""
-    advance: Callable[[int], None] | None = None
-    before = 0
-
-    def show(done: int, total: int) -> None:
-        nonlocal advance, before
-        if advance is None:
-            advance = stack.enter_context(progress("embedding", total=total))
-        advance(done - before)
-        before = done
-
-    return show
 
 
 def _lines(found: Walk) -> Iterator[str]:

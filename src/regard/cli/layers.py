@@ -17,11 +17,11 @@ from regard.cli.options import (
     QuotedOption,
     SeedOption,
 )
-from regard.cli.output import note, print_json, progress
+from regard.cli.output import note, print_json, stages
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from regard.lab.layers import LayerReport, Row
 
@@ -86,7 +86,7 @@ def layers(
             pooling=pooling,
             seed=seed,
             device=device,
-            on_progress=_shown(stack),
+            on_progress=stages(stack, {"reading": "texts"}),
         )
     for remark in _remarks(found):
         note(remark)
@@ -96,23 +96,6 @@ def layers(
         print_json({"model": model, **asdict(found)})
     else:
         print("\n".join(_lines(model, found)))
-
-
-def _shown(stack: ExitStack) -> Callable[[str, int, int], None]:
-    """Draw progress, one bar for each thing that is done."""
-    doing, before = "", 0
-    advance: Callable[[int], None] | None = None
-
-    def show(what: str, done: int, total: int) -> None:
-        nonlocal doing, before, advance
-        if advance is None or what != doing:
-            stack.close()
-            advance = stack.enter_context(progress(what, total=total, unit="texts" if what == "reading" else "steps"))
-            doing, before = what, 0
-        advance(done - before)
-        before = done
-
-    return show
 
 
 def _remarks(found: LayerReport) -> Iterator[str]:

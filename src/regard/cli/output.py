@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from regard.errors import RegardError
 
-__all__ = ["duration", "note", "print_json", "progress", "ticking"]
+__all__ = ["duration", "note", "print_json", "progress", "stages", "ticking"]
 
 
 def print_json(document: object) -> None:
@@ -78,6 +78,26 @@ def progress(doing: str, *, total: int | None = None, unit: str = "texts") -> It
             yield advance
     seconds = time.perf_counter() - begin
     note(f"{doing}: {done:,} {unit} in {_figures(seconds)} s, {_figures(rate())} {unit}/s")
+
+
+def stages(stack: ExitStack, units: Mapping[str, str]) -> Callable[[str, int, int], None]:
+    """A function to call with what is being done, how much of it is done, and of how much: one `progress` for each.
+
+    `units` says in what each is counted; the last one ends with `stack`.
+    """
+    doing, before = "", 0
+    advance: Callable[[int], None] | None = None
+
+    def show(what: str, done: int, total: int) -> None:
+        nonlocal doing, before, advance
+        if advance is None or what != doing:
+            stack.close()
+            advance = stack.enter_context(progress(what, total=total, unit=units.get(what, "steps")))
+            doing, before = what, 0
+        advance(done - before)
+        before = done
+
+    return show
 
 
 @contextmanager

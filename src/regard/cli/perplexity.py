@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption
-from regard.cli.output import note, print_json, progress
+from regard.cli.output import note, print_json, stages
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from regard.predict import Perplexity
 
@@ -66,7 +67,7 @@ def perplexity(
             max_length=max_length,
             sample=sample,
             seed=seed,
-            on_progress=_shown(stack),
+            on_progress=partial(stages(stack, {"scoring": "tokens"}), "scoring"),
         )
     for remark in _remarks(found):
         note(remark)
@@ -76,21 +77,6 @@ def perplexity(
         print_json({"model": model, **asdict(found)})
     else:
         print("\n".join(_lines(model, found)))
-
-
-def _shown(stack: ExitStack) -> Callable[[int, int], None]:
-    """Draw progress from the first report on."""
-    advance: Callable[[int], None] | None = None
-    before = 0
-
-    def show(done: int, total: int) -> None:
-        nonlocal advance, before
-        if advance is None:
-            advance = stack.enter_context(progress("scoring", total=total, unit="tokens"))
-        advance(done - before)
-        before = done
-
-    return show
 
 
 def _remarks(found: Perplexity) -> Iterator[str]:

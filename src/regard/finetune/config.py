@@ -20,7 +20,7 @@ DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
     "tag": {"training": {"epochs": 5}},
     "answer": {"training": {"epochs": 2}},
     "distill": {"training": {"epochs": 5}},
-    "pictures": {"training": {"epochs": 8, "batch": 128, "rate": 2e-3, "optimizer": "muon", "weight_decay": 0.05}},
+    "pictures": {"training": {"epochs": 12, "batch": 128, "rate": 2e-3, "optimizer": "muon", "weight_decay": 0.05}},
 }
 
 
@@ -59,10 +59,10 @@ class Run(Section):
 class Vision(Section):
     """Of a new model that looks at pictures; one that is given has its own shape."""
 
-    width: int = Field(default=96, ge=1, le=1 << 16, description="numbers in a patch's vector")
+    width: int = Field(default=64, ge=1, le=1 << 16, description="numbers in a patch's vector")
     depth: int = Field(default=6, ge=1, le=1000, description="layers")
     heads: int = Field(default=4, ge=1, le=1000, description="attention heads of a layer; they divide the width")
-    ffn: int = Field(default=192, ge=1, le=1 << 18, description="width inside the feed-forward networks")
+    ffn: int = Field(default=128, ge=1, le=1 << 18, description="width inside the feed-forward networks")
     patch: int = Field(default=4, ge=1, le=1 << 12, description="pixels on a side of a patch")
     shift: int = Field(default=2, ge=0, le=1 << 12, description="pixels by which pictures move in training, at most")
 
