@@ -120,6 +120,7 @@ def distill(
     config = config or Config.load(defaults=DEFAULTS["distill"])
     data = _told(read_data(solved.task.name, train, dev, table=table, parts=parts), say)
     student = Student(solved, layers=layers, length=config.training.length)
+    _examined(student, data, say)
     name = f"{os.fspath(teacher)}, {layers} of {solved.model.encoder.config.depth} layers"
     return _run(student, name, data, config, Path(output), resume=resume, device=device, on_event=on_event)
 
@@ -131,10 +132,16 @@ def _reading(task: str, data: Mapping[str, Read[Any]], model: str, config: Confi
     if tokenizer is None:
         raise InputError(f"{model} came without a tokenizer, so it reads no text; use another model")
     start = Start(learned, encoder, tokenizer, length=config.training.length)
-    rows = Rows(tokenizer, family=str(getattr(encoder.config, "family", "")), limit=start.length)
-    for finding in problems(quick(learned, data["train"], data["dev"], rows)):
-        say(f"{finding.status}: {finding.check}: {finding.evidence}. {finding.remedy}")
+    _examined(start, data, say)
     return start
+
+
+def _examined(start: Start, data: Mapping[str, Read[Any]], say: Said) -> None:
+    """Tell what the doctor finds in the data."""
+    rows = start.solved(start.new(0)).rows
+    assert isinstance(rows, Rows)
+    for finding in problems(quick(start.task, data["train"], data["dev"], rows)):
+        say(f"{finding.status}: {finding.check}: {finding.evidence}. {finding.remedy}")
 
 
 def _looking(task: str, data: Mapping[str, Read[Any]], model: str, config: Config, say: Said) -> Start:

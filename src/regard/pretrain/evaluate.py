@@ -7,13 +7,12 @@ every model, so losses can be compared where vocabularies are the same.
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.batch import collate
 from regard.data.masking import IGNORED, Masking
@@ -77,8 +76,7 @@ def words(
         for part, answers in zip(torch.split(masked.ids, size), torch.split(asked, size * length), strict=True):
             places = (answers != IGNORED).nonzero().squeeze(1)
             targets = answers[places].to(device)
-            with _half(model):
-                logits = model.masked(model(part.to(device), rows=places.to(device))).float()
+            logits = model.masked(model(part.to(device), rows=places.to(device))).float()
             total += F.cross_entropy(logits, targets, reduction="sum").item()
             right += int((logits.argmax(-1) == targets).sum())
             count += len(targets)
@@ -116,8 +114,7 @@ def pairs(
             batch = collate([ids for ids, _, _ in part], packed=False, padding=tokenizer.pad or 0).to(device)
             second = torch.tensor([first for _, first, _ in part], device=device)
             segments = (torch.arange(batch.ids.shape[1], device=device) >= second[:, None]).long()
-            with _half(model):
-                logits = model.next(model.pooler(model(batch.ids, batch.layout, segments), batch.layout)).float()
+            logits = model.next(model.pooler(model(batch.ids, batch.layout, segments), batch.layout)).float()
             targets = torch.tensor([label for _, _, label in part], device=device)
             total += F.cross_entropy(logits, targets, reduction="sum").item()
             right += int((logits.argmax(-1) == targets).sum())
@@ -178,8 +175,7 @@ def next_words(model: Gpt, text: Text, *, length: int, rows: int = 512) -> NextW
     with evaluating(model):
         for part in torch.split(ids, max(TOKENS // 4 // length, 1)):
             part = part.to(device)
-            with _half(model):
-                logits = model.logits(model(part[:, :-1])).float()
+            logits = model.logits(model(part[:, :-1])).float()
             total += F.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten(), reduction="sum").item()
     asked = rows * (length - 1)
     return NextWords(total / asked, asked)
@@ -188,9 +184,3 @@ def next_words(model: Gpt, text: Text, *, length: int, rows: int = 512) -> NextW
 def _beginning(text: Text, count: int) -> Tensor:
     """The first tokens of a text, across its pieces."""
     return torch.from_numpy(np.concatenate([piece[:count] for piece in text.pieces])[:count].astype(np.int64))
-
-
-def _half(model: nn.Module) -> AbstractContextManager[object]:
-    """On a GPU in bfloat16, as it is trained."""
-    cuda = next(model.parameters()).is_cuda
-    return torch.autocast("cuda", dtype=torch.bfloat16) if cuda else nullcontext()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -241,8 +242,13 @@ class Trainer:
         self.world.first_does(save)
 
     def evaluate(self) -> dict[str, dict[str, float]]:
+        """The held-out scores, computed in the precision of the training; the first process' work."""
         if not self.world.first:
             return {}
+        with torch.autocast(self.device.type, self.half) if self.half else nullcontext():
+            return self._scores()
+
+    def _scores(self) -> dict[str, dict[str, float]]:
         length, tokenizer, text = self.config.data.length, self.material.tokenizer, self.material.held_out
         if isinstance(self.model, Gpt):
             found = evaluate.next_words(self.model, text, length=length)
