@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def accuracies(model: str | os.PathLike[str], data: Path, *, device: str) -> dict[str, float]:
     """The accuracy for each pooling."""
     rows = read_rows(data / "train.tsv")[:ROWS]
-    texts, labels = [text for text, _ in rows], np.array([label for _, label in rows])
+    texts, labels = [row.text for row in rows], np.array([str(row.label) for row in rows])
     found = {}
     for pooling in POOLINGS:
         embedder = Embedder(os.fspath(model), layers=-1, pooling=pooling, device=device)
