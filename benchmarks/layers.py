@@ -2,9 +2,9 @@
 
     python -m benchmarks.layers MODEL [--rows 500] [--rounds 3] [--data DIR] [--keep]
 
-The first rows of SST-2 and the first sentences of CoNLL-2003. The embedding pass is `Embedder`'s, of the last layer: the
-mean of a text, and the vectors of all tokens for sentences to tag. Contestants take turns; the best round counts. What
-the heads cost is told apart.
+The first rows of SST-2 and the first sentences of CoNLL-2003. The embedding pass is `Embedder`'s, of the last layer:
+the mean of a text, and the vectors of all tokens for sentences to tag. Contestants take turns; the best round counts.
+What the heads cost is told apart.
 """
 
 from __future__ import annotations
