@@ -40,7 +40,7 @@ def keep(name: str, figures: Mapping[str, object]) -> Path:
     """Write figures to benchmarks/results/NAME.json with date, commit and machine."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     document = {"date": str(date.today()), "commit": commit.stdout.strip(), "machine": machine(), **figures}
-    RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n")
     return path

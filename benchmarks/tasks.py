@@ -4,8 +4,8 @@
     python -m benchmarks.tasks --choose NAME --set training.rate=2e-4 ...     judged on a tenth of the training data
     python -m benchmarks.tasks --table                                        writes docs/results.md from what was kept
 
-Settings were chosen with --choose, which never reads the data that is reported on; that data is read once a seed, after
-the last epoch. Results are kept in benchmarks/results/tasks/NAME-MODEL.json, with date, commit and machine.
+Settings are to be chosen with --choose, which never reads the data that is reported on; that data is read once a seed,
+after the last epoch. Results are kept in benchmarks/results/tasks/NAME-MODEL.json, with date, commit and machine.
 """
 
 from __future__ import annotations

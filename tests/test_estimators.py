@@ -75,6 +75,8 @@ def test_a_tagger_learns_which_words_are_meant(tiny_bert_folder: Path, one_threa
     tags = [["B-THING" if word == "film" else "O" for word in words] for words in sentences]
     tagger = Tagger(str(tiny_bert_folder), **QUICK).fit(sentences, tags)
     assert tagger.predict(sentences) == tags and tagger.score(sentences, tags) == 1.0
+    found = cross_val_score(Tagger(str(tiny_bert_folder), **{**QUICK, "epochs": 1}), sentences, tags, cv=2)
+    assert len(found) == 2 and ((found >= 0) & (found <= 1)).all()
     with pytest.raises(InputError, match="3 words and 2 tags"):
         tagger.fit([["a", "good", "film"]], [["O", "O"]])
     with pytest.raises(InputError, match="split it into words"):

@@ -85,6 +85,15 @@ class _Tuning(Parameters):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "solved_")
 
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type=None,
+            target_tags=TargetTags(required=True),
+            input_tags=InputTags(two_d_array=False, one_d_array=True, string=True),
+        )
+
 
 class TextClassifier(_Tuning):
     """One class a text, or a pair given as a tuple. `classes_` are the labels, in the order of `predict_proba`."""
@@ -93,8 +102,9 @@ class TextClassifier(_Tuning):
         texts, labels = _texts(X), list(y)
         if len(texts) != len(labels):
             raise InputError(f"expected a label for each text, got {len(texts)} texts and {len(labels)} labels")
-        self.classes_ = np.unique(np.asarray(labels))
-        examples = [Text(one.text, one.second, str(label)) for one, label in zip(texts, labels, strict=True)]
+        known = np.asarray(labels)
+        self.classes_ = np.unique(known)
+        examples = [Text(one.text, one.second, str(label)) for one, label in zip(texts, known, strict=True)]
         self._fit(
             Classify(self._names(), several=False) if len(self.classes_) > 1 else Classify.learn(examples), examples
         )
@@ -117,15 +127,11 @@ class TextClassifier(_Tuning):
         return [str(label) for label in self.classes_]
 
     def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+        from sklearn.utils import ClassifierTags
 
-        return Tags(
-            estimator_type="classifier",
-            target_tags=TargetTags(required=True),
-            classifier_tags=ClassifierTags(),
-            input_tags=InputTags(two_d_array=False, one_d_array=True, string=True),
-            non_deterministic=False,
-        )
+        tags = super().__sklearn_tags__()
+        tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
+        return tags
 
 
 class Tagger(_Tuning):

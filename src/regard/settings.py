@@ -11,7 +11,7 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -41,6 +41,8 @@ class Section(BaseModel):
 
 class Document(Section):
     """A file of settings: every field is a section."""
+
+    example: ClassVar[str]  # of a setting, for errors
 
     @classmethod
     def load(
@@ -105,7 +107,7 @@ class Document(Section):
         name, equals, written = text.partition("=")
         section, dot, key = name.strip().partition(".")
         if not (equals and dot):
-            raise InputError(f"--set {text}: expected SECTION.KEY=VALUE, like {cls._example()}")
+            raise InputError(f"--set {text}: expected SECTION.KEY=VALUE, like {cls.example}")
         try:
             tables = tomllib.loads(f"value = {'0' if written.startswith('.') else ''}{written}")  # .5, as people write
         except tomllib.TOMLDecodeError:
@@ -115,10 +117,6 @@ class Document(Section):
         if cls._fields(section)[key].annotation is str and not isinstance(value, str):
             value = written.strip()  # schedule.budget=300 means the text "300"
         return {section: {key: value}}
-
-    @classmethod
-    def _example(cls) -> str:
-        return "optimizer.rate=2e-3" if "optimizer" in cls.model_fields else f"{next(iter(cls.model_fields))}.KEY=VALUE"
 
     @classmethod
     def _fields(cls, section: str) -> Mapping[str, Any]:

@@ -158,9 +158,46 @@ def test_what_cannot_be_gone_on_with_is_refused(tune: Tune, files: Path, tmp_pat
         tune(tmp_path / "run", "training.epochs=4", resume=True)
     with pytest.raises(InputError, match="data was"):
         tune(tmp_path / "run", dev=str(files / "train.tsv"), resume=True)
-    tune(tmp_path / "run", resume=True)
+    done = tune(tmp_path / "run", resume=True)
+    before = weights(tmp_path / "run")
+    assert tune(tmp_path / "run", resume=True) == done and weights(tmp_path / "run") == before  # there is nothing to do
+    with pytest.raises(InputError, match="no run to resume"):
+        tune(tmp_path / "run", "training.epochs=4", resume=True)
     with pytest.raises(InputError, match="holds a model"):
         tune(tmp_path / "run")
+    with pytest.raises(InputError, match="holds a run or a model"):
+        tune(tmp_path / "run", both=True)
+    assert not (tmp_path / "run" / "frozen").exists()
+
+
+def test_a_kill_amid_the_last_cleaning_up(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of the seeds has another name by then, and the run is over."""
+
+    def crash(*arguments: object, **options: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr("regard.finetune.run.shutil.rmtree", crash)
+        tune(tmp_path / "run")
+    report = tune(tmp_path / "run", resume=True)
+    assert report.document() == json.loads((tmp_path / "run" / "report.json").read_text())
+
+
+def test_files_may_be_paths(tune: Tune, files: Path, tmp_path: Path) -> None:
+    report = tune(tmp_path / "run", train=files / "train.tsv", dev=files / "dev.tsv")
+    assert evaluate(tmp_path / "run", files / "dev.tsv", device="cpu").metrics == report.best.scores
+
+
+def test_f1_is_of_the_class_that_was_rarer_in_training(tune: Tune, tmp_path: Path) -> None:
+    data = {"train": "neg" * 3, "dev": "neg"}
+    for name, extra in data.items():
+        rows = "".join(f"the film {n} is good\tpos\n" for n in range(8)) + "".join(
+            f"so dull {n}\tneg\n" for n in range(len(extra) * 2)
+        )
+        (tmp_path / f"{name}.tsv").write_text(rows, encoding="utf-8")
+    tune(tmp_path / "run", train=str(tmp_path / "train.tsv"), dev=str(tmp_path / "dev.tsv"))
+    solved = read_task(tmp_path / "run")
+    assert solved.task.document()["positive"] == "pos"  # 8 of 26, though it is the larger class of dev
 
 
 def test_a_label_that_training_never_saw(tune: Tune, files: Path, tmp_path: Path) -> None:

@@ -67,8 +67,9 @@ def test_dropout_is_that_of_the_model_or_the_settings(setting: float, expected: 
     run = made(tiny_bert_folder, f"training.dropout={setting}")
     parts = dict(run.model.named_modules())
     inner = {name: part.p for name, part in parts.items() if isinstance(part, nn.Dropout)}
-    assert {p for name, p in inner.items() if not name.endswith("ffn.dropout")} == {expected}
-    assert {p for name, p in inner.items() if name.endswith("ffn.dropout")} == {0.0}
+    unused = {name: p for name, p in inner.items() if name.endswith(("ffn.dropout", "encoder.encoder.dropout"))}
+    assert len(unused) == 3 and set(unused.values()) == {0.0}
+    assert {p for name, p in inner.items() if name not in unused} == {expected}
     assert {part.dropout for part in parts.values() if isinstance(part, Attention)} == {expected}
     assert run.model.encoder.config.dropout == expected
 

@@ -83,7 +83,7 @@ def test_the_folder_is_one_that_transformers_reads(solved: Solved, tmp_path: Pat
 
 
 def test_a_model_of_pictures_is_asked_for_pictures(solved: Solved) -> None:
-    with pytest.raises(InputError, match="expected one that looks at pictures"):
+    with pytest.raises(InputError, match="looks at pictures"):
         solved.task.items([picture(0)], None)
     with pytest.raises(InputError, match="at least two classes"):
         Look.learn([picture(0, label="a")])  # type: ignore[list-item]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 
 from regard.cli.options import ColumnsOption, DelimiterOption, DeviceOption, HeaderOption, QuotedOption
 from regard.cli.output import progress
+from regard.data.files import STANDARD_INPUT
 
 __all__ = ["register"]
 
@@ -37,14 +39,18 @@ def predict(
     from regard.device import choose
     from regard.finetune.sources import Table, new_examples
     from regard.tasks.folder import read_task
-    from regard.tasks.solve import stream
+    from regard.tasks.solve import AT_ONCE, stream
 
     place = choose(device)
     table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
     solved = read_task(folder, device=place)
     examples = new_examples(solved.task.name, source, table=table)
-    with progress("predicting", unit="examples") as advance:
-        for prediction in stream(solved, examples, device=place):
+    piped = source == STANDARD_INPUT  # whoever sends a line may wait for the answer before the next
+    with ExitStack() as stack:
+        # Lines that are printed on the terminal are progress enough, and would be drawn over by a bar.
+        bar = None if sys.stdout.isatty() else stack.enter_context(progress("predicting", unit="examples"))
+        for prediction in stream(solved, examples, device=place, at_once=1 if piped else AT_ONCE):
             line = json.dumps(prediction, ensure_ascii=False)
-            sys.stdout.write(line.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
-            advance(1)
+            print(line.encode("utf-8", "backslashreplace").decode("utf-8"), flush=piped)
+            if bar is not None:
+                bar(1)

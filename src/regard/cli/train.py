@@ -213,8 +213,10 @@ class _Shown:
             note(f"seed {event['seed']}  epoch {event['epoch']}  {scores}")
         elif kind == "resume":
             note(f"seed {event['seed']}: going on behind step {event['step']:,}, after {duration(event['seconds'])}")
+        elif kind == "stopped":
+            note("stopped, and all is saved; the same command with --resume goes on")
         elif kind == "cut":
-            note(f"{event['rows']:,} of {event['of']:,} texts are longer than {event['length']} tokens and were cut")
+            note(f"{event['texts']:,} of {event['of']:,} texts are longer than {event['length']} tokens and were cut")
 
     def _step(self, event: Mapping[str, Any]) -> None:
         done = event["step"] / event["steps"]

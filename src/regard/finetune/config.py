@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -27,7 +27,7 @@ DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
 class Training(Section):
     epochs: int = Field(default=3, ge=1, le=1 << 20, description="how often the examples are seen")
     batch: int = Field(default=32, ge=1, le=1 << 20, description="examples of a step")
-    rate: float = Field(default=0.0, ge=0, le=10, description="the highest learning rate; 0: what suits the width")
+    rate: float = Field(default=0.0, ge=0, le=10, description="the highest learning rate; 0: what suits the model")
     optimizer: Literal["adamw", "muon"] = Field(default="adamw", description="adamw, or muon for matrices in layers")
     weight_decay: float = Field(default=0.01, ge=0, le=10, description="how much of a matrix goes, times the rate")
     warmup: float = Field(default=0.1, ge=0, le=1, description="share of the run in which the rate rises")
@@ -68,6 +68,8 @@ class Vision(Section):
 
 
 class Config(Document):
+    example: ClassVar[str] = "training.epochs=4"
+
     vision: Vision = Vision()
     training: Training = Training()
     run: Run = Run()

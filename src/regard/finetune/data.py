@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import Any
 
 from regard.data.examples import Picture
@@ -11,17 +12,19 @@ from regard.data.split import split
 from regard.errors import InputError
 from regard.finetune.sources import Table, read_examples
 
-__all__ = ["digest", "read_data"]
+__all__ = ["Source", "digest", "read_data"]
+
+Source = str | os.PathLike[str] | Read[Any]  # a file, or what a reader made of it
 
 
 def read_data(
-    task: str, train: str | Read[Any], dev: str | Read[Any] | None, *, table: Table | None, parts: str | None
+    task: str, train: Source, dev: Source | None, *, table: Table | None, parts: str | None
 ) -> dict[str, Read[Any]]:
-    found = {"train": read_examples(task, train, table=table, labelled=True) if isinstance(train, str) else train}
+    found = {"train": read_examples(task, train, table=table, labelled=True) if not isinstance(train, Read) else train}
     if dev is not None:
         if parts is not None:
             raise InputError("--dev and --split both say what to judge on; use one of them")
-        found["dev"] = read_examples(task, dev, table=table, labelled=True) if isinstance(dev, str) else dev
+        found["dev"] = read_examples(task, dev, table=table, labelled=True) if not isinstance(dev, Read) else dev
     else:
         whole = found["train"]
         pieces = split(whole.examples, parts or "90/10")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from regard.data.readers import Read
 from regard.device import choose
+from regard.finetune.data import Source
 from regard.finetune.sources import Table, check_labels, read_examples
 from regard.tasks.folder import read_task
 from regard.tasks.solve import score
@@ -27,7 +27,7 @@ class Evaluation:
 
 def evaluate(
     folder: str | os.PathLike[str],
-    data: str | Read[Any],
+    data: Source,
     *,
     table: Table | None = None,
     device: str = "auto",
@@ -36,7 +36,7 @@ def evaluate(
     """Score the model in `folder` on labelled examples, of a file or as a reader gives them."""
     place = choose(device)
     solved = read_task(folder, device=place)
-    read = read_examples(solved.task.name, data, table=table, labelled=True) if isinstance(data, str) else data
+    read = data if isinstance(data, Read) else read_examples(solved.task.name, data, table=table, labelled=True)
     say(f"{len(read.examples):,} examples of {read.path} ({read.how})")
     for reason, count in read.dropped.items():
         say(f"{count:,} left out: {reason}")

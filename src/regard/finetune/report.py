@@ -6,7 +6,7 @@ Knows outcomes and numbers; trains nothing and reads no file.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -57,6 +57,19 @@ class Report:
             **({"beside": self.beside} if self.beside else {}),
             "seeds": [asdict(outcome) for outcome in self.outcomes],
         }
+
+    @classmethod
+    def restore(cls, document: Mapping[str, Any]) -> Report:
+        """The report that `document` was made of."""
+        return cls(
+            document["task"],
+            document["model"],
+            document["score"],
+            document["data"],
+            document["settings"],
+            [Outcome(**outcome) for outcome in document["seeds"]],
+            document.get("beside", {}),
+        )
 
     def markdown(self) -> str:
         names = list(self.outcomes[0].scores)

@@ -28,7 +28,7 @@ from regard.disk import atomic_write
 from regard.doctor import problems, quick
 from regard.errors import InputError
 from regard.finetune.config import DEFAULTS, Config
-from regard.finetune.data import digest, read_data
+from regard.finetune.data import Source, digest, read_data
 from regard.finetune.report import Report
 from regard.finetune.seeds import BEST, tune_seeds
 from regard.finetune.sources import Table, check_labels
@@ -54,8 +54,8 @@ Told = Callable[[Mapping[str, Any]], None]
 
 def fit(
     task: str,
-    train: str | Read[Any],
-    dev: str | Read[Any] | None = None,
+    train: Source,
+    dev: Source | None = None,
     *,
     model: str = DEFAULT,
     output: str | os.PathLike[str],
@@ -90,6 +90,8 @@ def fit(
     if not both:
         return run(config, output, resume=resume, beside={})
     place = output / FROZEN
+    if not resume and any((output / name).exists() for name in (RUN, "config.json", FROZEN)):
+        raise InputError(f"{output} holds a run or a model: go on with --resume, or choose another --output")
     if (place / REPORT).is_file() and resume:
         frozen = read_json(place / REPORT)
     else:
@@ -102,8 +104,8 @@ def fit(
 
 def distill(
     teacher: str | os.PathLike[str],
-    train: str | Read[Any],
-    dev: str | Read[Any] | None = None,
+    train: Source,
+    dev: Source | None = None,
     *,
     layers: int,
     output: str | os.PathLike[str],
@@ -181,6 +183,8 @@ def _run(
     for read in data.values():
         check_labels(task, read)
     run = {"task": task.name, "model": model, "data": {name: digest(read) for name, read in data.items()}}
+    if resume and (done := _finished(output, config, run)):
+        return done
     _open(output, config, run, resume=resume)
     with locked(output), Events(output / EVENTS) as events:
         atomic_write(output / CONFIG, config.toml().encode())
@@ -195,13 +199,13 @@ def _run(
         }
         settings = {name: dict(getattr(config, name)) for name in config.sections()}
         report = Report(task.name, model, task.main, about, settings, outcomes, dict(beside or {}))
-        best = read_task(output / SEEDS / BEST)
+        best = read_task(output / SEEDS / BEST, device=place)
         if "test" in data:
             report = _tested(report, best, data["test"], device=place)
         files = {REPORT: json_bytes(report.document()), "report.md": report.markdown().encode()}
         write_task(best, output, files=files)
         note("end", **report.mean)
-        shutil.rmtree(output / SEEDS)
+        _forget(output / SEEDS)
     return report
 
 
@@ -209,6 +213,26 @@ def _tested(report: Report, best: Solved, read: Read[Any], *, device: torch.devi
     scores = score(best, read.examples, device=device)
     data = {**report.data, "test": {**report.data["test"], "scores": scores}}
     return replace(report, data=data)
+
+
+def _finished(output: Path, config: Config, run: Mapping[str, Any]) -> Report | None:
+    """The report of the same run, where it is over."""
+    if not (output / REPORT).is_file() or (output / SEEDS).is_dir() or not (output / RUN).is_file():
+        return None
+    same = read_json(output / RUN) == json.loads(json.dumps(run)) and not _changes(output, config)
+    return Report.restore(read_json(output / REPORT)) if same else None
+
+
+def _forget(folder: Path) -> None:
+    """Delete a folder under another name: one that is half deleted must not look like work that goes on."""
+    gone = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(gone, ignore_errors=True)
+    os.rename(folder, gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _changes(output: Path, config: Config) -> list[str]:
+    return Config.load(output / CONFIG).differences(config)
 
 
 def _open(output: Path, config: Config, run: Mapping[str, Any], *, resume: bool) -> None:
@@ -220,7 +244,7 @@ def _open(output: Path, config: Config, run: Mapping[str, Any], *, resume: bool)
         raise InputError(f"{output} holds no run to resume; leave --resume out to begin one")
     if begun:
         before = read_json(output / RUN)
-        differences = Config.load(output / CONFIG).differences(config) + changes(before, json.loads(json.dumps(run)))
+        differences = _changes(output, config) + changes(before, json.loads(json.dumps(run)))
         if differences:
             raise InputError(
                 f"{output} was begun otherwise: {'; '.join(differences)}. Resume with those, or choose another --output"

@@ -37,8 +37,8 @@ def tune_seeds(
     """Tune once a seed, and leave the best model in `folder`; a seed that is done is not done again."""
     task = start.task
     items = task.items(data["train"].examples, start.solved(start.new(0)).rows)
-    if cut := sum(row.cut > 0 for item in items for row in item.rows):
-        note("cut", rows=cut, of=len(items), length=start.length)
+    if cut := sum(any(row.cut for row in item.rows) for item in items):
+        note("cut", texts=cut, of=len(items), length=start.length)
     dev = data["dev"].examples
     outcomes: list[Outcome] = []
     for seed in range(config.run.seed, config.run.seed + config.run.seeds):
@@ -61,6 +61,7 @@ def tune_seeds(
         with stopping() as stop:
             outcome = trainer.go(stop)
             if outcome is None:
+                note("stopped", seed=seed)
                 stop.now()
         assert outcome is not None
         best = max((one.scores[task.main] for one in outcomes), default=float("-inf"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from regard.data.examples import Example, Tagged, Text, labelled
-from regard.data.files import STANDARD_INPUT, open_text, suffix_of
+from regard.data.files import STANDARD_INPUT, open_text
 from regard.data.readers import Read, read_choices, read_pictures, read_questions, read_tagged, read_texts, words_of
 from regard.errors import InputError
 from regard.tasks.base import Task
@@ -16,7 +17,7 @@ from regard.tasks.base import Task
 __all__ = ["Table", "check_labels", "new_examples", "read_examples"]
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
-PLAIN = ("classify", "tag")  # what reads a text a line
+PLAIN = ("classify", "tag")  # what a plain text is enough for
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,11 @@ class Table:
         return cls(names, header, "\t" if delimiter == "\\t" else delimiter, quoting)
 
 
-def read_examples(task: str, path: str, *, table: Table | None = None, labelled: bool | None = None) -> Read[Any]:
+def read_examples(
+    task: str, path: str | os.PathLike[str], *, table: Table | None = None, labelled: bool | None = None
+) -> Read[Any]:
     """The examples in a file; `labelled` True makes a file without labels an error, False leaves them unread."""
-    table = table or Table()
+    table, path = table or Table(), os.fspath(path)
     if task == "classify" and shows_pictures(path):
         return read_pictures(path, labelled=labelled)
     if task in ("tag", "answer", "choose") and table != Table():
@@ -86,11 +89,30 @@ def new_examples(task: str, source: str, *, table: Table | None = None) -> Itera
         yield _plain(task, source)
     elif task == "classify" and shows_pictures(source):
         yield from read_pictures(source, labelled=False).examples
-    elif task in PLAIN and table in (None, Table()) and suffix_of(source) in ("", ".txt"):
-        with open_text(source) as lines:
-            yield from (_plain(task, line) for line in lines if line.strip())
+    elif source == STANDARD_INPUT and task in PLAIN and table in (None, Table()):
+        yield from _piped(task)
     else:
         yield from read_examples(task, source, table=table, labelled=False).examples
+
+
+def _piped(task: str) -> Iterator[Example]:
+    """Texts of standard input as they come, one a line: plain, or JSON with the key `text`."""
+    with open_text(STANDARD_INPUT) as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            text: object = line
+            if line.lstrip().startswith("{"):
+                try:
+                    text = json.loads(line)["text"]
+                except (ValueError, KeyError, TypeError):
+                    text = None
+            if not isinstance(text, str) or "\t" in line:
+                raise InputError(
+                    f"standard input line {number}: expected a text a line, or JSON with the key text; of a table, say "
+                    "with --columns where the text is"
+                )
+            yield _plain(task, text)
 
 
 def _plain(task: str, line: str) -> Example:

@@ -19,7 +19,8 @@ from regard.device import half_type, wait
 from regard.errors import RegardError
 from regard.finetune.config import Config
 from regard.finetune.start import Objective
-from regard.nn import Attention
+from regard.nn import Attention, Stack
+from regard.nn.block import FeedForward
 from regard.tasks.base import Item, Task
 from regard.tasks.model import Tuned
 from regard.tasks.pictures import Seen
@@ -81,7 +82,7 @@ class Trainer:
         self.model = prepared(model, config).to(device)
         self.objective = objective(self.model) if objective else Objective(self.model, task)
         settings = config.training
-        self.rate = settings.rate or best_rate(model.encoder.config.width)
+        self.rate = settings.rate or best_rate(model.encoder.config.width) * (10 if settings.frozen else 1)
         self.optimizers = optimizer.build(
             self.model,
             name="adamw" if settings.frozen else settings.optimizer,
@@ -237,10 +238,12 @@ def prepared(model: Tuned | Seen, config: Config) -> Tuned | Seen:
     if settings.dropout >= 0:
         encoder: Any = model.encoder
         encoder.config = replace(encoder.config, dropout=settings.dropout, attention_dropout=settings.dropout)
-        for name, module in model.named_modules():
+        # Of the stack's end and inside the feed-forward networks, which none of these families has.
+        unused = {id(part.dropout) for part in model.modules() if isinstance(part, Stack | FeedForward)}
+        for module in model.modules():
             if isinstance(module, Attention):
                 module.dropout = settings.dropout
-            elif isinstance(module, nn.Dropout) and not name.endswith("ffn.dropout"):  # which BERT and GPT leave out
+            elif isinstance(module, nn.Dropout) and id(module) not in unused:
                 module.p = settings.dropout
     if settings.frozen:
         model.encoder.requires_grad_(False)

@@ -136,6 +136,8 @@ def _labels(examples: Sequence[Text], side: str) -> list[str]:
         raise InputError(f"the {side} data has no texts; expected at least one")
     labels = []
     for place, example in enumerate(examples, 1):
+        if not isinstance(example, Text):
+            raise InputError(f"example {place} of the {side} data is a {type(example).__name__}; expected a text")
         if not isinstance(example.label, str) or example.second is not None:
             raise InputError(
                 f"example {place} of the {side} data has the label {example.label!r}"

@@ -110,6 +110,8 @@ def walk(
 
 def _labelled(examples: Sequence[Text]) -> tuple[list[str], list[str]]:
     for place, example in enumerate(examples, start=1):
+        if not isinstance(example, Text):
+            raise InputError(f"example {place} is a {type(example).__name__}; expected a text with a label")
         if not isinstance(example.label, str):
             raise InputError(
                 f"example {place} has the label {example.label!r}; expected one label, as a word or number"

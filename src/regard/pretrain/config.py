@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import model_validator
 
@@ -27,6 +27,8 @@ DEFAULTS: dict[Family, dict[str, dict[str, object]]] = {
 
 class Config(Document):
     """All settings of a run."""
+
+    example: ClassVar[str] = "optimizer.rate=2e-3"
 
     model: Model = Model()
     vocabulary: Vocabulary = Vocabulary()

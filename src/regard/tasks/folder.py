@@ -16,6 +16,7 @@ from torch import Tensor
 
 from regard import loading
 from regard.errors import InputError
+from regard.known import builtins
 from regard.models import Bert, Gpt, Vit, VitConfig
 from regard.tasks.base import Task
 from regard.tasks.catalog import task_named
@@ -85,6 +86,9 @@ def write_task(solved: Solved, folder: Path, *, files: Mapping[str, bytes] | Non
 
 def read_task(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Solved:
     """What `write_task` wrote."""
+    name = os.fspath(name_or_path)
+    if not os.path.isdir(os.path.expanduser(name)) and name not in builtins():
+        raise InputError(f"{name}: no such folder; expected one that `regard train` wrote")
     folder = loading.find(name_or_path)
     if not is_solved(folder):
         raise InputError(f"{folder}: no {TASK}; expected a folder that `regard train` wrote")

@@ -55,8 +55,8 @@ class Look(Classify):
 
     def items(self, examples: Sequence[Any], rows: Any) -> list[Item]:
         """`rows` is a Frame."""
-        if not isinstance(rows, Frame):
-            raise InputError("this model reads text; expected one that looks at pictures")
+        if not isinstance(rows, Frame) or not all(isinstance(example, Picture) for example in examples):
+            raise InputError("this model looks at pictures, and the input is text; give it images")
         return [
             Item((), place, self._target(example.label), note=rows.pixels(example))
             for place, example in enumerate(examples)

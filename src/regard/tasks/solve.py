@@ -13,7 +13,7 @@ from regard.tasks.base import Prediction
 from regard.tasks.folder import Solved
 from regard.tasks.model import numbers
 
-__all__ = ["predict", "score", "stream"]
+__all__ = ["AT_ONCE", "predict", "score", "stream"]
 
 AT_ONCE = 512  # examples
 
@@ -28,10 +28,12 @@ def predict(solved: Solved, examples: Sequence[Example], *, device: torch.device
     return solved.task.predictions(examples, items, found)
 
 
-def stream(solved: Solved, examples: Iterable[Example], *, device: torch.device) -> Iterator[Prediction]:
-    """The same for any number of examples, of which only a few are held at a time."""
+def stream(
+    solved: Solved, examples: Iterable[Example], *, device: torch.device, at_once: int = AT_ONCE
+) -> Iterator[Prediction]:
+    """The same for any number of examples, of which only `at_once` are held at a time."""
     source = iter(examples)
-    while some := list(islice(source, AT_ONCE)):
+    while some := list(islice(source, at_once)):
         yield from predict(solved, some, device=device)
 
 

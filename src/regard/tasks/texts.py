@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.data.examples import Text
+from regard.data.examples import Picture, Text
 from regard.errors import InputError
 from regard.metrics import label_scores, multilabel_scores, value_scores
+from regard.metrics.labels import positive_label
 from regard.tasks.base import Item, Prediction, Task, labels_in, unseen
 from regard.tasks.rows import Rows
 
@@ -29,8 +30,9 @@ class Classify(Task[Text]):
     pooled: ClassVar[bool] = True
     length: ClassVar[int] = 128
 
-    def __init__(self, labels: Sequence[str], *, several: bool = False) -> None:
-        self._labels, self.several = tuple(labels), several
+    def __init__(self, labels: Sequence[str], *, several: bool = False, positive: str | None = None) -> None:
+        """`positive`: which of two labels F1 is about."""
+        self._labels, self.several, self.positive = tuple(labels), several, positive
         self._places = {label: place for place, label in enumerate(labels)}
 
     @property
@@ -49,19 +51,22 @@ class Classify(Task[Text]):
         if len(counts) < (1 if several else 2):
             only = f"only {next(iter(counts))!r}" if counts else "none"
             raise InputError(f"expected at least two classes to tell apart, and the training data has {only}")
-        return cls(sorted(counts), several=several)
+        # Decided here and once: judged by the file that is scored, F1 could be of another class in each.
+        two = len(counts) == 2 and not several
+        return cls(sorted(counts), several=several, positive=positive_label([*counts.elements()]) if two else None)
 
     def document(self) -> dict[str, Any]:
-        return {"labels": list(self._labels), "several": self.several}
+        return {"labels": list(self._labels), "several": self.several, "positive": self.positive}
 
     @classmethod
     def restore(cls, document: Mapping[str, Any]) -> Classify:
-        return cls(labels_in(document), several=bool(document["several"]))
+        return cls(labels_in(document), several=bool(document["several"]), positive=document.get("positive"))
 
     def check(self, example: Text) -> None:
         self._target(example.label)
 
     def items(self, examples: Sequence[Text], rows: Rows) -> list[Item]:
+        refuse_pictures(examples)
         made = rows.whole([(example.text, example.second) for example in examples])
         return [
             Item((row,), place, self._target(example.label))
@@ -72,6 +77,8 @@ class Classify(Task[Text]):
         if label is None:
             return None
         names = label if isinstance(label, tuple) else (label,)
+        if isinstance(label, tuple) and not self.several:
+            raise InputError(f"the label is the list {list(label)!r}, and this task has one label a text")
         for name in names:
             if name not in self._places:
                 raise unseen(name, self._labels)
@@ -113,7 +120,9 @@ class Classify(Task[Text]):
         if self.several:
             names = [label if isinstance(label, tuple) else (str(label),) for label in truth]
             return multilabel_scores(names, told, self._labels)
-        return label_scores([str(label) for label in truth], told)
+        found = label_scores([str(label) for label in truth], told, positive=self.positive)
+        # A file may lack some of many classes, but the score must not become another one by it.
+        return found | ({"f1": found["macro_f1"]} if len(self._labels) > 2 else {})
 
 
 class Pair(Classify):
@@ -199,6 +208,11 @@ class Regress(Task[Text]):
         return value_scores(
             [_number(example.label) for example in examples], [prediction["value"] for prediction in predictions]
         )
+
+
+def refuse_pictures(examples: Sequence[object]) -> None:
+    if any(isinstance(example, Picture) for example in examples[:1]):
+        raise InputError("this model reads text, and the input is pictures; use a model that was tuned on pictures")
 
 
 def said(example: Text) -> dict[str, Any]:

@@ -83,7 +83,11 @@ def _delimiter(path: Path, lines: Sequence[str]) -> str | None:
 
 
 def _parts_evenly(sample: Iterable[str], sign: str) -> bool:
-    widths = {len(row) for row in csv.reader((line + "\n" for line in sample), delimiter=sign) if row}
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
+    try:
+        widths = {len(row) for row in csv.reader((line + "\n" for line in sample), delimiter=sign) if row}
+    except csv.Error:
+        return False
     return len(widths) == 1 and widths.pop() > 1
 
 
