@@ -12,7 +12,6 @@ from torch import nn
 
 import regard
 from regard.data.examples import Text
-from regard.finetune import trainer
 from regard.finetune.config import Config
 from regard.finetune.trainer import Trainer, best_rate
 from regard.nn import Attention
@@ -83,4 +82,4 @@ def test_a_frozen_model_is_not_disturbed(tiny_bert_folder: Path) -> None:
 
 def test_the_rate_suits_the_width() -> None:
     assert (best_rate(384), best_rate(768), best_rate(32)) == (1e-4, 5e-5, 3e-4)
-    assert trainer.best_rate(1024) == 3.75e-5
+    assert best_rate(1024) == pytest.approx(3.75e-5)
