@@ -150,6 +150,12 @@ def test_answers_are_parts_of_their_context(
     assert [one["probability"] for one in found["nbest"]] == sorted(
         (o["probability"] for o in found["nbest"]), reverse=True
     )
+    # No answer can beat nothing by so much, and any can by as little.
+    for threshold, answer in (("1e9", ""), ("-1e9", "funny")):
+        assert call("predict", tmp_path / "run", asked, "--threshold", threshold, "--device", "cpu") == 0
+        assert json.loads(capsys.readouterr().out)["answer"] == answer
+    assert call("evaluate", tmp_path / "run", "--data", squad, "--threshold", "1e9", "--device", "cpu", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["metrics"]["exact_match"] == 0
 
 
 @pytest.mark.parametrize(
@@ -175,6 +181,8 @@ def test_other_mistakes(
 ) -> None:
     assert call("evaluate", tiny_bert_folder, "--data", reviews) == 2
     assert "no task.json; expected a folder that `regard train` wrote" in capsys.readouterr().err
+    assert call("evaluate", tuned, "--data", reviews, "--threshold", "1") == 2
+    assert "is for the task answer, and this model does classify" in capsys.readouterr().err
     assert call("predict", tuned, "nowhere.tsv") == 2
     assert "nowhere.tsv: no such file" in capsys.readouterr().err
     assert call("evaluate", "out/nowhere", "--data", reviews) == 2

@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import ColumnsOption, DelimiterOption, DeviceOption, HeaderOption, JsonOption, QuotedOption
+from regard.cli.options import (
+    ColumnsOption,
+    DelimiterOption,
+    DeviceOption,
+    HeaderOption,
+    JsonOption,
+    QuotedOption,
+    ThresholdOption,
+)
 from regard.cli.output import note, print_json
 
 __all__ = ["register"]
@@ -23,6 +31,7 @@ def evaluate(
     header: HeaderOption = None,
     delimiter: DelimiterOption = None,
     quoted: QuotedOption = None,
+    threshold: ThresholdOption = None,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -31,7 +40,7 @@ def evaluate(
     from regard.finetune.sources import Table
 
     table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
-    found = evaluate(folder, data, table=table, device=device, say=note)
+    found = evaluate(folder, data, table=table, threshold=threshold, device=device, say=note)
     if as_json:
         print_json({"task": found.task, "n": found.count, "metrics": found.metrics})
         return

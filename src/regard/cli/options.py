@@ -21,6 +21,7 @@ __all__ = [
     "ModelOption",
     "QuotedOption",
     "SeedOption",
+    "ThresholdOption",
 ]
 
 
@@ -56,4 +57,8 @@ DelimiterOption: TypeAlias = Annotated[
 ]
 QuotedOption: TypeAlias = Annotated[
     bool | None, typer.Option("--quoted/--unquoted", help="Whether quotes around a value belong to the format.")
+]
+ThresholdOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option("--threshold", metavar="X", help="answer: by how much the best must beat no answer at all."),
 ]

@@ -9,7 +9,14 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import ColumnsOption, DelimiterOption, DeviceOption, HeaderOption, QuotedOption
+from regard.cli.options import (
+    ColumnsOption,
+    DelimiterOption,
+    DeviceOption,
+    HeaderOption,
+    QuotedOption,
+    ThresholdOption,
+)
 from regard.cli.output import progress
 from regard.data.files import STANDARD_INPUT
 
@@ -29,6 +36,7 @@ def predict(
     header: HeaderOption = None,
     delimiter: DelimiterOption = None,
     quoted: QuotedOption = None,
+    threshold: ThresholdOption = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Let a tuned model do its task on new input: labels, entities or answers, one JSON object a line.
@@ -43,7 +51,7 @@ def predict(
 
     place = choose(device)
     table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
-    solved = read_task(folder, device=place)
+    solved = read_task(folder, device=place).with_threshold(threshold)
     examples = new_examples(solved.task.name, source, table=table)
     piped = source == STANDARD_INPUT  # whoever sends a line may wait for the answer before the next
     with ExitStack() as stack:

@@ -30,12 +30,16 @@ def evaluate(
     data: Source,
     *,
     table: Table | None = None,
+    threshold: float | None = None,
     device: str = "auto",
     say: Callable[[str], None] = lambda text: None,
 ) -> Evaluation:
-    """Score the model in `folder` on labelled examples, of a file or as a reader gives them."""
+    """Score the model in `folder` on labelled examples, of a file or as a reader gives them.
+
+    `threshold`, for answers: by how much the best must beat no answer at all.
+    """
     place = choose(device)
-    solved = read_task(folder, device=place)
+    solved = read_task(folder, device=place).with_threshold(threshold)
     read = data if isinstance(data, Read) else read_examples(solved.task.name, data, table=table, labelled=True)
     say(f"{len(read.examples):,} examples of {read.path} ({read.how})")
     for reason, count in read.dropped.items():

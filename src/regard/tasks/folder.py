@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from regard import loading
 from regard.errors import InputError
 from regard.known import builtins
 from regard.models import Bert, Gpt, Vit, VitConfig
+from regard.tasks.answer import Answering
 from regard.tasks.base import Task
 from regard.tasks.catalog import task_named
 from regard.tasks.model import Tuned
@@ -41,6 +42,14 @@ class Solved:
     model: Tuned | Seen
     tokenizer: Tokenizer | None
     length: int
+
+    def with_threshold(self, threshold: float | None) -> Solved:
+        """The same, but an answer must beat no answer by so much; None leaves it as it was trained."""
+        if threshold is None:
+            return self
+        if not isinstance(self.task, Answering):
+            raise InputError(f"a threshold for no answer is for the task answer, and this model does {self.task.name}")
+        return replace(self, task=Answering(threshold))
 
     @property
     def rows(self) -> Rows | Frame:
