@@ -15,13 +15,12 @@ from regard.data.examples import Example, Tagged, Text
 from regard.device import choose
 from regard.errors import InputError
 from regard.finetune.config import Config
+from regard.finetune.start import Start
 from regard.finetune.trainer import Trainer
 from regard.known import DEFAULT
 from regard.metrics import entity_scores
 from regard.parameters import Parameters
 from regard.tasks.base import Task
-from regard.tasks.folder import Solved
-from regard.tasks.model import Tuned
 from regard.tasks.solve import predict
 from regard.tasks.tag import Tag
 from regard.tasks.texts import Classify
@@ -55,8 +54,6 @@ class _Tuning(Parameters):
         self.device = device
 
     def _fit(self, task: Task[Any], examples: Sequence[Example]) -> None:
-        import torch
-
         values = {
             "epochs": self.epochs,
             "batch": self.batch,
@@ -65,17 +62,11 @@ class _Tuning(Parameters):
             "select": "last",
         }
         config = Config.load(overrides=[f"training.{name}={value}" for name, value in values.items()])
-        encoder, tokenizer = loading.load(self.model)
-        if tokenizer is None:
-            raise InputError(f"{self.model} came without a tokenizer, so it reads no text; use another model")
-        torch.manual_seed(self.seed)
-        tuned = Tuned.new(encoder, task)
-        length = min(self.max_length or task.length, tuned.encoder.config.positions)
-        solved = Solved(task, tuned, tokenizer, length)
-        items = task.items(examples, solved.rows)
+        start = Start(task, *loading.load(self.model), length=self.max_length or 0)
+        tuned = start.new(self.seed)
+        items = task.items(examples, start.rows)
         Trainer(tuned, task, items, config, seed=self.seed, device=choose(self.device)).go(Stop())
-        tuned.eval()
-        self.solved_ = solved
+        self.solved_ = start.solved(tuned.eval())
 
     def _predictions(self, examples: Sequence[Example]) -> list[dict[str, Any]]:
         if not self.__sklearn_is_fitted__():

@@ -131,8 +131,6 @@ def _reading(task: str, data: Mapping[str, Read[Any]], model: str, config: Confi
     """A model that reads text, once the data has been looked at."""
     learned = task_named(task).learn(data["train"].examples)
     encoder, tokenizer = loading.load(model)
-    if tokenizer is None:
-        raise InputError(f"{model} came without a tokenizer, so it reads no text; use another model")
     start = Start(learned, encoder, tokenizer, length=config.training.length)
     _examined(start, data, say)
     return start
@@ -140,9 +138,8 @@ def _reading(task: str, data: Mapping[str, Read[Any]], model: str, config: Confi
 
 def _examined(start: Start, data: Mapping[str, Read[Any]], say: Said) -> None:
     """Tell what the doctor finds in the data."""
-    rows = start.solved(start.new(0)).rows
-    assert isinstance(rows, Rows)
-    for finding in problems(quick(start.task, data["train"], data["dev"], rows)):
+    assert isinstance(start.rows, Rows)
+    for finding in problems(quick(start.task, data["train"], data["dev"], start.rows)):
         say(f"{finding.status}: {finding.check}: {finding.evidence}. {finding.remedy}")
 
 

@@ -36,7 +36,7 @@ def tune_seeds(
 ) -> list[Outcome]:
     """Tune once a seed, and leave the best model in `folder`; a seed that is done is not done again."""
     task = start.task
-    items = task.items(data["train"].examples, start.solved(start.new(0)).rows)
+    items = task.items(data["train"].examples, start.rows)
     if cut := sum(any(row.cut for row in item.rows) for item in items):
         note("cut", texts=cut, of=len(items), length=start.length)
     dev = data["dev"].examples

@@ -87,8 +87,6 @@ def new_examples(task: str, source: str, *, table: Table | None = None) -> Itera
         if task not in PLAIN or not any(map(str.isspace, source)):
             raise InputError(f"{source}: no such file; expected a file of input, or - for standard input")
         yield _plain(task, source)
-    elif task == "classify" and shows_pictures(source):
-        yield from read_pictures(source, labelled=False).examples
     elif source == STANDARD_INPUT and task in PLAIN and table in (None, Table()):
         yield from _piped(task)
     else:

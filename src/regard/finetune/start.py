@@ -18,10 +18,12 @@ from regard.errors import InputError
 from regard.finetune.config import Vision
 from regard.models import Bert, Vit, VitConfig
 from regard.nn import initial
+from regard.predict.ready import family_of, tokenizer_of
 from regard.tasks.base import Item, Task
 from regard.tasks.folder import Solved
 from regard.tasks.model import Inputs, Tuned
 from regard.tasks.pictures import Frame, Seen
+from regard.tasks.rows import Rows
 from regard.tasks.texts import Regress
 from regard.text import Tokenizer
 
@@ -77,8 +79,14 @@ class Start:
 
     def __init__(self, task: Task[Any], encoder: nn.Module, tokenizer: Tokenizer | None, *, length: int) -> None:
         positions: int = getattr(encoder.config, "positions", length)
-        self.task, self.encoder, self.tokenizer = task, encoder, tokenizer
+        self.task, self.encoder, self.tokenizer = task, encoder, tokenizer_of(encoder, tokenizer)
         self.length = min(length or task.length, positions)
+
+    @property
+    def rows(self) -> Rows | Frame:
+        """What makes of examples that which the models read."""
+        assert self.tokenizer is not None
+        return Rows(self.tokenizer, family=family_of(self.encoder), limit=self.length)
 
     def new(self, seed: int) -> Tuned | Seen:
         torch.manual_seed(seed)
@@ -100,6 +108,10 @@ class Looking(Start):
     def __init__(self, task: Task[Any], frame: Frame, vision: Vision, *, encoder: Vit | None = None) -> None:
         self.task, self.tokenizer, self.length = task, None, 0
         self.frame, self.vision, self.given = frame, vision, encoder
+
+    @property
+    def rows(self) -> Frame:
+        return self.frame
 
     def new(self, seed: int) -> Seen:
         torch.manual_seed(seed)
