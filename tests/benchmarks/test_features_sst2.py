@@ -21,6 +21,15 @@ def test_accuracy_is_that_of_rows_not_learned_from() -> None:
     assert split_accuracy(noise + 5 * labels[:, None], labels) == 1.0
 
 
+def test_scaled_vectors_of_any_size_are_judged_alike() -> None:
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 2, 200)
+    vectors = draw.normal(size=(200, 20)) + 0.3 * labels[:, None]
+    sizes = [split_accuracy(size * vectors, labels, scaled=True) for size in (1e-3, 1.0, 1e3)]
+    assert sizes[0] == sizes[1] == sizes[2]
+    assert split_accuracy(1e-3 * vectors, labels) != sizes[0]
+
+
 def test_prints_both_poolings(
     tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -33,12 +42,15 @@ def test_prints_both_poolings(
     main([*arguments, "--json"])
     figures = json.loads(capsys.readouterr().out)
     labels = np.array([1, 0] * 20)
-    expected = {
-        pooling: split_accuracy(Embedder(tiny_bert_folder, pooling=pooling, device="cpu").fit_transform(texts), labels)
-        for pooling in ("mean", "cls")
-    }
+    expected = {}
+    for pooling in ("mean", "cls"):
+        vectors = Embedder(tiny_bert_folder, pooling=pooling, device="cpu").fit_transform(texts)
+        expected[pooling] = split_accuracy(vectors, labels)
+        expected[f"{pooling} scaled"] = split_accuracy(vectors, labels, scaled=True)
     assert figures["rows"] == 40
     assert figures["accuracy"] == pytest.approx(expected, abs=1e-4)
     main(arguments)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in lines[1:]] == [[name, f"{value:.4f}"] for name, value in expected.items()]
+    assert [line.rsplit(maxsplit=1) for line in lines[1:]] == [
+        [name, f"{value:.4f}"] for name, value in expected.items()
+    ]

@@ -33,6 +33,12 @@ class Training(Section):
     warmup: float = Field(default=0.1, ge=0, le=1, description="share of the run in which the rate rises")
     clip: float = Field(default=1.0, ge=0, description="the longest gradient; 0: any")
     dropout: float = Field(default=-1.0, ge=-1, lt=1, description="-1: as much as the model was pretrained with")
+    adversarial: float = Field(
+        default=0.0,
+        ge=0,
+        le=100,
+        description="how far word vectors are moved in a second pass; 0: no such pass",
+    )
     length: int = Field(default=0, ge=0, le=1 << 16, description="tokens of a row at most; 0: what suits the task")
     frozen: bool = Field(default=False, description="whether only the new layer learns")
     select: Literal["best", "last"] = Field(default="best", description="the epoch that is kept: best on dev, or last")

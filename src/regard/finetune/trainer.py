@@ -19,12 +19,14 @@ from regard.device import half_type, wait
 from regard.errors import RegardError
 from regard.finetune.config import Config
 from regard.finetune.start import Objective
+from regard.models import Vit
 from regard.nn import Attention, Stack
 from regard.nn.block import FeedForward
 from regard.tasks.base import Item, Task
 from regard.tasks.model import Tuned
 from regard.tasks.pictures import Seen
 from regard.train import optimizer
+from regard.train.adversary import Adversary
 from regard.train.checkpoint import Checkpoints
 from regard.train.loop import Counter, Step, Stopwatch, train
 from regard.train.schedule import factor, parse_interval
@@ -145,8 +147,16 @@ class Trainer:
             rate=at,
             clip=settings.clip or math.inf,
             half=half,
+            adversary=self._adversary(),
             first=first,
         )
+
+    def _adversary(self) -> Adversary | None:
+        """None where there are no words, or where they do not learn."""
+        size, encoder = self.config.training.adversarial, self.model.encoder
+        if not size or isinstance(encoder, Vit) or not encoder.embedding.tokens.weight.requires_grad:
+            return None
+        return Adversary(encoder.embedding.tokens.weight, size)
 
     def _batches(self, first: int) -> Iterator[list[dict[str, Any]]]:
         """All that chance decides follows from the seed and the number of the epoch or step."""

@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from regard.nn.block import Block
+from regard.train.adversary import Adversary
 from regard.train.optimizer import set_rate
 
 __all__ = ["Clock", "Counter", "Progress", "Step", "Stopwatch", "frugal", "train"]
@@ -91,18 +92,27 @@ def train(
     rate: Callable[[float], float],
     clip: float = 1.0,
     half: torch.dtype | None = None,
+    adversary: Adversary | None = None,
     first: int = 0,
 ) -> Generator[Step, None, None]:
     """Train until `progress` says 1. A batch is the parts whose gradients are gathered before a step.
 
     `rate` gives the learning rate at a progress; `half` is the type products are computed in; `first` is the number of
-    the step to begin with. What a step yields was done: whoever stops iterating stops after a whole step.
+    the step to begin with. With an `adversary` each part is learned twice, as it is and as the adversary has it; the
+    losses are those of the first time. What a step yields was done: whoever stops iterating stops after a whole step.
     """
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     kind = parameters[0].device.type
     module.train()
     number = first
     source = iter(batches)
+
+    def learn(inputs: Inputs, share: int) -> dict[str, Tensor]:
+        with torch.autocast(kind, dtype=half) if half else nullcontext():
+            losses: dict[str, Tensor] = module(**inputs)
+        torch.autograd.backward(losses["loss"] / share)
+        return losses
+
     while (done := progress(number)) < 1:  # asked first: a batch that is drawn is trained on
         if (batch := next(source, None)) is None:
             return
@@ -111,9 +121,10 @@ def train(
         total: dict[str, Tensor] = {}
         for place, inputs in enumerate(batch, start=1):
             with _shared(module, last=place == len(batch)):
-                with torch.autocast(kind, dtype=half) if half else nullcontext():
-                    losses: dict[str, Tensor] = module(**inputs)
-                torch.autograd.backward(losses["loss"] / len(batch))
+                losses = learn(inputs, len(batch))
+                if adversary is not None:
+                    with adversary.moved():
+                        learn(inputs, len(batch))
             for name, loss in losses.items():
                 part = loss.detach() / len(batch)
                 total[name] = total[name] + part if name in total else part

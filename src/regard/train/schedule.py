@@ -15,7 +15,7 @@ from regard.errors import InputError, choice
 
 __all__ = ["Interval", "Shape", "factor", "parse_budget", "parse_interval"]
 
-Shape = Literal["linear", "cosine", "constant"]
+Shape = Literal["linear", "cosine", "constant", "noam"]
 
 START = 0.01  # where warm-up begins: a step at rate 0 would learn nothing
 
@@ -30,14 +30,19 @@ def factor(progress: float, *, warmup: float, shape: Shape, floor: float) -> flo
 
     Step k of n, counted from 0, has progress k/n; in a run with a time budget it is seconds used / budget, and past its
     end the factor stays what it is at 1. Over the part `warmup` of the run the factor rises in a line from 0.01 to 1;
-    then it falls to `floor` at progress 1, in a line or half a cosine, or stays 1 where the shape is constant.
+    then it falls to `floor` at progress 1, in a line or half a cosine, or stays 1 where the shape is constant. The shape
+    noam is the Transformer's: it falls with 1/sqrt(step), towards `floor`, and where it ends depends on the warm-up.
     """
     choice("shape", shape, get_args(Shape))
+    if shape == "noam" and not warmup:
+        raise InputError("the shape noam falls as far as its warm-up is short, and there is none; set a warm-up above 0")
     progress = min(max(progress, 0.0), 1.0)
     if progress < warmup:
         return START + (1 - START) * progress / warmup
     if shape == "constant" or warmup >= 1:
         return 1.0
+    if shape == "noam":
+        return floor + (1 - floor) * math.sqrt(warmup / progress)
     done = (progress - warmup) / (1 - warmup)
     left = 1 - done if shape == "linear" else (1 + math.cos(math.pi * done)) / 2
     return floor + (1 - floor) * left

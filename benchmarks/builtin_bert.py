@@ -1,0 +1,146 @@
+"""The BERT that comes with Regard: judged, and written into src/regard/builtin with a card made of the figures.
+
+    python -m benchmarks.builtin_bert MODEL --events FILE ... [--device auto]     judge it, a part at a time
+    python -m benchmarks.builtin_bert MODEL --write                               write it, from what was kept
+
+MODEL is what the last of its runs of `regard pretrain` left; FILE are the events.jsonl of all of them, in order. Judged
+on the held-out text (masked words, next sentences), on SST-2 (fine-tuned, and by frozen features) and by the blanks of
+blanks.tsv; kept in benchmarks/results/regard-bert.json. The package gets the weights in half precision.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import regard
+from benchmarks import features_sst2, finetune_sst2
+from benchmarks.blanks import BLANKS, TOP, answers, read_blanks
+from benchmarks.race import RESULTS, keep
+from regard.corpus import Corpus, build_corpus
+from regard.device import choose
+from regard.models import Bert
+from regard.pretrain import evaluate
+from regard.pretrain.objectives import masking_for
+from regard.pretrain.text import Text
+from regard.text import Tokenizer
+from regard.weights.load import write_model
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "src" / "regard" / "builtin" / "regard-bert"
+CARD = Path(__file__).with_suffix(".md")
+DATA = ROOT.parent / "shared" / "data"
+KEPT = "regard-bert"
+LAYER = 6  # whose vectors serve best as features; the last layer's are told beside them
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("--events", nargs="+", type=Path, default=[], metavar="FILE")
+    parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="with corpus/ and sst2/ in it")
+    parser.add_argument("--scratch", type=Path, default=Path("/tmp/regard-heldout"), metavar="DIR")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--write", action="store_true", help="into src/regard/builtin/regard-bert; judges nothing")
+    options = parser.parse_args(arguments)
+    model, tokenizer = regard.load(options.model)
+    assert isinstance(model, Bert) and tokenizer is not None
+    if not options.write:
+        figures = {"runs": [run(path) for path in options.events]}
+        for name, value in judged(model, tokenizer, options):
+            figures[name] = value
+            print(name, value, flush=True)
+            keep(KEPT, figures)
+        return
+    card = card_of(json.loads((RESULTS / f"{KEPT}.json").read_text()))
+    write_model(model.half(), FOLDER, files={**tokenizer.files(), "README.md": card.encode()})
+    print(f"{FOLDER}: {sum(file.stat().st_size for file in FOLDER.iterdir()) / 1e6:.1f} MB")
+
+
+def run(path: Path) -> dict[str, Any]:
+    """What a run took, and where its loss was on the way, at ten places."""
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    steps = [event for event in events if event["event"] == "step"]
+    end = next(event for event in events if event["event"] == "end")
+    some = [steps[len(steps) * place // 10] for place in range(10)] + [steps[-1]]
+    return {
+        "steps": end["steps"],
+        "tokens": end["tokens"],
+        "seconds": round(end["seconds"]),
+        "curve": [[event["tokens"], round(event["loss_words"], 3), round(event["loss_pairs"], 3)] for event in some],
+        "end": {name: end[name] for name in ("words", "pairs")},
+    }
+
+
+def judged(model: Bert, tokenizer: Tokenizer, options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """Each figure as it is found, the quick ones first."""
+    yield "blanks", [asdict(answer) for answer in answers(model, tokenizer, read_blanks(BLANKS))]
+    folder = options.scratch / f"{tokenizer.size}"
+    if not (folder / "manifest.json").is_file():
+        build_corpus(options.data / "corpus" / "heldout.txt.xz", folder, tokenizer=tokenizer)
+    text = Text.of(Corpus.open(folder))
+    model.to(choose(options.device))
+    asked = masking_for(tokenizer, replace=(1.0, 0.0, 0.0))
+    for length, rows in ((128, 2048), (512, 512)):
+        found = evaluate.words(model, asked, text, tokenizer, length=length, rows=rows)
+        yield f"words_{length}", asdict(found)
+    yield "pairs", asdict(evaluate.pairs(model, text, tokenizer))
+    sst2, device = options.data / "sst2", options.device
+    for layer in (LAYER, -1):
+        yield f"features_{layer}", features_sst2.accuracies(options.model, sst2, layer=layer, device=device)
+    train, dev = (finetune_sst2.rows(sst2 / name) for name in ("train.tsv", "dev.tsv"))
+    accuracy = finetune_sst2.accuracies(options.model, train, dev, seeds=3, device=device)
+    yield "sst2", {"accuracy": accuracy, "mean": sum(accuracy) / len(accuracy)}
+
+
+def card_of(figures: dict[str, Any]) -> str:
+    runs, blanks = figures["runs"], figures["blanks"]
+    rows = (
+        f"| {number} | {each['tokens']:,} | {each['seconds']:,} | {_told(each['end']['words'])} "
+        f"| {_told(each['end']['pairs'])} |"
+        for number, each in enumerate(runs, start=1)
+    )
+    before = [sum(each["tokens"] for each in runs[:place]) for place in range(len(runs))]
+    curve = (
+        f"    {(past + seen) / 1e6:14,.0f}   {words:.3f}   {pairs:.3f}"
+        for each, past in zip(runs, before, strict=True)
+        for seen, words, pairs in each["curve"]
+    )
+    return CARD.read_text(encoding="utf-8").format(
+        words=_told(figures["words_128"]),
+        longer=_told(figures["words_512"]),
+        pairs=_told(figures["pairs"]),
+        count=figures["pairs"]["count"],
+        sst2=figures["sst2"]["mean"],
+        last=figures["features_-1"]["mean"],
+        layer=LAYER,
+        best=figures[f"features_{LAYER}"]["mean scaled"],
+        top=TOP,
+        right=sum(blank["rank"] is not None for blank in blanks),
+        blanks=len(blanks),
+        date=figures["date"],
+        tokens=sum(each["tokens"] for each in runs) / 1e9,
+        runs="\n".join(rows),
+        curve="\n".join(curve),
+        answers="\n".join(map(_row, blanks)),
+    )
+
+
+def _row(blank: dict[str, Any]) -> str:
+    accepted, top = (", ".join(blank[key]).replace("|", "\\|") for key in ("accepted", "top"))
+    return f"| {blank['rank'] or '-'} | {blank['sentence']} | {accepted} | {top} |"
+
+
+def _told(score: dict[str, Any]) -> str:
+    return f"{score['accuracy']:.1%}, loss {score['loss']:.3f}"
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    main()
