@@ -58,9 +58,12 @@ def test_what_are_no_texts(texts: Any, message: str, embedder: Embedder) -> None
         embedder.transform(texts)
 
 
-def test_the_default_model_says_what_to_do_until_it_exists() -> None:
-    with pytest.raises(InputError, match=r"no built-in model 'regard-bert'.*Name a model folder, or one of the"):
-        Embedder().fit()
+def test_the_default_model_is_built_in() -> None:
+    embedder = Embedder(device="cpu")
+    near, far = "The king was on his throne.", "Water boils at a hundred degrees."
+    one, two, three = embedder.fit_transform(["The queen sat on her throne.", near, far])
+    assert one.shape == (384,)
+    assert np.corrcoef(one, two)[0, 1] > np.corrcoef(one, three)[0, 1]
 
 
 def test_parameters(embedder: Embedder, tiny_bert_folder: Path) -> None:

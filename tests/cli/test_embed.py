@@ -143,7 +143,7 @@ def test_a_line_of_a_megabyte_is_cut(call: Callable[..., int], tmp_path: Path, c
         (lines("a"), ["--pooling", "avg"], "'avg' is not one of"),
         (lines("a"), ["--column", "x"], "leave --column out"),
         (lines("a"), ["--model", "no/such/folder"], "no such folder"),
-        (lines("a"), ["--model", "regard-bert"], "no built-in model 'regard-bert'"),
+        (lines("a"), ["--model", "regard-brt"], "no built-in model 'regard-brt': did you mean 'regard-bert'"),
         (lines("a"), ["--output", "absent/out.npy"], "there is no folder absent; create it first"),
         (lines("a"), ["--output", "out.nyp"], "did you mean '.np"),
         (lines("a"), ["--pooling", "none"], "use .npz or .parquet"),

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from regard.errors import InputError
+from regard.lessons import reverse
 from regard.lessons.reverse import (
     Dataset,
     Epoch,
@@ -17,6 +18,7 @@ from regard.lessons.reverse import (
     measure,
     new_model,
     one_hot_decode,
+    room,
     train_reverse,
 )
 from regard.models.seq2seq import Score, Seq2Seq
@@ -216,3 +218,42 @@ def test_alignment_counts_looks_on_the_anti_diagonal(data: Dataset, monkeypatch:
 
     assert look(right=True).alignment_accuracy == 100
     assert look(right=False).alignment_accuracy == 0
+
+
+def test_there_is_room_for_so_many_sequences_and_counting_them_takes_no_time() -> None:
+    assert room(4, 10) == 10_000
+    assert room(20, 1) == 1
+    assert room(10**9, 2) == 2**64
+
+
+def test_a_gradient_is_cut_to_the_length_asked_for(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[float] = []
+    plain = torch.optim.Adam.step
+
+    def step(self: torch.optim.Adam) -> None:
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        lengths.append(torch.cat([p.grad.flatten() for p in parameters]).norm().item())
+        plain(self)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", step)
+    next(train_reverse(new_model(data), data, batch_size=50, clip=0.01))
+    assert len(lengths) == 4
+    assert lengths == pytest.approx([0.01] * 4, rel=1e-3)
+    next(train_reverse(new_model(data), data, batch_size=50))
+    assert min(lengths[4:]) > 0.011
+
+
+@pytest.mark.parametrize("score", ["none", "general"])
+def test_it_does_not_matter_how_many_are_answered_at_once(
+    data: Dataset, score: Score, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = new_model(data, score=score, seed=1)
+    together = measure(model, data)
+    monkeypatch.setattr(reverse, "AT_ONCE", 7)
+    parted = measure(model, data)
+    assert torch.equal(together.answers, parted.answers)
+    assert (together.train, together.test) == (parted.train, parted.test)
+    assert together.alignment_accuracy == parted.alignment_accuracy
+    if together.attention is not None and parted.attention is not None:
+        torch.testing.assert_close(together.attention, parted.attention)
+    assert (together.attention is None) == (parted.attention is None) == (score == "none")

@@ -16,7 +16,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import InputError
+from regard.lessons.threads import one_thread
 from regard.models.seq2seq import Recipe, Score, Seq2Seq, Seq2SeqConfig
 from regard.nn import record
 
@@ -37,6 +37,7 @@ __all__ = [
     "measure",
     "new_model",
     "one_hot_decode",
+    "room",
     "train_reverse",
 ]
 
@@ -44,6 +45,7 @@ __all__ = [
 TRAIN_SIZE, TEST_SIZE, TIMESTEPS, FEATURES = 2000, 200, 4, 10
 UNITS, BATCH_SIZE, LEARNING_RATE = 16, 10, 1e-3
 EPOCHS = 24
+AT_ONCE = 500  # sequences answered together; memory grows with them, and a recording keeps every step's keys
 
 
 class Dataset(NamedTuple):
@@ -119,6 +121,11 @@ def create_dataset(
     return Dataset(X[test_size:], y[test_size:], X[:test_size], y[:test_size])
 
 
+def room(n_timesteps_in: int, n_features: int) -> int:
+    """How many different sequences there are; beyond 64 digits no more are counted, for there are enough."""
+    return int(n_features ** min(n_timesteps_in, 64))
+
+
 def one_hot_decode(encoded: Tensor) -> list[int]:
     """The digits of one sequence (T, n_features)."""
     digits: list[int] = encoded.argmax(-1).tolist()
@@ -144,11 +151,13 @@ def train_reverse(
     epochs: int | None = None,
     batch_size: int = BATCH_SIZE,
     learning_rate: float = LEARNING_RATE,
+    clip: float | None = None,
     seed: int = 0,
 ) -> Iterator[Epoch]:
     """Train as the deck does and yield after every epoch: Adam, cross-entropy, and the decoder hears only itself.
 
-    Its first input is zeros, each later one its own softmax output. The same seed gives the same weights.
+    Its first input is zeros, each later one its own softmax output. A gradient longer than `clip` is cut to that
+    length. The same seed gives the same weights.
     """
     total = EPOCHS if epochs is None else epochs
     order = torch.Generator().manual_seed(seed)
@@ -158,12 +167,14 @@ def train_reverse(
     for number in range(1, total + 1):
         begin, losses = time.perf_counter(), []
         model.train()
-        with _one_thread():
+        with one_thread():
             for batch in torch.split(torch.randperm(len(targets), generator=order), batch_size):
                 scores = model(data.X_train[batch], steps=targets.shape[1])
                 loss = F.cross_entropy(scores.flatten(0, 1), targets[batch].flatten())
                 optimizer.zero_grad()
                 torch.autograd.backward(loss)
+                if clip is not None:
+                    nn.utils.clip_grad_norm_(model.parameters(), clip)
                 optimizer.step()
                 losses.append(loss.detach())
             train = _accuracy(_answers(model, data.X_train), data.y_train)
@@ -174,11 +185,15 @@ def train_reverse(
 @torch.no_grad()
 def measure(model: Seq2Seq, data: Dataset) -> Measures:
     """Let the model answer both sets, and look inside while it answers the test set."""
-    with _one_thread():
+    with one_thread():
         train = _accuracy(_answers(model, data.X_train), data.y_train)
-        with record(model) as tape:
-            answers = _answers(model, data.X_test)
-        attention = None if model.config.score == "none" else tape.attention("cross")[0][:, 0]
+        answered, looks = [], []
+        for some in torch.split(data.X_test, AT_ONCE):
+            with record(model) as tape:
+                answered.append(_answers(model, some))
+            if model.config.score != "none":
+                looks.append(tape.attention("cross")[0][:, 0])
+    answers, attention = torch.cat(answered), torch.cat(looks) if looks else None
     alignment = None
     if attention is not None:
         anti_diagonal = torch.arange(attention.shape[2] - 1, -1, -1)
@@ -190,8 +205,8 @@ def measure(model: Seq2Seq, data: Dataset) -> Measures:
 def _answers(model: Seq2Seq, sequences: Tensor) -> Tensor:
     """The digits (N, T) the model gives."""
     model.eval()
-    scores: Tensor = model(sequences, steps=sequences.shape[1])
-    return scores.argmax(-1)
+    pieces = [model(some, steps=some.shape[1]).argmax(-1) for some in torch.split(sequences, AT_ONCE)]
+    return torch.cat(pieces)
 
 
 def _accuracy(answers: Tensor, targets: Tensor) -> Accuracy:
@@ -227,10 +242,10 @@ def _check_sizes(train_size: int, test_size: int, n_timesteps_in: int, n_feature
     for name, size in sizes.items():
         if size < 1:
             raise InputError(f"{name} must be at least 1, not {size}")
-    room = n_features**n_timesteps_in
-    if train_size + test_size > room:
+    possible = room(n_timesteps_in, n_features)
+    if train_size + test_size > possible:
         raise InputError(
-            f"there are only {n_features}^{n_timesteps_in} = {room:,} different sequences, not the "
+            f"there are only {n_features}^{n_timesteps_in} = {possible:,} different sequences, not the "
             f"{train_size + test_size:,} of train_size + test_size; lower these, or raise n_timesteps_in or n_features"
         )
 
@@ -241,14 +256,3 @@ def _checked(digits: Sequence[int], n_timesteps_in: int, n_features: int) -> tup
             f"a sequence held out must have {n_timesteps_in} digits from 0 to {n_features - 1}, not {list(digits)}"
         )
     return tuple(digits)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """So small a model is faster on one thread than on several, which would wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

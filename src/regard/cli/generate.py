@@ -1,0 +1,263 @@
+"""`regard generate`: what a model writes behind a prompt, as it comes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption
+from regard.cli.output import note, print_json
+from regard.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from regard.decode import Beam, Prompt, Sampling, Text, Trace, Writing
+
+__all__ = ["register"]
+
+MODEL = "regard-gpt"
+TEMPERATURE, TOP_P = 0.8, 0.9  # the lecture's demonstration
+MAX_TOKENS = 200
+LOST = 40  # characters of a prompt's lost beginning that are shown
+INTERRUPTED = 130
+
+
+def register(app: typer.Typer) -> None:
+    app.command("generate")(generate)
+
+
+def generate(
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to continue; - reads standard input.")],
+    model: ModelOption = MODEL,
+    temperature: Annotated[
+        float | None,
+        typer.Option("--temperature", "-t", metavar="T", help=f"0: the likeliest always. Default: {TEMPERATURE}."),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option("--top-p", metavar="P", help=f"Only the likeliest that make up this share. Default: {TOP_P}."),
+    ] = None,
+    top_k: Annotated[int | None, typer.Option("--top-k", metavar="K", help="Only the K likeliest tokens.")] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option("--min-p", metavar="P", help="Only tokens at least P times as likely as the likeliest."),
+    ] = None,
+    repetition: Annotated[
+        float | None,
+        typer.Option("--repetition", metavar="R", help="Above 1: what was said already is less likely."),
+    ] = None,
+    seed: SeedOption = 0,
+    number: Annotated[int, typer.Option("--number", "-n", metavar="N", min=1, help="How many texts.")] = 1,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", metavar="N", min=1, help=f"The most a text may have. Default: {MAX_TOKENS}."),
+    ] = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", help="End before this text; can be given several times."),
+    ] = None,
+    beam: Annotated[
+        int | None, typer.Option("--beam", "-b", metavar="N", help="Search with a beam of N instead of by chance.")
+    ] = None,
+    nbest: Annotated[
+        int | None, typer.Option("--nbest", metavar="N", help="With --beam: the N best texts. Default: 1.")
+    ] = None,
+    length_penalty: Annotated[
+        float | None,
+        typer.Option("--length-penalty", metavar="A", help="With --beam: above 0 favours long texts. Default: 1."),
+    ] = None,
+    early: Annotated[
+        bool, typer.Option("--early", help="With --beam: end as soon as N texts are found, though better may come.")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace", metavar="FILE", help="Write every step to a .json file, or as a page to an .html file."
+        ),
+    ] = None,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Let a model write: a GPT continues the prompt, a T5 answers it. The text appears as it is written.
+
+    The same seed gives the same texts, however many are asked for. What is written is likely, which does not make it
+    true. Ctrl-C ends with what was said so far.
+    """
+    from regard.device import choose
+    from regard.disk import replacing
+
+    by_chance = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "repetition": repetition}
+    by_search = {"nbest": nbest, "length_penalty": length_penalty, "early": early or None}
+    sampling = _sampling(by_chance, by_search) if beam is None else None
+    searching = (
+        None if beam is None else _beam(beam, by_search, {**by_chance, "number": None if number == 1 else number})
+    )
+    stops, text = _stops(stop), _read(prompt)
+    with ExitStack() as stack:  # a place that cannot be written must not cost the loading of a model
+        place = None if trace is None else stack.enter_context(replacing(_named(trace)))
+        from regard.decode import Writer
+        from regard.loading import load
+
+        writer = Writer(*load(model, device=choose(device)))
+        ready = writer.prompt(text, max_tokens=max_tokens or MAX_TOKENS)
+        _tell_limits(ready, max_tokens)
+        record = None if place is None else writer.trace()
+        texts, interrupted = [], False
+        try:
+            if searching is not None:
+                texts = writer.search(ready, beam=searching, stops=stops, trace=record)
+                _print_found(texts, quiet=as_json)
+            else:
+                writing = writer.write(ready, sampling=sampling, number=number, seed=seed, stops=stops, trace=record)
+                texts = writing.texts
+                _print_stream(writing, quiet=as_json)
+        except KeyboardInterrupt:
+            interrupted = True
+        about = {"model": model, "prompt": text, "cut": ready.cut, **_about(sampling, searching, seed)}
+        if as_json:
+            print_json({**about, "texts": [_plain(one) for one in texts]})
+        elif interrupted:
+            print(flush=True)
+        if record is not None and place is not None:
+            _write_trace(record, place, about)
+    if interrupted:
+        note("interrupted")
+        raise typer.Exit(INTERRUPTED)
+
+
+def _sampling(settings: Mapping[str, float | None], others: Mapping[str, object]) -> Sampling:
+    from regard.decode import Sampling
+
+    _refuse(others, "needs --beam N: it is for a search")
+    temperature, top_p, min_p, repetition = (settings[name] for name in ("temperature", "top_p", "min_p", "repetition"))
+    top_k = settings["top_k"]
+    return Sampling(
+        repetition=1.0 if repetition is None else repetition,
+        temperature=TEMPERATURE if temperature is None else temperature,
+        top_k=None if top_k is None else int(top_k),
+        top_p=TOP_P if top_p is None else top_p,
+        min_p=0.0 if min_p is None else min_p,
+    )
+
+
+def _beam(width: int, settings: Mapping[str, float | None], others: Mapping[str, object]) -> Beam:
+    from regard.decode import Beam
+
+    _refuse(others, "does not go with --beam, which leaves nothing to chance; leave out one of the two")
+    nbest, penalty = settings["nbest"], settings["length_penalty"]
+    return Beam(
+        width=width,
+        length_penalty=1.0 if penalty is None else penalty,
+        nbest=1 if nbest is None else int(nbest),
+        early=bool(settings["early"]),
+    )
+
+
+def _refuse(options: Mapping[str, object], reason: str) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"--{name.replace('_', '-')} {reason}")
+
+
+def _about(sampling: Sampling | None, beam: Beam | None, seed: int) -> dict[str, object]:
+    if beam is not None:
+        return {"method": "beam", "settings": {k: v for k, v in asdict(beam).items() if k != "wide"}}
+    assert sampling is not None
+    method = "greedy" if sampling.temperature == 0 else "sample"
+    return {"method": method, "settings": asdict(sampling), "seed": seed}
+
+
+def _stops(stops: list[str] | None) -> list[str]:
+    from regard.decode.said import check_stops
+
+    check_stops(stops or [])
+    return stops or []
+
+
+def _read(prompt: str) -> str:
+    from regard.data.files import STANDARD_INPUT, open_text
+
+    if prompt != STANDARD_INPUT:
+        return prompt
+    with open_text(STANDARD_INPUT) as lines:
+        return "\n".join(lines)
+
+
+def _named(trace: Path) -> Path:
+    if trace.suffix.lower() not in (".json", ".html"):
+        raise InputError(f"{trace}: a trace is written as .json or as an .html page; name a file with one of the two")
+    return trace
+
+
+def _tell_limits(ready: Prompt, asked: int | None) -> None:
+    if ready.cut:
+        lost = " ".join(ready.lost.split())
+        shown = lost if len(lost) <= LOST else f"{lost[: LOST // 2]} ... {lost[-LOST // 2 :]}"
+        note(
+            f"the prompt is too long for this model's context: its first {ready.cut:,} tokens were cut ({shown!r}), "
+            f"{len(ready.ids):,} are read"
+        )
+    if asked is not None and ready.max_tokens < asked:
+        note(f"this model's context has room for {ready.max_tokens:,} more tokens, not for {asked:,}")
+
+
+def _print_stream(writing: Writing, *, quiet: bool) -> None:
+    """Each text as it comes; of several at once the first, and the others behind it in their order."""
+    count, current, waiting = len(writing.texts), 0, [""] * len(writing.texts)
+    if not quiet and count > 1:
+        print(_heading(1), flush=True)
+    for number, piece in writing:
+        if quiet:
+            continue
+        waiting[number] += piece
+        current = _print_ready(writing, waiting, current)
+    if not quiet:
+        _print_ready(writing, waiting, current)
+
+
+def _print_ready(writing: Writing, waiting: list[str], current: int) -> int:
+    """Print what there is of the current text, and go on to the next where it is complete; which one that is."""
+    while current < len(waiting):
+        sys.stdout.write(waiting[current])
+        waiting[current] = ""
+        if writing.texts[current].reason == "interrupted":
+            break
+        current += 1
+        sys.stdout.write("\n" if current == len(waiting) else f"\n{_heading(current + 1)}\n")
+    sys.stdout.flush()
+    return current
+
+
+def _print_found(texts: list[Text], *, quiet: bool) -> None:
+    if quiet:
+        return
+    for number, one in enumerate(texts, 1):
+        if len(texts) > 1:
+            print(f"{_heading(number)}  score {one.score:.4f}")
+        print(one.text)
+
+
+def _heading(number: int) -> str:
+    return f"=== {number}"
+
+
+def _plain(one: Text) -> dict[str, object]:
+    """A text for JSON; chance has no score."""
+    return {name: value for name, value in asdict(one).items() if value is not None}
+
+
+def _write_trace(record: Trace, place: Path, about: dict[str, object]) -> None:
+    document = record.document(about)
+    if place.suffix.lower() == ".html":
+        from regard.view.search import search_page
+
+        place.write_text(search_page(document), encoding="utf-8")
+    else:
+        place.write_text(json.dumps(document, allow_nan=False, indent=1) + "\n", encoding="utf-8")

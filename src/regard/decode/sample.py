@@ -1,0 +1,127 @@
+"""Tokens by chance, one step at a time, as they come.
+
+Knows what a `Speaker` offers, filters, and where random numbers come from. Knows no text.
+
+The number that chooses a token depends on the seed, the row's number and the step alone: a row is the same in a batch
+of any size and at any place in it, up to the rounding of the model's own logits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from regard.decode.filters import Sampling, repetition
+from regard.decode.search import check_numbers, check_tokens
+from regard.decode.speaker import RowsState, Speaker, evaluated
+from regard.nn import Padded
+
+if TYPE_CHECKING:
+    from regard.decode.trace import Trace
+
+__all__ = ["chosen", "sample", "uniform"]
+
+
+def sample(
+    model: Speaker[RowsState],
+    ids: Tensor,
+    layout: Padded | None = None,
+    *,
+    sampling: Sampling | None,
+    end: int | None,
+    max_tokens: int,
+    seed: int = 0,
+    rows: Sequence[int] | None = None,
+    heard: Sequence[Sequence[int]] | None = None,
+    over: Collection[int] = (),
+    trace: Trace | None = None,
+) -> Iterator[list[int | None]]:
+    """The next token of each row, step by step; None for a row that has said its end token. No `sampling`: greedy.
+
+    `rows` are the numbers of the rows for their random numbers; unless given, from 0. `heard` are the tokens of each
+    row that the repetition penalty counts as said before. Places in the batch that the caller puts into `over`
+    meanwhile say no more.
+    """
+    check_tokens(max_tokens)
+    sampling = sampling or Sampling(temperature=0.0)
+    with evaluated(model):
+        with torch.inference_mode():
+            logits, state = model.start(ids, layout)
+            said = _heard(logits, heard) if sampling.repetition != 1 else None
+        live = list(range(len(logits)))
+        numbers = live if rows is None else list(rows)
+        for step in range(1, max_tokens + 1):
+            with torch.inference_mode():
+                chances = [uniform(seed, numbers[place], step) for place in live]
+                tokens = _choice(sampling, logits, said, chances)
+                words: list[int] = tokens.tolist()
+                if trace is not None:
+                    _record(trace, sampling, logits, said, [numbers[place] for place in live], words, end)
+            found: list[int | None] = [None] * len(numbers)
+            for place, word in zip(live, words, strict=True):
+                found[place] = word
+            yield found
+            going = [
+                i for i, (place, word) in enumerate(zip(live, words, strict=True)) if _goes_on(place, word, end, over)
+            ]
+            if not going or step == max_tokens:
+                return
+            with torch.inference_mode():
+                if said is not None:
+                    said.scatter_(1, tokens[:, None], True)
+                if len(going) < len(live):
+                    index = torch.tensor(going, device=logits.device)
+                    live, tokens = [live[i] for i in going], tokens[index]
+                    said = None if said is None else said[index]
+                    state.reorder(index)
+                logits, state = model.step(tokens, state)
+
+
+def uniform(seed: int, row: int, step: int) -> float:
+    """A number from 0 to below 1 that belongs to these three and looks like chance: 53 bits of their hash."""
+    digest = hashlib.blake2b(b"%d %d %d" % (seed, row, step), digest_size=8).digest()
+    return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
+
+
+def chosen(logits: Tensor, chances: Sequence[float]) -> Tensor:
+    """The token (B,) at which the sum of the probabilities, in the order of the ids, passes each chance."""
+    sums = logits.softmax(-1).cumsum(-1)
+    wanted = torch.tensor(chances, dtype=sums.dtype, device=sums.device)[:, None] * sums[:, -1:]
+    return torch.searchsorted(sums, wanted, right=True)[:, 0]
+
+
+def _choice(sampling: Sampling, logits: Tensor, said: Tensor | None, chances: Sequence[float]) -> Tensor:
+    check_numbers(logits.amax(-1))  # one NaN makes it NaN
+    if sampling.temperature > 0:
+        return chosen(sampling.filtered(logits, said), chances)
+    # No other filter takes the likeliest away, so nothing but the penalty needs to be computed.
+    return (logits if said is None else repetition(logits, said, sampling.repetition)).argmax(-1)
+
+
+def _goes_on(place: int, word: int, end: int | None, over: Collection[int]) -> bool:
+    return word != end and place not in over
+
+
+def _heard(logits: Tensor, heard: Sequence[Sequence[int]] | None) -> Tensor:
+    said = torch.zeros_like(logits, dtype=torch.bool)
+    for row, tokens in enumerate(heard or ()):
+        said[row, torch.tensor(list(tokens), dtype=torch.long, device=said.device)] = True
+    return said
+
+
+def _record(
+    trace: Trace,
+    sampling: Sampling,
+    logits: Tensor,
+    said: Tensor | None,
+    rows: Sequence[int],
+    words: Sequence[int],
+    end: int | None,
+) -> None:
+    stages = list(sampling.stages(logits, said))
+    for i, (row, word) in enumerate(zip(rows, words, strict=True)):
+        trace.sample(row, logits[i], [(name, numbers[i]) for name, numbers in stages], word, end=end)

@@ -1,0 +1,31 @@
+"""Translation as a benchmark: trained, chosen on val, and the test set scored once."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.translate import main
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+WORDS = {"the": "der", "dog": "Hund", "cat": "Katze", "sees": "sieht", "eats": "isst"}
+QUICK = (
+    "vocabulary.size=270 model.width=16 model.depth=1 model.heads=2 model.ffn=16 training.epochs=2 training.tokens=100 "
+    "training.warmup=4"
+)
+
+
+def test_it_reports_dev_and_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    english = [f"the {a} {b}" for a in ("dog", "cat") for b in ("sees", "eats")] * 3
+    german = [" ".join(WORDS[word] for word in text.split()) for text in english]
+    for name in ("train", "val", "test_2016_flickr"):
+        for side, texts in (("en", english), ("de", german)):
+            (tmp_path / f"{name}.{side}.gz").write_bytes(gzip.compress("".join(f"{t}\n" for t in texts).encode()))
+    main(["--data", str(tmp_path), "--set", *QUICK.split(), "--device", "cpu", "--beam", "2"])
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["pair"] == "en-de" and figures["epochs"] == 2 and figures["kept"] == [1, 2]
+    assert figures["test"]["sentences"] == 12 and "case:lc" in figures["test"]["signature_lowercase"]
+    assert 0 <= figures["dev"]["bleu"] <= 100 and figures["set"] == QUICK.split()

@@ -1,0 +1,207 @@
+"""`regard lesson`: what it lists, prints and writes, and how it ends when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.cli import lesson
+from regard.cli.app import run
+from regard.lessons import reverse
+
+Captured = pytest.CaptureFixture[str]
+SMALL = ("--steps", "3", "--features", "5", "--units", "6", "--train-size", "60", "--test-size", "12", "--epochs", "2")
+
+
+def regard(*arguments: str) -> int:
+    return run(arguments, registers=[lesson.register])
+
+
+def test_without_a_name_the_lessons_are_listed(capsys: Captured) -> None:
+    assert regard("lesson") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:2]] == ["reverse", "six-words"]
+
+
+def test_a_lesson_that_is_not_there(capsys: Captured) -> None:
+    assert regard("lesson", "revers") == 2
+    assert "No such command 'revers'" in capsys.readouterr().err
+
+
+def test_help_does_not_import_torch() -> None:
+    code = "import sys; from regard.cli.app import run; run(sys.argv[1:]); assert 'torch' not in sys.modules"
+    for words in (["lesson"], ["lesson", "reverse", "--help"], ["lesson", "six-words", "--help"]):
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_reverse_prints_every_run_beside_the_decks_and_writes_the_page(tmp_path: Path, capsys: Captured) -> None:
+    page = tmp_path / "page.html"
+    assert regard("lesson", "reverse", *SMALL, "--lengths", "3,4", "--jobs", "1", "--output", str(page)) == 0
+    captured = capsys.readouterr()
+    for words in ("99.550", "98.125", "no attention", "additive, deck", "digits to reverse", "60 sequences", str(page)):
+        assert words in " ".join(captured.out.split()), words
+    assert "no attention, 4 steps: " in captured.err
+    assert page.read_text(encoding="utf-8").count("<svg") == 9
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_the_document_of_reverse_and_the_seed_decides(capsys: Captured) -> None:
+    def document(seed: str) -> dict[str, Any]:
+        assert regard("lesson", "reverse", *SMALL, "--lengths", "4", "--jobs", "1", "--seed", seed, "--json") == 0
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        for one in [*result["runs"], *(one for entry in result["lengths"] for one in entry["runs"])]:
+            assert one.pop("seconds") > 0
+        return result
+
+    first = document("1")
+    assert [(one["score"], one["recipe"]) for one in first["runs"]] == [
+        ("none", None),
+        *((score, recipe) for recipe in ("luong", "deck") for score in ("dot", "general", "additive")),
+    ]
+    for one in first["runs"]:
+        assert one["epochs"] == 2
+        assert 0 <= one["test_token_accuracy"] <= 100
+        assert 0 <= one["train_token_accuracy"] <= 100
+        assert (one["alignment_accuracy"] is None) == (one["score"] == "none")
+    assert [entry["steps"] for entry in first["lengths"]] == [3, 4]
+    assert first["deck"] == {"train_token_accuracy": 99.55, "test_token_accuracy": 98.125}
+    assert first["setting"]["units"] == 6
+    assert first["page"] is None
+    assert document("1") == first
+    assert document("2") != first
+
+
+def never(*arguments: object, **options: object) -> Iterator[reverse.Epoch]:
+    raise AssertionError("training began")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--steps", "0"], "steps must be at least 1, not 0"),
+        (["--train-size", "10000"], "only 10^4 = 10,000 different sequences"),
+        (["--epochs", "0"], "epochs must be at least 1, not 0"),
+        (["--units", "-1"], "units must be at least 1, not -1"),
+        (["--rate", "0"], "learning rate must be a number above 0, not 0.0"),
+        (["--jobs", "0"], "jobs must be at least 1, not 0"),
+        (["--lengths", "4,x"], "like 4,8,12, not '4,x'"),
+        (["--lengths", "0"], "steps must be at least 1, not 0"),
+        (["--output", "missing/page.html"], "there is no folder"),
+        (["--output", "."], "it is not a regular file"),
+    ],
+)
+def test_bad_input_is_an_error_before_training(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reverse, "train_reverse", never)
+    assert regard("lesson", "reverse", *words) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert message in error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_ctrl_c_in_the_middle_leaves_the_old_page_and_no_process(jobs: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    command = [sys.executable, "-m", "regard", "lesson", "reverse", *SMALL, "--epochs", "1000000", "--jobs", jobs]
+    with subprocess.Popen(
+        [*command, "--output", str(page)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stderr is not None and process.stdout is not None
+        while "epoch 1" not in (line := process.stderr.readline()) and line:
+            pass
+        # To the whole group, as a terminal does.
+        subprocess.run(["kill", "-INT", "--", f"-{process.pid}"], check=True)
+        assert process.wait(timeout=120) == 130
+        assert process.stderr.read().splitlines() == ["interrupted"]  # reaches its end when no child holds it
+        assert process.stdout.read() == ""
+    assert page.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [page]
+
+
+def test_terminated_too(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "regard", "lesson", "reverse", *SMALL, "--epochs", "1000000", "--jobs", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "epoch 1" not in (line := process.stderr.readline()) and line:
+            pass
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=120) == 143
+        assert process.stderr.read().splitlines() == ["terminated"]
+
+
+def test_six_words_prints_tables_loss_and_steps(tmp_path: Path, capsys: Captured) -> None:
+    page = tmp_path / "page.html"
+    assert regard("lesson", "six-words", "--output", str(page)) == 0
+    out = capsys.readouterr().out
+    for words in (
+        "je suis étudiant → I am a student <eos>: probabilities before training",
+        "je suis étudiant → I am a student <eos>: probabilities after training",
+        "merci → thanks <eos>: probabilities after training",
+        "Summed cross-entropy: ",
+        "<eos> I am a student ",
+    ):
+        assert words in out, words
+    assert "I am a student" in page.read_text(encoding="utf-8")
+
+
+def test_the_document_of_six_words(capsys: Captured) -> None:
+    assert regard("lesson", "six-words", "--json", "--seed", "3") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["vocabulary"] == ["a", "am", "I", "thanks", "student", "<eos>"]
+    assert document["losses"][-1] < 0.2
+    student, thanks = document["pairs"]
+    assert student["source"] == "je suis étudiant"
+    assert [step["chosen"] for step in student["decoding"]] == ["I", "am", "a", "student", "<eos>"]
+    assert student["decoding"][2]["said"] == ["<eos>", "I", "am"]
+    assert [len(student["before"]), len(thanks["after"])] == [5, 2]
+
+
+def test_six_words_refuses_no_epochs(capsys: Captured) -> None:
+    assert regard("lesson", "six-words", "--epochs", "0") == 2
+    assert "epochs must be at least 1, not 0" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_long_sequences_need_attention(capsys: Captured) -> None:
+    """B4: one setting for all; every score recovers in a recipe, and without attention it cannot be learned."""
+    begin = time.process_time()
+    assert regard("lesson", "reverse", "--steps", "20", "--features", "16", "--jobs", "1", "--json") == 0
+    cpu = time.process_time() - begin
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    best = {
+        score: max(one["test_token_accuracy"] for one in runs if one["score"] == score)
+        for score in ("none", "dot", "general", "additive")
+    }
+    assert best["none"] <= 80
+    assert min(best[score] for score in ("dot", "general", "additive")) >= 98
+    attending = [one for one in runs if one["score"] != "none"]
+    assert max(attending, key=lambda one: one["test_token_accuracy"])["alignment_accuracy"] >= 99
+    assert cpu < 2 * 15 * 60, "15 minutes on two cores"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_decks_setting_reaches_the_decks_figures(capsys: Captured) -> None:
+    assert regard("lesson", "reverse", "--lengths", "4", "--jobs", "1", "--json") == 0
+    plain, *attending = json.loads(capsys.readouterr().out)["runs"]
+    assert plain["train_token_accuracy"] == pytest.approx(99.55, abs=0.6)
+    assert plain["test_token_accuracy"] == pytest.approx(98.125, abs=1.125)
+    assert max(one["test_token_accuracy"] for one in attending) >= 99

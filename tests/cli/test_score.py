@@ -1,0 +1,100 @@
+"""`regard score` as its user sees it: a row for each line, one JSON document, and what is told of the numbers."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.cli import score
+from regard.cli.app import run
+from regard.likelihood import score_lines
+from tests.predict.folders import tiny_gpt
+
+LINES = ["the film was good", "", "a\tdull dây"]
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def gpt_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_gpt(tmp_path_factory.mktemp("gpt"), positions=16)
+
+
+@pytest.fixture
+def call(gpt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+
+    def regard_score(*arguments: str, model: Path = gpt_folder) -> int:
+        return run(["score", *arguments, "--model", str(model)], registers=[score.register])
+
+    return regard_score
+
+
+def test_a_row_for_each_line(call: Callable[..., int], gpt_folder: Path, capsys: Captured) -> None:
+    assert call("in.txt") == 0
+    out, error = capsys.readouterr()
+    expected = list(score_lines(*regard.load(gpt_folder), LINES))
+    assert out.splitlines() == [
+        f"{expected[0].log_probability:.4f}\t{expected[0].tokens}\t{expected[0].mean:.4f}\tthe film was good",
+        "0.0000\t0\t-\t",
+        f"{expected[2].log_probability:.4f}\t{expected[2].tokens}\t{expected[2].mean:.4f}\ta\tdull dây",
+    ]
+    assert error.startswith("scoring: 3 lines in")
+    assert error.count("\n") == 1
+
+
+def test_one_document(
+    call: Callable[..., int], gpt_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(LINES).encode())))
+    assert call("-", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    expected = list(score_lines(*regard.load(gpt_folder), LINES))
+    assert (document["model"], document["kind"]) == (str(gpt_folder), "log-probability")
+    assert [line["line"] for line in document["lines"]] == [1, 2, 3]
+    for line, one in zip(document["lines"], expected, strict=True):
+        assert line["log_probability"] == pytest.approx(one.log_probability)
+        assert (line["tokens"], line["mean"]) == (one.tokens, pytest.approx(one.mean) if one.mean else None)
+    assert document["tokens"] == sum(one.tokens for one in expected)
+    assert document["log_probability"] == pytest.approx(sum(one.log_probability for one in expected))
+
+
+def test_what_is_told(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "long.txt").write_text("the film was good " * 9 + "\nshort\n", encoding="utf-8")
+    assert call("long.txt") == 0
+    assert (
+        "1 lines have more tokens than the model reads at once; these were scored in windows" in capsys.readouterr().err
+    )
+    (tmp_path / "without").mkdir()
+    assert call("long.txt", model=tiny_gpt(tmp_path / "without", begin=False)) == 0
+    assert "the first tokens of 2 lines were not scored: this model has no begin token" in capsys.readouterr().err
+    assert call("in.txt", "--json", model=tiny_bert_folder) == 0
+    out, error = capsys.readouterr()
+    assert json.loads(out)["kind"] == "pseudo-log-likelihood"
+    assert "pseudo-log-likelihood: each token was masked in turn" in error
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "in.txt is empty; expected a text on each line"),
+        (b"good\n\xff\n", "in.txt line 2"),
+        (None, "there is no file in.txt"),
+    ],
+)
+def test_bad_input_is_one_line(
+    content: bytes | None, message: str, call: Callable[..., int], tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "in.txt").unlink()
+    if content is not None:
+        (tmp_path / "in.txt").write_bytes(content)
+    assert call("in.txt") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1

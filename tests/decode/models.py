@@ -1,0 +1,83 @@
+"""Models of the next token that need no weights, and tiny ones of every family with random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.models import T5, Gpt, GptConfig, Seq2Seq, Seq2SeqConfig, T5Config, Transformer, TransformerConfig
+from regard.nn import Padded
+
+__all__ = ["FAMILIES", "VOCABULARY", "Chain", "ChainState", "family"]
+
+VOCABULARY = 19
+
+
+class ChainState:
+    """What each row has said."""
+
+    def __init__(self, said: Tensor) -> None:
+        self.said = said
+
+    def reorder(self, index: Tensor) -> None:
+        self.said = self.said[index]
+
+
+class Chain:
+    """A language model with a fixed table: the logits behind a token depend on the last two tokens.
+
+    `rows` counts the rows of each call, so that a test can see what a search costs.
+    """
+
+    def __init__(self, vocabulary: int, *, seed: int = 0, sharpness: float = 1.5) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.table = sharpness * torch.randn(vocabulary, vocabulary, vocabulary, generator=generator)
+        self.rows: list[int] = []
+
+    def start(self, ids: Tensor, layout: Padded | None = None, /) -> tuple[Tensor, ChainState]:
+        self.rows.append(len(ids))
+        state = ChainState(ids)
+        return self._logits(state), state
+
+    def step(self, tokens: Tensor, state: ChainState, /) -> tuple[Tensor, ChainState]:
+        self.rows.append(len(tokens))
+        state.said = torch.cat([state.said, tokens[:, None]], dim=1)
+        return self._logits(state), state
+
+    def _logits(self, state: ChainState) -> Tensor:
+        return self.table[state.said[:, -2], state.said[:, -1]]
+
+    def log_probability(self, prompt: list[int], said: list[int]) -> float:
+        """By the definition: the sum of the logarithms of the softmax."""
+        tokens, total = [*prompt], 0.0
+        for token in said:
+            total += float(self.table[tokens[-2], tokens[-1]].double().log_softmax(-1)[token])
+            tokens.append(token)
+        return total
+
+
+_SHAPE: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 8, "heads": 2, "ffn": 12, "dropout": 0.0}
+_T5: dict[str, Any] = {"head_width": 6, "depth": 2, "decoder_depth": 2, "buckets": 8, "reach": 16}
+_LSTM: dict[str, Any] = {"source": VOCABULARY, "target": VOCABULARY, "units": 12, "embedding": 7, "score": "dot"}
+FAMILIES: dict[str, Callable[[], nn.Module]] = {
+    "gpt": lambda: Gpt(GptConfig(**_SHAPE, depth=2, positions=40, attention_dropout=0.0)),
+    "t5": lambda: T5(T5Config(**_SHAPE, **_T5)),
+    "transformer": lambda: Transformer(TransformerConfig(**_SHAPE, depth=2)),
+    "lstm": lambda: Seq2Seq(Seq2SeqConfig(**_LSTM)),
+    "lstm, deck": lambda: Seq2Seq(Seq2SeqConfig(**{**_LSTM, "recipe": "deck", "score": "additive", "cell": "gru"})),
+}
+
+
+def family(name: str, *, seed: int = 4) -> Any:
+    """A tiny model whose every parameter matters, and which does not just say one token again and again."""
+    generator = torch.Generator().manual_seed(seed)
+    model = FAMILIES[name]()
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            size = 0.1 if "norm" in key else 0.5 if "tokens" in key else 1.2
+            numbers = size * torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(1 + numbers if "norm" in key and key.endswith("weight") else numbers)
+    return model.eval()

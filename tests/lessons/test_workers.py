@@ -1,0 +1,76 @@
+"""Trainings in processes of their own: the same results, and nothing left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+from dataclasses import replace
+
+import pytest
+
+from regard.errors import InputError, RegardError
+from regard.lessons import workers
+from regard.lessons.compare import Run, Setting, Task, plan
+from regard.lessons.reverse import Epoch
+from regard.lessons.workers import train_all
+
+SMALL = Setting(steps=3, features=5, units=6, train_size=60, test_size=12, epochs=2)
+
+
+def ignore(*seen: object) -> None:
+    pass
+
+
+def test_the_result_does_not_depend_on_the_number_of_processes() -> None:
+    tasks = plan(SMALL, [])[:2]
+    epochs: dict[int, list[tuple[str, int]]] = {}
+    ends: dict[int, list[str]] = {}
+    results: dict[int, list[Run]] = {}
+    for jobs in (1, 2):
+        heard, over = epochs.setdefault(jobs, []), ends.setdefault(jobs, [])
+        results[jobs] = train_all(
+            tasks,
+            jobs=jobs,
+            on_epoch=lambda task, epoch, heard=heard: heard.append((task.name, epoch.number)),  # type: ignore[misc]
+            on_run=lambda run, over=over: over.append(run.task.name),  # type: ignore[misc]
+        )
+    assert [replace(run, seconds=0) for run in results[1]] == [replace(run, seconds=0) for run in results[2]]
+    assert [run.task for run in results[2]] == tasks
+    assert sorted(epochs[1]) == sorted(epochs[2]) == sorted((task.name, n) for task in tasks for n in (1, 2))
+    assert ends[1] == [task.name for task in tasks]
+    assert sorted(ends[2]) == sorted(ends[1])
+    assert multiprocessing.active_children() == []
+
+
+def test_the_processes_end_with_an_error_in_the_middle() -> None:
+    def stop(task: Task, epoch: Epoch) -> None:
+        assert len(multiprocessing.active_children()) == 2
+        raise KeyboardInterrupt
+
+    tasks = [Task("none", "luong", replace(SMALL, epochs=10**6))] * 3
+    with pytest.raises(KeyboardInterrupt):
+        train_all(tasks, jobs=2, on_epoch=stop, on_run=ignore)
+    assert multiprocessing.active_children() == []
+
+
+def test_an_error_in_a_process_is_raised_here() -> None:
+    impossible = Task("wrong", "luong", SMALL)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="unknown score 'wrong'"):
+        train_all([impossible] * 2, jobs=2, on_epoch=ignore, on_run=ignore)
+
+
+def test_a_process_that_dies_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = workers._begin
+
+    def killed(task: Task) -> object:
+        connection, process = plain(task)
+        process.kill()
+        return connection, process
+
+    monkeypatch.setattr(workers, "_begin", killed)
+    with pytest.raises(RegardError, match=r"ended unexpectedly \(exit code -9\)"):
+        train_all([Task("none", "luong", SMALL)] * 2, jobs=2, on_epoch=ignore, on_run=ignore)
+
+
+def test_no_job_at_all_is_refused() -> None:
+    with pytest.raises(InputError, match="jobs must be at least 1, not 0"):
+        train_all(plan(SMALL, []), jobs=0, on_epoch=ignore, on_run=ignore)
