@@ -210,3 +210,19 @@ def test_without_attention_all_that_is_known_is_the_last_state(device: torch.dev
 def test_either_a_target_or_a_number_of_steps() -> None:
     with pytest.raises(ValueError, match="a number of steps"):
         Seq2Seq(CONFIG)(torch.randn(1, 2, 5))
+
+
+def test_dropout_is_on_the_vectors_of_tokens_and_in_training_only(randomised: Make) -> None:
+    model = randomised(Seq2Seq(replace(TOKENS, dropout=0.5, score="dot")))
+    source, target = torch.randint(0, 20, (2, 3)), torch.randint(0, 20, (2, 4))
+    model.eval()
+    assert torch.equal(model(source, target), model(source, target))
+    model.train()
+    seen: list[Tensor] = []
+    handle = model.encoder.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    model(source, target)
+    handle.remove()
+    vectors = model.source_embedding(source)
+    gone = seen[0] == 0
+    assert gone.any() and not gone.all()
+    torch.testing.assert_close(seen[0][~gone], 2 * vectors[~gone])

@@ -17,7 +17,42 @@ def test_pairs_append_along_the_keys(device: torch.device) -> None:
     for part in parts:
         key, value = pairs.extend(part, -part)
     assert torch.equal(key, torch.cat(parts, dim=2)) and torch.equal(value, -key)
-    assert pairs.key is key and pairs.value is value
+    assert pairs.key is not None and torch.equal(pairs.key, key)
+    assert pairs.value is not None and torch.equal(pairs.value, value)
+
+
+def test_pairs_copy_only_where_their_room_ends(device: torch.device) -> None:
+    pairs, said = Pairs(), [torch.randn(1, 2, 1, 4, device=device) for _ in range(300)]
+    places = set()
+    for number, one in enumerate(said, start=1):
+        key, value = pairs.extend(one, 2 * one)
+        places.add(key.data_ptr())
+        if number in (1, 2, 63, 64, 65, 66, 200, 300):
+            assert torch.equal(key, torch.cat(said[:number], dim=2)) and torch.equal(value, 2 * key)
+    assert len(places) < 6
+
+
+def test_pairs_keep_what_gradients_need(device: torch.device) -> None:
+    weight = torch.randn(4, 4, device=device, requires_grad=True)
+    pairs, parts = Pairs(), [torch.randn(1, 2, 2, 4, device=device) for _ in range(3)]
+    total = torch.zeros((), device=device)
+    for part in parts:
+        key, value = pairs.extend(part @ weight, part)
+        total = total + (key * value).square().sum()
+    (found,) = torch.autograd.grad(total, weight)
+    whole = [torch.cat(parts[:count], dim=2) for count in (1, 2, 3)]
+    expected = sum(((one @ weight) * one).square().sum() for one in whole)
+    assert isinstance(expected, torch.Tensor)
+    torch.testing.assert_close(found, torch.autograd.grad(expected, weight)[0])
+
+
+def test_pairs_begun_without_gradients_go_on_with_them(device: torch.device) -> None:
+    pairs, part = Pairs(), torch.randn(1, 2, 1, 4, device=device)
+    with torch.inference_mode():
+        pairs.extend(part, part)
+        pairs.extend(part, part)
+    key, _ = pairs.extend(part, part)
+    assert torch.equal(key, part.expand(1, 2, 3, 4))
 
 
 def test_a_cache_counts_its_tokens_and_belongs_to_the_call(device: torch.device) -> None:

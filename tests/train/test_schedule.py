@@ -28,6 +28,32 @@ def test_warm_up_rises_in_a_line_and_never_from_zero(shape: Shape) -> None:
     assert found == pytest.approx([0.01, 0.2575, 0.505, 1])
 
 
+def test_noam_is_the_rate_of_the_transformer() -> None:
+    """width**-0.5 * min(step**-0.5, step * warm-up**-1.5), measured by its highest value, but for the first steps."""
+    steps, warm = 1000, 100
+    for step in (25, 50, 100, 200, 400, 900):
+        paper = min(step**-0.5, step * warm**-1.5) / warm**-0.5
+        found = factor(step / steps, warmup=warm / steps, shape="noam", floor=0.0)
+        assert found == pytest.approx(paper, abs=0.01)
+    assert factor(0.4, warmup=0.1, shape="noam", floor=0.2) == pytest.approx(0.2 + 0.8 / 2)
+
+
+@given(progress=parts, more=parts, warmup=st.floats(0.01, 1), floor=parts)
+def test_noam_rises_then_falls(progress: float, more: float, warmup: float, floor: float) -> None:
+    first, second = sorted((progress, more))
+    before, after = (factor(each, warmup=warmup, shape="noam", floor=floor) for each in (first, second))
+    assert 0 <= after <= 1 + 1e-9
+    if second < warmup:
+        assert before <= after + 1e-9
+    if first >= warmup:
+        assert before >= after - 1e-9 and after >= floor - 1e-9
+
+
+def test_noam_needs_a_warm_up() -> None:
+    with pytest.raises(InputError, match="set a warm-up above 0"):
+        factor(0.5, warmup=0.0, shape="noam", floor=0.0)
+
+
 def test_a_last_step_still_learns() -> None:
     assert factor(99 / 100, warmup=0.0, shape="linear", floor=0.0) == pytest.approx(0.01)
     assert factor(0, warmup=0.0, shape="linear", floor=0.0) == 1.0

@@ -37,34 +37,48 @@ class Terminated(BaseException):
 def verbs() -> list[Register]:
     """The verbs of `regard`, in the order of the help page. Their files import torch inside the functions only."""
     from regard.cli import (
+        benchmark,
+        cost,
         doctor,
         embed,
         evaluate,
         features,
         fill,
+        generate,
         layers,
+        lesson,
         models,
         perplexity,
         predict,
         pretrain,
+        score,
+        senses,
         tour,
         train,
+        translate,
     )
     from regard.cli import next as next_sentence
 
     return [
         tour.register,
+        lesson.register,
         embed.register,
         fill.register,
         next_sentence.register,
         perplexity.register,
+        generate.register,
+        score.register,
+        benchmark.register,
+        cost.register,
         pretrain.register,
         train.register,
+        translate.register,
         evaluate.register,
         predict.register,
         doctor.register,
         features.register,
         layers.register,
+        senses.register,
         models.register,
     ]
 

@@ -79,9 +79,8 @@ class Gpt(nn.Module):
         keep = torch.ones_like(ids, dtype=torch.bool) if keep is None else keep
         if not bool(keep[:, 0].all()):
             raise ValueError("prompts must be padded on the right: each row begins with a token")
-        state = State(Cache(len(self.decoder.layers)), keep)
-        layout = Padded(None if bool(keep.all()) else keep)
-        hidden = self.decoder(self.embedding(ids, layout), layout, cache=state.cache)
+        state = State(Cache(len(self.decoder.layers)), keep, full=bool(keep.all()))
+        hidden = self.decoder(self.embedding(ids, state.layout), state.layout, cache=state.cache)
         last = hidden[torch.arange(len(ids), device=ids.device), state.lengths - 1]
         return self.logits(last), state
 
@@ -89,7 +88,6 @@ class Gpt(nn.Module):
         """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
         start = state.lengths[:, None]
         state.grow(1)
-        layout = Padded(state.keep)
-        x = self.embedding(tokens[:, None], layout, start=start)
-        hidden = self.decoder(x, layout, cache=state.cache)
+        x = self.embedding(tokens[:, None], state.layout, start=start)
+        hidden = self.decoder(x, state.layout, cache=state.cache)
         return self.logits(hidden[:, -1]), state

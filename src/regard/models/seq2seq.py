@@ -30,6 +30,7 @@ class Seq2SeqConfig:
     Recipe "luong": the new decoder state looks at the source, and state and context together give the word.
     Recipe "deck": the previous state looks at the source, and the context joins the input of the cell.
     Feedback of a vector decoder's own output: "softmax" for choices such as one-hot letters, "identity" for frames.
+    Dropout is on the vectors of tokens, between layers, and before the output.
     """
 
     family: str = "seq2seq"
@@ -143,6 +144,7 @@ class Seq2Seq(nn.Module):
         words = config.embedding
         self.source_embedding = nn.Embedding(config.source, words) if words else None
         self.target_embedding = nn.Embedding(config.target, words) if words else None
+        self.dropout = nn.Dropout(config.dropout if words else 0.0)
         self.encoder = Encoder(words or config.source, config)
         self.decoder = Decoder(words or config.target, config)
 
@@ -169,7 +171,7 @@ class Seq2Seq(nn.Module):
     def read(self, source: Tensor, layout: Layout | None = None) -> Seq2SeqState:
         """Encode the source: vectors (B, S, F) or ids (B, S); packed ones without B."""
         layout = layout or Padded()
-        x = source if self.source_embedding is None else self.source_embedding(source)
+        x = source if self.source_embedding is None else self.dropout(self.source_embedding(source))
         memory, last = self.encoder(x, layout)
         memory, shape = padded(memory, layout)
         return Seq2SeqState(last, last[0][-1], memory, shape)
@@ -191,7 +193,7 @@ class Seq2Seq(nn.Module):
         return self._vector(torch.full((len(state.output),), self.config.begin, device=state.output.device))
 
     def _vector(self, items: Tensor) -> Tensor:
-        result: Tensor = items if self.target_embedding is None else self.target_embedding(items)
+        result: Tensor = items if self.target_embedding is None else self.dropout(self.target_embedding(items))
         return result
 
     def _next(self, scores: Tensor) -> Tensor:

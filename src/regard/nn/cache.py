@@ -14,24 +14,59 @@ from regard.nn.masks import Padded
 
 __all__ = ["Cache", "LayerCache", "Pairs", "State"]
 
+LEAST = 64  # places of a store
+
 
 class Pairs:
-    """The keys and values (B, H, S, D) that one attention has seen."""
+    """The keys and values (B, H, S, D) that one attention has seen.
+
+    From the second time on they lie in a store with room behind them, so a step writes its own place and copies nothing
+    that came before. Where gradients are wanted there is no store, for autograd needs what it has seen unchanged.
+    """
 
     def __init__(self) -> None:
-        self.key: Tensor | None = None
-        self.value: Tensor | None = None
+        self.length = 0
+        self._stored: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def key(self) -> Tensor | None:
+        return None if self._stored is None else self._stored[0][:, :, : self.length]
+
+    @property
+    def value(self) -> Tensor | None:
+        return None if self._stored is None else self._stored[1][:, :, : self.length]
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Append what came in this step and return all there is."""
-        if self.key is not None and self.value is not None:
-            key, value = torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2)
-        self.key, self.value = key, value
-        return key, value
+        before, self.length = self.length, self.length + key.shape[2]
+        if self._stored is None:
+            self._stored = key, value
+            return key, value
+        stored, _ = self._stored
+        writable = not (key.requires_grad or stored.requires_grad)
+        writable = writable and stored.is_inference() <= torch.is_inference_mode_enabled()
+        if not writable:
+            self._stored = tuple(  # type: ignore[assignment]
+                torch.cat([old[:, :, :before], new], dim=2) for old, new in zip(self._stored, (key, value), strict=True)
+            )
+            return self._stored  # type: ignore[return-value]
+        if stored.shape[2] < self.length:
+            self._stored = _roomy(self._stored[0], before, self.length), _roomy(self._stored[1], before, self.length)
+        for store, new in zip(self._stored, (key, value), strict=True):
+            store[:, :, before : self.length] = new
+        return self._stored[0][:, :, : self.length], self._stored[1][:, :, : self.length]
 
     def reorder(self, index: Tensor) -> None:
-        if self.key is not None and self.value is not None:
-            self.key, self.value = self.key[index], self.value[index]
+        if self._stored is not None:
+            self._stored = self._stored[0][index], self._stored[1][index]
+
+
+def _roomy(stored: Tensor, used: int, needed: int) -> Tensor:
+    """A copy of what is used, with room for as much again."""
+    batch, heads, _, width = stored.shape
+    room = stored.new_empty(batch, heads, max(2 * needed, LEAST), width)
+    room[:, :, :used] = stored[:, :, :used]
+    return room
 
 
 class LayerCache:
@@ -50,8 +85,7 @@ class Cache:
 
     @property
     def length(self) -> int:
-        key = self.layers[0].own.key
-        return 0 if key is None else key.shape[2]
+        return self.layers[0].own.length
 
     def reorder(self, index: Tensor) -> None:
         """Row i continues what row index[i] began: beam search's move."""
@@ -65,13 +99,20 @@ class State:
     """Where a decoding stands: what was said, and the source it is said about, if there is one.
 
     `keep` (B, S) marks the cached places that hold a token and `lengths` (B,) counts them: prompts of different lengths
-    are padded on the right, and the next token of each row follows its own last one.
+    are padded on the right, and the next token of each row follows its own last one. `full`: it is known that every
+    place holds one, so nothing needs to be masked.
     """
 
     cache: Cache
     keep: Tensor
     memory: Tensor | None = None
     memory_layout: Padded | None = None
+    full: bool = False
+
+    @property
+    def layout(self) -> Padded:
+        """Of all that is cached."""
+        return Padded() if self.full else Padded(self.keep)
 
     @property
     def lengths(self) -> Tensor:

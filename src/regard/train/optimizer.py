@@ -61,10 +61,10 @@ def groups(model: nn.Module, *, weight_decay: float, without: Collection[nn.Para
 
 
 def set_rate(optimizers: Iterable[torch.optim.Optimizer], rate: float) -> None:
-    """Let all parameters learn at `rate` from the next step on."""
+    """Let all parameters learn at `rate` from the next step on; a group that has a `share`, at that share of it."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("share", 1.0)
 
 
 class Muon(torch.optim.Optimizer):

@@ -30,12 +30,14 @@ def factor(progress: float, *, warmup: float, shape: Shape, floor: float) -> flo
 
     Step k of n, counted from 0, has progress k/n; in a run with a time budget it is seconds used / budget, and past its
     end the factor stays what it is at 1. Over the part `warmup` of the run the factor rises in a line from 0.01 to 1;
-    then it falls to `floor` at progress 1, in a line or half a cosine, or stays 1 where the shape is constant. The shape
-    noam is the Transformer's: it falls with 1/sqrt(step), towards `floor`, and where it ends depends on the warm-up.
+    then it falls to `floor` at progress 1, in a line or half a cosine, or stays 1 where the shape is constant.
+    Noam's is the Transformer's: it falls with 1/sqrt(step), towards `floor`, and where it ends depends on the warm-up.
     """
     choice("shape", shape, get_args(Shape))
     if shape == "noam" and not warmup:
-        raise InputError("the shape noam falls as far as its warm-up is short, and there is none; set a warm-up above 0")
+        raise InputError(
+            "the shape noam falls as far as its warm-up is short, and there is none; set a warm-up above 0"
+        )
     progress = min(max(progress, 0.0), 1.0)
     if progress < warmup:
         return START + (1 - START) * progress / warmup

@@ -1,0 +1,88 @@
+"""How well a model translates: trained on Multi30k with a configuration, BLEU of its test set of 2016.
+
+    python -m benchmarks.translate [--config configs/multi30k-transformer.toml] [--pair en-de] [--data DIR]
+                                   [--output DIR] [--beam 5] [--set KEY=VALUE ...] [--device auto] [--keep NAME]
+
+Everything is chosen on val: the epoch or the average, and how long it trains. The test set is translated once, at the
+end, and its BLEU is sacrebleu's on detokenised text, as it is and in lower case (-lc). The result is one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.race import keep
+from regard.decode.search import Beam
+from regard.device import choose
+from regard.translate import load
+from regard.translate.bleu import bleu
+from regard.translate.config import Config
+from regard.translate.pairs import read_pairs
+from regard.translate.run import fit
+
+ROOT = Path(__file__).resolve().parents[1]
+MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"
+TEST = "test_2016_flickr"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, default=ROOT / "configs" / "multi30k-transformer.toml", metavar="FILE")
+    parser.add_argument("--pair", default="en-de", metavar="SRC-TGT", help="en-de, en-fr, de-en, fr-en, ...")
+    parser.add_argument("--data", type=Path, default=MULTI30K, metavar="DIR")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="keep the translator there")
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--keep", metavar="NAME", help="write benchmarks/results/NAME.json")
+    options = parser.parse_args(arguments)
+    config = Config.read(options.config, overrides=options.set)
+    with tempfile.TemporaryDirectory() as folder:
+        output = options.output or Path(folder) / "translator"
+        figures = run(config, options.data, options.pair, output, width=options.beam, device=options.device)
+    figures = {"config": options.config.name, "set": options.set, **figures}
+    if options.keep:
+        print(keep(options.keep, figures), file=sys.stderr)
+    print(json.dumps(figures))
+
+
+def run(config: Config, data: Path, pair: str, output: Path, *, width: int, device: str) -> dict[str, Any]:
+    """Train, choose on val, and translate the test set once."""
+    sides = pair.split("-")
+    train, dev, test = (read_pairs(*(data / f"{name}.{side}.gz" for side in sides)) for name in ("train", "val", TEST))
+    begin = time.perf_counter()
+    report = fit(train, dev, output=output, config=config, device=device, on_event=show)
+    trained = time.perf_counter() - begin
+    translator = load(output, device=choose(device))
+    begin = time.perf_counter()
+    found = translator.translate([one.source for one in test.examples], beam=Beam(width=width))
+    seconds = time.perf_counter() - begin
+    scores = bleu([several[0].text for several in found], [one.target for one in test.examples])
+    return {
+        "pair": pair,
+        "model": report.model,
+        "parameters": report.parameters,
+        "device": report.device,
+        "epochs": len(report.outcome.history),
+        "kept": report.outcome.epochs,
+        "dev": report.outcome.scores,
+        "test": {"name": TEST, "sentences": len(test.examples), "beam": width, **scores.document()},
+        "minutes": round(trained / 60, 2),
+        "translating_seconds": round(seconds, 2),
+    }
+
+
+def show(event: Mapping[str, Any]) -> None:
+    if event["event"] in ("evaluation", "average"):
+        print(json.dumps({key: value for key, value in event.items() if key != "time"}), file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

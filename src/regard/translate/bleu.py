@@ -1,0 +1,41 @@
+"""BLEU of detokenised text, by sacrebleu, with the signature that makes it comparable.
+
+Knows texts. Knows no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from regard.errors import InputError
+
+__all__ = ["Bleu", "bleu"]
+
+
+@dataclass(frozen=True)
+class Bleu:
+    """The score as the texts are and with all letters small (`sacrebleu -lc`), each with sacrebleu's signature."""
+
+    bleu: float
+    bleu_lowercase: float
+    signature: str
+    signature_lowercase: str
+
+    @property
+    def scores(self) -> dict[str, float]:
+        return {"bleu": self.bleu, "bleu_lowercase": self.bleu_lowercase}
+
+    def document(self) -> dict[str, float | str]:
+        return asdict(self)
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
+    """Of translations against one reference each, with sacrebleu's own settings."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    if len(hypotheses) != len(references):
+        raise InputError(f"{len(hypotheses):,} translations and {len(references):,} references; expected one for each")
+    cased, small = BLEU(), BLEU(lowercase=True)
+    score, lower = (metric.corpus_score(list(hypotheses), [list(references)]).score for metric in (cased, small))
+    return Bleu(score, lower, str(cased.get_signature()), str(small.get_signature()))

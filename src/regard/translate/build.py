@@ -1,0 +1,87 @@
+"""New models that translate, and one way to call both kinds. Knows the families; knows no text and no file."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import InputError
+from regard.models import Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
+from regard.nn import Padded
+from regard.translate.config import Model
+from regard.translate.subwords import Subwords
+
+__all__ = ["Translating", "new_model", "next_scores", "translating", "vocabularies"]
+
+Translating = Transformer | Seq2Seq
+
+VECTORS = 0.1  # the deviation of a recurrent model's new word vectors: torch's 1 drowns what the cells say at first
+
+
+def new_model(settings: Model, subwords: Subwords, *, seed: int) -> Translating:
+    """A model with new weights; the same seed draws the same."""
+    torch.manual_seed(seed)
+    if settings.kind == "transformer":
+        return Transformer(
+            TransformerConfig(
+                vocabulary=subwords.source.size,
+                target_vocabulary=None if subwords.joint else subwords.target.size,
+                width=settings.width,
+                depth=settings.depth,
+                heads=settings.heads,
+                ffn=settings.ffn,
+                norm_first=settings.norm_first,
+                final_norm=settings.norm_first,
+                dropout=settings.dropout,
+                shared=subwords.joint,
+                padding=subwords.padding,
+                begin=subwords.begin,
+                end=subwords.end,
+            )
+        )
+    model = Seq2Seq(
+        Seq2SeqConfig(
+            source=subwords.source.size,
+            target=subwords.target.size,
+            units=settings.width,
+            embedding=settings.embedding,
+            depth=settings.depth,
+            bidirectional=settings.bidirectional,
+            score=settings.score,
+            recipe=settings.recipe,
+            dropout=settings.dropout,
+            begin=subwords.begin,
+        )
+    )
+    for embedding in (model.source_embedding, model.target_embedding):
+        assert embedding is not None
+        nn.init.normal_(embedding.weight, 0.0, VECTORS)
+    return model
+
+
+def translating(model: nn.Module) -> Translating:
+    """The model, if it is one that translates."""
+    if isinstance(model, Transformer) or (isinstance(model, Seq2Seq) and model.source_embedding is not None):
+        return model
+    raise InputError(
+        f"a {type(model).__name__} does not translate; expected a Transformer or a recurrent model of tokens, as "
+        "`regard train translate` makes them"
+    )
+
+
+def vocabularies(model: Translating) -> tuple[int, int]:
+    """How many words the model knows of source and target."""
+    if isinstance(model, Seq2Seq):
+        return model.config.source, model.config.target
+    return model.config.vocabulary, model.config.target_vocabulary or model.config.vocabulary
+
+
+def next_scores(model: Translating, source: Tensor, layout: Padded, target: Tensor) -> Tensor:
+    """The scores (B, T, V) of each token of the target, told those before it."""
+    if isinstance(model, Seq2Seq):
+        scores: Tensor = model(source, target, layout)
+        return scores
+    begin = target.new_full((len(target), 1), model.begin)
+    # Padding is on the right and the decoder never looks ahead, so it needs no mask.
+    hidden = model(source, torch.cat([begin, target[:, :-1]], dim=1), layout, Padded())
+    return model.logits(hidden)

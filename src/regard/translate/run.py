@@ -1,0 +1,219 @@
+"""A run from pairs to a folder that translates: read, subwords, trained, averaged, written, and resumed at will.
+
+Knows the order of the work and what lies in the output folder. Prints nothing: the caller is told of events.
+
+    config.toml run.json   the settings, and what the run was made from
+    events.jsonl           what happened, a line an event
+    work/                  the tokenizers, checkpoints, and the weights of the best epoch and of the last ones
+    config.json model.safetensors tokenizer.json translate.json report.json   the translator, once it is done
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.data.readers import Read
+from regard.decode.search import Beam
+from regard.device import choose
+from regard.disk import atomic_write, replacing_folder
+from regard.errors import InputError
+from regard.train.events import Events
+from regard.train.stopping import stopping
+from regard.translate.align import usual_looking
+from regard.translate.batches import Encoded
+from regard.translate.bleu import bleu
+from regard.translate.build import new_model
+from regard.translate.config import Config
+from regard.translate.folder import write
+from regard.translate.pairs import Pair, digest
+from regard.translate.report import Report
+from regard.translate.subwords import Subwords, train_subwords
+from regard.translate.trainer import Note, Trainer
+from regard.translate.translator import Translator
+from regard.unfinished import changes, locked
+from regard.weights.documents import json_bytes, read_json
+
+__all__ = ["CONFIG", "fit"]
+
+CONFIG, RUN, EVENTS, WORK, REPORT = "config.toml", "run.json", "events.jsonl", "work", "report.json"
+TEST = "test.tsv"
+Said = Callable[[str], None]
+Told = Callable[[Mapping[str, Any]], None]
+
+
+def fit(
+    train: Read[Pair],
+    dev: Read[Pair],
+    *,
+    test: Read[Pair] | None = None,
+    output: str | os.PathLike[str],
+    config: Config | None = None,
+    resume: bool = False,
+    device: torch.device | str = "auto",
+    say: Said = lambda text: None,
+    on_event: Told = lambda event: None,
+) -> Report:
+    """Learn to translate the pairs of `train`, judged by BLEU on `dev`, and write the translator into `output`.
+
+    `test` is translated once, when all is chosen, and kept beside the model as test.tsv.
+    """
+    output, config = Path(output), config or Config.read()
+    place = choose(device) if isinstance(device, str) else device
+    data = {"train": train, "dev": dev, **({"test": test} if test else {})}
+    for name, read in data.items():
+        say(f"{name}: {len(read.examples):,} pairs of {read.path} ({read.how})")
+        for reason, count in read.dropped.items():
+            say(f"{name}: {count:,} left out: {reason}")
+    run = {"task": "translate", "data": {name: digest(read.examples) for name, read in data.items()}}
+    if resume and (done := _finished(output, config, run)):
+        return done
+    _open(output, config, run, resume=resume)
+    with locked(output), Events(output / EVENTS) as events:
+        atomic_write(output / CONFIG, config.toml().encode())
+        atomic_write(output / RUN, json_bytes(run))
+
+        def note(event: str, **values: object) -> None:
+            on_event(events.add(event, **values))
+
+        report, translator = _trained(data, config, output / WORK, device=place, note=note, say=say)
+        files = {}
+        if test is not None:
+            report = replace(report, test=_tested(translator, test.examples))
+            files[TEST] = "".join(f"{' '.join(a.split())}\t{' '.join(b.split())}\n" for a, b in test.examples).encode()
+        write(translator, output, files={**files, REPORT: json_bytes(report.document())})
+        note("end", **report.outcome.scores)
+        _forget(output / WORK)
+    return report
+
+
+def _trained(
+    data: Mapping[str, Read[Pair]], config: Config, work: Path, *, device: torch.device, note: Note, say: Said
+) -> tuple[Report, Translator]:
+    subwords = _subwords(data["train"].examples, config, work / "subwords", say)
+    pairs = _encoded(data["train"].examples, subwords, length=config.training.length, note=note)
+    model = new_model(config.model, subwords, seed=config.run.seed)
+    translator = Translator(model, subwords, usual_looking(model))
+    dev = data["dev"].examples
+    beam = Beam(width=config.training.beam) if config.training.beam > 1 else None
+    references = [pair.target for pair in dev]
+
+    def judge() -> dict[str, float]:
+        found = translator.translate([pair.source for pair in dev], beam=beam)
+        return bleu([one[0].text for one in found], references).scores
+
+    trainer = Trainer(
+        model,
+        pairs,
+        config,
+        padding=subwords.padding,
+        device=device,
+        folder=work,
+        judge=judge,
+        note=note,
+    )
+    count = sum(parameter.numel() for parameter in model.parameters())
+    note("plan", steps=trainer.per_epoch * config.training.epochs, pairs=len(pairs), parameters=count)
+    with stopping() as stop:
+        outcome = trainer.go(stop)
+        if outcome is None:
+            note("stopped")
+            stop.now()
+    assert outcome is not None
+    about = {name: {"path": read.path, "pairs": len(read.examples), "how": read.how} for name, read in data.items()}
+    settings = {name: dict(getattr(config, name)) for name in config.sections()}
+    signed = bleu(references[:1], references[:1])
+    report = Report(
+        config.model.kind,
+        count,
+        device.type,
+        about,
+        settings,
+        {"bleu": signed.signature, "bleu_lowercase": signed.signature_lowercase},
+        outcome,
+    )
+    model.eval()
+    return report, translator
+
+
+def _tested(translator: Translator, pairs: list[Pair]) -> dict[str, Any]:
+    beam = Beam()
+    found = translator.translate([pair.source for pair in pairs], beam=beam)
+    scores = bleu([one[0].text for one in found], [pair.target for pair in pairs])
+    return {"pairs": len(pairs), "beam": beam.width, **scores.document()}
+
+
+def _subwords(pairs: list[Pair], config: Config, folder: Path, say: Said) -> Subwords:
+    """Those that the run was begun with, or new ones."""
+    if not folder.is_dir():
+        settings = config.vocabulary
+        new = train_subwords(pairs, size=settings.size, joint=settings.joint)
+        with replacing_folder(folder) as staging:
+            for name, content in new.files().items():
+                (staging / name).parent.mkdir(exist_ok=True)
+                (staging / name).write_bytes(content)
+        say(f"subwords: {new.target.size:,}, {'of both languages' if new.joint else 'of each language'}")
+    return Subwords.open(folder)
+
+
+def _encoded(pairs: list[Pair], subwords: Subwords, *, length: int, note: Note) -> list[Encoded]:
+    sources = subwords.sources([pair.source for pair in pairs])
+    targets = subwords.targets([pair.target for pair in pairs])
+    found = [Encoded(*sides) for sides in zip(sources, targets, strict=True)]
+    kept = [one for one in found if one.length <= length]
+    if len(kept) < len(found):
+        note("left out", pairs=len(found) - len(kept), of=len(found), length=length)
+    if not kept:
+        raise InputError(
+            f"none of the {len(found):,} pairs has at most {length} tokens a side; set a larger training.length"
+        )
+    return kept
+
+
+def _finished(output: Path, config: Config, run: Mapping[str, Any]) -> Report | None:
+    """The report of the same run, where it is over."""
+    if not (output / REPORT).is_file() or (output / WORK).is_dir() or not (output / RUN).is_file():
+        return None
+    same = read_json(output / RUN) == json.loads(json.dumps(run)) and not _changes(output, config)
+    return Report.restore(read_json(output / REPORT)) if same else None
+
+
+def _forget(folder: Path) -> None:
+    """Delete a folder under another name: one that is half deleted must not look like work that goes on."""
+    gone = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(gone, ignore_errors=True)
+    os.rename(folder, gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _changes(output: Path, config: Config) -> list[str]:
+    return Config.read(output / CONFIG).differences(config)
+
+
+def _open(output: Path, config: Config, run: Mapping[str, Any], *, resume: bool) -> None:
+    """Refuse a folder that cannot be written or gone on with, before any work."""
+    begun = (output / RUN).is_file() and (output / WORK).is_dir()
+    if begun and not resume:
+        raise InputError(f"{output} holds a run that was begun: go on with --resume, or choose another --output")
+    if resume and not begun:
+        raise InputError(f"{output} holds no run to resume; leave --resume out to begin one")
+    if begun:
+        before = read_json(output / RUN)
+        differences = _changes(output, config) + changes(before, json.loads(json.dumps(run)))
+        if differences:
+            raise InputError(
+                f"{output} was begun otherwise: {'; '.join(differences)}. Resume with those, or choose another --output"
+            )
+    elif (output / "config.json").exists():
+        raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
+    try:
+        (output / WORK).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{output} cannot be written: {error.strerror}; choose another --output") from None
