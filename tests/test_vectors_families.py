@@ -1,6 +1,8 @@
-"""The engine with GPT-2 and T5: other tokenizers, no [CLS], no limit."""
+"""The engine with GPT-2, T5 and ELMo: other tokenizers, no [CLS], no limit, vectors of two directions."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ import torch
 from tokenizers import decoders, models, pre_tokenizers, processors
 from torch import nn
 
-from regard.models import T5, Gpt, GptConfig, T5Config
+from regard.errors import InputError
+from regard.models import T5, Elmo, ElmoConfig, Gpt, GptConfig, T5Config
 from regard.text import Tokenizer
 from regard.vectors import Engine, TextError
 
@@ -42,7 +45,16 @@ def t5() -> Pair:
     return T5(config).eval(), Tokenizer(pipeline, names={"pad": "<pad>", "eos": "</s>", "unknown": "<unk>"})
 
 
-@pytest.mark.parametrize("family", ["gpt", "t5"])
+@pytest.fixture
+def elmo(tiny_bert_folder: Path) -> Pair:
+    """A tiny ELMo over word pieces."""
+    tokenizer = Tokenizer.open(tiny_bert_folder)
+    torch.manual_seed(0)
+    model = Elmo(ElmoConfig(vocabulary=tokenizer.size, characters=0, width=8, cell=12, depth=2))
+    return model.eval(), tokenizer
+
+
+@pytest.mark.parametrize("family", ["gpt", "t5", "elmo"])
 def test_vectors_are_those_of_the_model_called_with_one_text(family: str, request: pytest.FixtureRequest) -> None:
     model, tokenizer = request.getfixturevalue(family)
     texts = ["the film", "so long and thin", "a"]
@@ -52,6 +64,20 @@ def test_vectors_are_those_of_the_model_called_with_one_text(family: str, reques
             states = [state[0] for state in model.states(torch.tensor([tokenizer.encode(text).ids]))]
         np.testing.assert_allclose(last[place], states[-1].mean(0).numpy(), atol=1e-5)
         np.testing.assert_allclose(total[place], sum(states[1:]).mean(0).numpy(), atol=1e-5)
+
+
+def test_an_elmo_is_as_wide_as_both_directions(elmo: Pair) -> None:
+    assert Engine(*elmo).pooled(["the film"]).shape == (1, 16)
+    joined = Engine(*elmo, layers="concat(:)", pooling="none")
+    (found,) = joined.tokens(["the long film"])
+    assert joined.width == 48 and found.vectors.shape == (5, 48)
+    assert (found.vectors[:, :8] == found.vectors[:, 8:16]).all()  # both begin with the same words
+
+
+def test_an_elmo_of_characters_is_refused(elmo: Pair) -> None:
+    model = Elmo(ElmoConfig(vocabulary=9, characters=9, width=4, cell=4))
+    with pytest.raises(InputError, match="reads characters; expected one that reads a tokenizer's pieces"):
+        Engine(model, elmo[1])
 
 
 def test_a_text_without_tokens_is_named(gpt: Pair) -> None:

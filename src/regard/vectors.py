@@ -87,6 +87,8 @@ class Engine:
         if tokenizer is None or not hasattr(model, "states") or not hasattr(model, "embedding"):
             lacking = "layers" if tokenizer else "tokenizer"
             raise InputError(f"this {family} model cannot embed text: it has no {lacking} for it")
+        if getattr(model.config, "characters", 0):
+            raise InputError(f"this {family} model reads characters; expected one that reads a tokenizer's pieces")
         choice("pooling", pooling, POOLINGS)
         choice("way with long texts", long, LONGS)
         if pooling == "none" and long == "windows":
@@ -98,7 +100,8 @@ class Engine:
         config: Any = model.config
         self.layers = Layers.parse(layers, config.depth + 1)
         self.pooling, self.normalize, self.long = pooling, normalize, long
-        self.width: int = config.width * self.layers.factor
+        # An ELMo's vectors are those of both directions, one beside the other.
+        self.width: int = getattr(config, "vector_width", config.width) * self.layers.factor
         self.limit = _limit(max_length, getattr(config, "positions", None), stated or tokenizer.max_length)
         around = len(tokenizer.encode("").ids)
         if self.limit is not None and self.limit <= around:

@@ -8,13 +8,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
 
+import regard
 from regard.cli import layers
 from regard.cli.app import run
 from regard.data.readers import read_tagged, read_texts
 from regard.lab import layers as lab
 from regard.lab.fitting import Recipe
 from regard.lab.layers import score_layers
+from regard.models import Elmo, ElmoConfig
+from regard.text import Tokenizer
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -39,6 +43,21 @@ def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return run(["layers", *arguments, *fixed], registers=[layers.register])
 
     return regard_layers
+
+
+@pytest.mark.parametrize("files", [("--train", "train.conll", "--dev", "dev.conll"), ("--task", "classify")])
+def test_an_elmo(files: tuple[str, ...], tiny_bert_folder: Path, call: Call, capsys: Captured) -> None:
+    """Three layers of 2 * 6 numbers; the last `--model` counts."""
+    tokenizer = Tokenizer.open(tiny_bert_folder)
+    torch.manual_seed(0)
+    regard.save(Elmo(ElmoConfig(vocabulary=tokenizer.size, characters=0, width=6, cell=6, depth=2)), "elmo", tokenizer)
+    chosen = files if "--dev" in files else (*files, "--train", "train.tsv", "--dev", "train.tsv")
+    arguments = ["layers", *chosen, "--model", "elmo", "--device", "cpu", "--json"]
+    assert run(arguments, registers=[layers.register]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in document["layers"]] == ["layer 0 (embeddings)", "layer 1", "layer 2"]
+    assert len(document["mix"]) == 3 and sum(document["mix"]) == pytest.approx(1)
+    assert all(0 <= row["score"] <= 100 for row in document["layers"] + document["rows"])
 
 
 def test_tables(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:

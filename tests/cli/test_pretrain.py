@@ -75,6 +75,20 @@ def test_one_json_document(capsys: Captured) -> None:
     assert set(document["scores"]["words"]) == {"loss", "perplexity", "count"}
 
 
+@pytest.mark.parametrize(("family", "names"), [("t5", ["dropped stretches"]), ("elmo", ["next word", "previous word"])])
+def test_other_families(family: str, names: list[str], capsys: Captured) -> None:
+    assert call(family=family, run_evaluate_every="1 steps", schedule_steps=2) == 0
+    out, error = capsys.readouterr()
+    lines = out.splitlines()[1:]
+    assert [line.partition(":")[0] for line in lines] == names
+    assert all(": loss " in line and ", perplexity " in line for line in lines)
+    assert f"step 1, held-out text: {names[0]}: loss " in error
+    assert "LSTM" not in error
+    bare = ["pretrain", family, "-c", "story.txt", "-o", "run", "--resume", "--json"]
+    assert run(bare, registers=[pretrain.register]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 2
+
+
 def test_a_run_is_resumed_with_its_own_settings(capsys: Captured) -> None:
     assert call(schedule_steps=2) == 0
     bare = ["pretrain", "bert", "-c", "story.txt", "-o", "run", "--resume"]

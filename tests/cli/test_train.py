@@ -66,6 +66,17 @@ def test_train_says_what_it_read_and_what_came_of_it(
     assert "seed 1  epoch 2  accuracy" in error
 
 
+def test_ulmfit_lets_layers_learn_later_and_slower(
+    call: Call, reviews: Path, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    options = ["--train", reviews, "--dev", reviews, "-m", tiny_bert_folder, *QUICK, "--ulmfit"]
+    assert call("train", "classify", *options, "-o", tmp_path / "run", "--json") == 0
+    training = json.loads(capsys.readouterr().out)["settings"]["training"]
+    assert training["layer_decay"] == pytest.approx(1 / 2.6, abs=1e-4) and training["unfreeze"] == 0.5
+    assert call("train", "classify", *options, "-o", tmp_path / "other", "--frozen") == 2
+    assert "--ulmfit lets all layers learn in the end, --frozen none of them" in capsys.readouterr().err
+
+
 def test_evaluate(call: Call, tuned: Path, reviews: Path, capsys: Captured) -> None:
     assert call("evaluate", tuned, "--data", reviews, "--device", "cpu", "--json") == 0
     document = json.loads(capsys.readouterr().out)

@@ -20,7 +20,8 @@ CONFIGS = {
     "characters": replace(CONFIG, characters=15),
 }
 Make = Callable[..., Any]
-pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
+# That a CPU is slow at projections is nobody's mistake: no word of it.
+pytestmark = pytest.mark.filterwarnings("error:LSTM with projections:UserWarning")
 
 
 @pytest.fixture(params=CONFIGS)

@@ -75,7 +75,9 @@ def story(documents: int = 120, *, seed: int = 0) -> str:
 def settings(family: Family = "bert", **changed: object) -> list[str]:
     """SMALL as values of --set, with others in place of some: `data_micro=128`."""
     values = {key: value for key, value in SMALL.items() if family == "bert" or not key.startswith("objective.")}
-    values |= {"vocabulary.size": 300} if family == "gpt" else {}
+    if family == "elmo":
+        del values["model.heads"]
+    values |= {"vocabulary.size": {"gpt": 300, "t5": 400}[family]} if family in ("gpt", "t5") else {}
     values |= {key.replace("_", ".", 1): value for key, value in changed.items()}
     return [f"{key}={value}" for key, value in values.items()]
 

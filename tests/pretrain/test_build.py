@@ -11,10 +11,10 @@ import torch
 import regard
 from regard.device import half_type
 from regard.errors import InputError
-from regard.models import Bert, Gpt
+from regard.models import T5, Bert, Elmo, Gpt
 from regard.pretrain.build import new_model, objective_for, portions_for, started_model
-from regard.pretrain.objectives import Causal, MaskedWords
-from regard.pretrain.prepare import Material, open_material
+from regard.pretrain.objectives import BothWays, Causal, DroppedSpans, MaskedWords
+from regard.pretrain.prepare import Material, open_material, prepare
 from regard.pretrain.rows import FOLLOWS, OTHER
 from regard.text import Tokenizer
 from tests.pretrain.runs import config
@@ -54,6 +54,60 @@ def test_a_gpt(tokenizer: Tokenizer) -> None:
     found = model.config
     assert (found.family, found.depth, found.vocabulary, found.activation) == ("gpt2", 3, tokenizer.size, "gelu-tanh")
     assert (found.begin, found.end) == (tokenizer.bos, tokenizer.eos)
+
+
+@pytest.fixture(scope="module")
+def with_sentinels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Material:
+    """What a T5 reads."""
+    output = tmp_path_factory.mktemp("sentinels")
+    prepare(config("t5"), [str(source)], output, say=lambda text: None)
+    return open_material(config("t5"), [str(source)], output, held_out=False)
+
+
+def test_a_t5(with_sentinels: Material) -> None:
+    tokenizer = with_sentinels.tokenizer
+    model = new_model(config("t5", model_depth=3), tokenizer)
+    assert isinstance(model, T5)
+    found = model.config
+    assert (found.depth, found.decoder_depth, found.heads, found.head_width, found.ffn) == (3, 3, 2, 16, 64)
+    assert (found.padding, found.begin, found.end) == (tokenizer.pad, tokenizer.pad, tokenizer.eos)
+    assert (found.vocabulary, found.activation, found.scaled, model.output) == (400, "relu", True, None)
+
+
+def test_portions_of_a_t5_fill_its_rows(with_sentinels: Material) -> None:
+    chosen = config("t5", objective_mask_rate=0.3, objective_span=2.0)
+    objective = objective_for(chosen, new_model(chosen, with_sentinels.tokenizer), with_sentinels.tokenizer, CPU)
+    assert isinstance(objective, DroppedSpans)
+    portion = portions_for(chosen, with_sentinels, 256).portion(0, 0)
+    inputs = objective.prepare(portion, torch.Generator().manual_seed(0))
+    assert inputs["ids"].shape == (8, 32) and portion.ids.shape == (8, 36)
+    assert inputs["said"].shape == inputs["targets"].shape == (8, 11 + 6 + 2)
+    assert {*inputs["said"][:, 0].tolist()} == {with_sentinels.tokenizer.pad}
+
+
+def test_an_elmo(tokenizer: Tokenizer, material: Material) -> None:
+    model = new_model(config("elmo"), tokenizer)
+    assert isinstance(model, Elmo) and model.output is not None
+    assert (model.config.width, model.config.cell, model.config.characters) == (32, 64, 0)
+    assert isinstance(objective_for(config("elmo"), model, tokenizer, CPU), BothWays)
+    portion = portions_for(config("elmo"), material, 256).portion(0, 0)
+    assert portion.ids.shape == (8, 32) and {*portion.ids[:, 0].tolist()} == {tokenizer.cls}
+
+
+@pytest.mark.parametrize("family", ["t5", "elmo"])
+def test_others_start_from_one_of_their_own(
+    family: Any, with_sentinels: Material, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    words = with_sentinels.tokenizer if family == "t5" else tokenizer
+    before = new_model(config(family), words)
+    regard.save(before, tmp_path, words)
+    model = started_model(config(family, model_dropout=0.4), words, str(tmp_path))
+    assert model.config.dropout == 0.4 and type(model) is type(before)
+    assert all(torch.equal(tensor, before.state_dict()[name]) for name, tensor in model.state_dict().items())
+    with pytest.raises(InputError, match="depth was 2 and is 1"):
+        started_model(config(family, model_depth=1), words, str(tmp_path))
+    with pytest.raises(InputError, match="is no bert; start from a model of that family"):
+        started_model(config(), words, str(tmp_path))
 
 
 @pytest.fixture

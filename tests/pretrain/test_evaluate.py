@@ -14,10 +14,20 @@ from hypothesis import strategies as st
 
 from regard.data.masking import IGNORED, Masking
 from regard.errors import InputError
-from regard.models import Bert, BertConfig, Gpt, GptConfig
+from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, T5Config
 from regard.pretrain import evaluate
-from regard.pretrain.evaluate import NextWords, blanked, next_pairs, next_words, pairs, words
+from regard.pretrain.evaluate import (
+    NextWords,
+    blanked,
+    both_ways,
+    dropped_spans,
+    next_pairs,
+    next_words,
+    pairs,
+    words,
+)
 from regard.pretrain.rows import FOLLOWS, OTHER
+from regard.pretrain.spans import Corruption, Sizes
 from regard.pretrain.text import Text
 from tests.pretrain.texts import CLS, DOCUMENTS, FIRST, MASK, SEP, TOKENIZER, made
 
@@ -238,6 +248,43 @@ def test_next_words_against_one_token_after_the_other(gpt: Gpt, length: int, row
     assert found.count == len(losses) == count * (size - 1)
     assert found.loss == pytest.approx(sum(losses) / len(losses), rel=1e-5)
     assert found.perplexity == pytest.approx(math.exp(found.loss))
+
+
+@pytest.mark.parametrize("rows", [3, 999])
+def test_both_ways_against_one_token_after_the_other(rows: int, randomised: Randomise) -> None:
+    shape = ElmoConfig(vocabulary=VOCABULARY, characters=0, width=6, cell=6, depth=2, dropout=0.3)
+    model: Elmo = randomised(Elmo(shape))
+    ahead, back = both_ways(model, TEXT, TOKENIZER, length=9, rows=rows)
+    model.eval()
+    losses: list[list[float]] = [[], []]
+    for row in blanked(TEXT, TOKENIZER, length=9, rows=rows).tolist():
+        for at in range(1, 8):
+            scores = model.logits(model(torch.tensor([row[:at]]))[0, -1])[0].tolist()
+            losses[0].append(-log_softmax(scores, row[at]))
+            scores = model.logits(model(torch.tensor([row[at + 1 :]]))[0, 0])[1].tolist()
+            losses[1].append(-log_softmax(scores, row[at]))
+    for found, expected in zip((ahead, back), losses, strict=True):
+        assert found.count == len(expected) == min(rows, TEXT.tokens // 7) * 7
+        assert found.loss == pytest.approx(sum(expected) / len(expected), rel=1e-5)
+
+
+def test_dropped_spans_against_one_token_after_the_other(randomised: Randomise) -> None:
+    shape = T5Config(vocabulary=VOCABULARY + 20, width=8, head_width=4, depth=2, decoder_depth=2, heads=2, ffn=12)
+    model: T5 = randomised(T5(shape))
+    sizes = Sizes.filling(14, rate=0.3, span=2.0)
+    corruption = Corruption(sizes, sentinels=[*range(VOCABULARY + 19, VOCABULARY, -1)], end=1)
+    found = dropped_spans(model, corruption, TEXT, rows=2, seed=5)
+    model.eval()
+    ids = torch.tensor(stream(2 * sizes.tokens)).view(2, -1)
+    made = corruption(ids, torch.Generator().manual_seed(5))
+    losses = []
+    for given_row, target in zip(made.inputs, made.targets.tolist(), strict=True):
+        logits, state = model.start(given_row[None])
+        for token in target:
+            losses.append(-log_softmax(logits[0].tolist(), token))
+            logits, state = model.step(torch.tensor([token]), state)
+    assert found.count == len(losses) == 2 * sizes.targets
+    assert found.loss == pytest.approx(sum(losses) / len(losses), rel=1e-4)
 
 
 def test_a_huge_perplexity_is_a_number() -> None:

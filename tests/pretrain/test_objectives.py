@@ -16,10 +16,11 @@ from torch import Tensor
 import regard
 from regard.data.masking import IGNORED, Masking
 from regard.errors import InputError
-from regard.models import Bert, BertConfig, Gpt, GptConfig
-from regard.pretrain.objectives import Causal, MaskedWords, masking_for, mean_loss, word_loss
+from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, T5Config
+from regard.pretrain.objectives import BothWays, Causal, DroppedSpans, MaskedWords, masking_for, mean_loss, word_loss
 from regard.pretrain.portions import Portion, Portions
 from regard.pretrain.rows import Pairs, Stretches
+from regard.pretrain.spans import Corruption, Sizes
 from tests.pretrain.texts import FIRST, MASK, TOKENIZER, made
 
 TEXT = made([[3, 4, 5, 2], [6, 1], [4, 4, 4], [7], [2, 2, 2, 2, 2]] * 4)
@@ -142,6 +143,54 @@ def test_next_words_as_in_transformers(randomised: Randomise, tmp_path: Path) ->
     ids = portion.ids.long()
     torch.testing.assert_close(losses["loss"], theirs(ids, labels=ids).loss, **NEAR)
     assert losses["words"] is losses["loss"]
+
+
+@pytest.mark.parametrize("heads", [(), ("output",)])
+def test_dropped_spans_as_in_transformers(heads: tuple[str, ...], randomised: Randomise, tmp_path: Path) -> None:
+    shape = T5Config(
+        vocabulary=VOCABULARY + 9,
+        width=8,
+        head_width=4,
+        depth=2,
+        decoder_depth=2,
+        heads=2,
+        ffn=12,
+        scaled=not heads,
+        begin=4,
+        padding=4,
+    )
+    model: T5 = randomised(T5(shape, heads=heads)).eval()
+    sizes = Sizes.filling(12, rate=0.3, span=2.0)
+    corruption = Corruption(sizes, sentinels=[*range(VOCABULARY + 8, VOCABULARY, -1)], end=1)
+    rows = Stretches(LONG, tokens=sizes.tokens, seed=0)
+    portion = Portions(rows, TOKENIZER, tokens=4 * sizes.tokens, pairs=False, bare=True).portion(0, 0)
+    objective = DroppedSpans(model, corruption)
+    inputs = objective.prepare(portion, torch.Generator().manual_seed(1))
+    expected = corruption(portion.ids, torch.Generator().manual_seed(1))
+    assert torch.equal(inputs["ids"], expected.inputs) and torch.equal(inputs["targets"], expected.targets)
+    losses = objective(**inputs)
+    regard.save(model, tmp_path)
+    theirs = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path).eval()
+    found = theirs(inputs["ids"], labels=inputs["targets"])
+    torch.testing.assert_close(losses["loss"], found.loss, **NEAR)
+    assert losses["spans"] is losses["loss"]
+
+
+def test_both_ways_against_every_word(randomised: Randomise) -> None:
+    shape = ElmoConfig(vocabulary=VOCABULARY, characters=0, width=6, cell=6, depth=2)
+    model: Elmo = randomised(Elmo(shape)).eval()
+    portion = portion_of("single")
+    objective = BothWays(model)
+    losses = objective(**objective.prepare(portion, torch.Generator()))
+    ahead, back = [], []
+    for row in portion.ids.long():
+        after, before = model.logits(model(row[None])[0])
+        for at in range(1, len(row) - 1):
+            ahead.append(-after[at - 1].log_softmax(0)[row[at]])
+            back.append(-before[at + 1].log_softmax(0)[row[at]])
+    torch.testing.assert_close(losses["forwards"], torch.stack(ahead).mean(), **NEAR)
+    torch.testing.assert_close(losses["backwards"], torch.stack(back).mean(), **NEAR)
+    torch.testing.assert_close(losses["loss"], (losses["forwards"] + losses["backwards"]) / 2, **NEAR)
 
 
 def test_the_loss_of_nothing_is_nothing() -> None:

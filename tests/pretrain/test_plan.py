@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.models import Bert, BertConfig, Gpt, GptConfig
+from regard.models import T5, Bert, BertConfig, Gpt, GptConfig, T5Config
 from regard.pretrain import plan
 from regard.pretrain.plan import flops_per_token, peak_flops, seconds_per_step
+from regard.pretrain.spans import Sizes
 from regard.train.world import World
 from tests.pretrain.runs import config
 
@@ -30,6 +31,23 @@ def test_the_work_of_a_gpt_is_what_torch_counts() -> None:
     work = counted(lambda: model.logits(model(ids)))
     # On the way back torch computes the attention scores once more: a product that we do not count.
     assert flops_per_token(config("gpt"), VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
+
+
+def test_the_work_of_a_t5_is_what_torch_counts() -> None:
+    shape = {"width": 32, "head_width": 16, "depth": 2, "decoder_depth": 2, "heads": 2, "ffn": 64}
+    model = T5(T5Config(vocabulary=VOCABULARY, **shape))  # type: ignore[arg-type]
+    ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
+    said = torch.randint(VOCABULARY, (ROWS, Sizes.filling(LENGTH, rate=0.15, span=3.0).targets))
+    work = counted(lambda: model.logits(model(ids, said)))
+    assert flops_per_token(config("t5"), VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
+
+
+def test_the_work_of_an_elmo_by_hand() -> None:
+    """Two directions of two layers: four gates that read 32 and 32 numbers, 64 cells to 32, and the words."""
+    weights = 2 * (2 * (4 * 64 * (32 + 32) + 64 * 32) + 32 * VOCABULARY)
+    assert flops_per_token(config("elmo"), VOCABULARY) == 3 * 2 * weights
+    narrow = 2 * (2 * 4 * 32 * (32 + 32) + 32 * VOCABULARY)
+    assert flops_per_token(config("elmo", model_ffn=32), VOCABULARY) == 3 * 2 * narrow
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.5])

@@ -103,7 +103,13 @@ def test_a_vocabulary_of_ones_own(source: Path, corpus: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("family", "other", "missing"), [("bert", "gpt", "cls, sep, mask, pad"), ("gpt", "bert", "eos")]
+    ("family", "other", "missing"),
+    [
+        ("bert", "gpt", "cls, sep, mask, pad"),
+        ("gpt", "bert", "eos"),
+        ("t5", "gpt", r"pad, a dropped stretch \(<extra_id_0>\)"),
+        ("elmo", "gpt", "cls, sep"),
+    ],
 )
 def test_a_tokenizer_without_the_special_tokens_is_refused(
     family: Any, other: Any, missing: str, source: Path, tmp_path: Path

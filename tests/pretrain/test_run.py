@@ -15,7 +15,7 @@ import transformers
 import regard
 from regard.corpus import Corpus
 from regard.errors import InputError, RegardError
-from regard.models import Bert
+from regard.models import T5, Bert, Elmo
 from regard.nn import Padded
 from regard.pretrain import reporter as module
 from regard.pretrain.config import Config
@@ -47,7 +47,11 @@ def unigram(material: Material) -> float:
 LEARNING: dict[str, dict[str, Any]] = {
     "bert": {"objective_pairs": "next", "optimizer_name": "muon", "optimizer_rate": 0.02},
     "gpt": {"family": "gpt"},
+    "t5": {"family": "t5", "optimizer_name": "muon", "optimizer_rate": 0.02},
+    "elmo": {"family": "elmo"},
 }
+# The score that is the loss of words: an ELMo has two such.
+ASKED = {"t5": "spans", "elmo": "forwards"}
 
 
 @pytest.mark.parametrize("name", LEARNING)
@@ -56,11 +60,15 @@ def test_it_learns_more_than_how_frequent_words_are(name: str, source: Path, uns
     result = trained(source, tmp_path, held_out=unseen, **changed)
     family = changed.get("family", "bert")
     material = open_material(config(family), [str(source)], tmp_path, held_out=True)
-    loss = result.scores["words"]["loss"]
+    asked = ASKED.get(family, "words")
+    loss = result.scores[asked]["loss"]
     assert loss < unigram(material) - 0.3
+    if family == "elmo":
+        assert result.scores["backwards"]["loss"] < unigram(material) - 0.3
+        assert result.scores["backwards"]["perplexity"] == math.exp(result.scores["backwards"]["loss"])
     evaluated = events(tmp_path, "evaluation")
     assert [event["step"] for event in evaluated] == [30, 60]
-    assert evaluated[0]["words"]["loss"] > evaluated[1]["words"]["loss"] == loss
+    assert evaluated[0][asked]["loss"] > evaluated[1][asked]["loss"] == loss
     first, last = losses(tmp_path)[1][0], losses(tmp_path)[60][0]
     assert last[0] < first[0] - 1
 
@@ -127,6 +135,35 @@ def test_the_output_is_a_model(finished: tuple[Result, Path]) -> None:
         words, pairs = ours.masked(hidden), ours.next(ours.pooler(hidden, Padded()))
     torch.testing.assert_close(words, found.prediction_logits, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(pairs, found.seq_relationship_logits, atol=1e-5, rtol=1e-5)
+
+
+def test_a_t5_loads_elsewhere_with_the_same_numbers(source: Path, tmp_path: Path) -> None:
+    trained(source, tmp_path, family="t5")
+    ours, tokenizer = regard.load(tmp_path)
+    theirs = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path).eval()
+    assert isinstance(ours, T5) and tokenizer is not None
+    given = torch.tensor([tokenizer.encode("The <extra_id_0> follows the painter.").ids])
+    labels = torch.tensor([tokenizer.encode("<extra_id_0> river<extra_id_1>").ids])
+    with torch.no_grad():
+        expected = theirs(given, labels=labels)
+        said = torch.cat([torch.tensor([[ours.begin]]), labels[:, :-1]], dim=1)
+        logits = ours.logits(ours(given, said))
+    torch.testing.assert_close(logits, expected.logits, atol=1e-5, rtol=1e-5)
+    loss = torch.nn.functional.cross_entropy(logits[0], labels[0])
+    assert loss.item() == pytest.approx(expected.loss.item(), rel=1e-5)
+
+
+def test_an_elmo_is_loaded_again(source: Path, tmp_path: Path) -> None:
+    trained(source, tmp_path, family="elmo", model_ffn=32)
+    model, tokenizer = regard.load(tmp_path)
+    assert isinstance(model, Elmo) and model.output is not None and tokenizer is not None
+    assert (model.config.width, model.config.cell, model.config.characters) == (32, 32, 0)
+    vectors = regard.Embedder(tmp_path, layers="concat(:)").transform([*SENTENCES])
+    assert vectors.shape == (2, 3 * 64)
+    ids = torch.tensor([tokenizer.encode(SENTENCES[0]).ids])
+    with torch.no_grad():
+        states = torch.cat([state[0].mean(0) for state in model.states(ids)])
+    np.testing.assert_allclose(vectors[0], states.numpy(), atol=1e-5)
 
 
 def test_the_log_tells_what_happened(finished: tuple[Result, Path], corpus: Path) -> None:

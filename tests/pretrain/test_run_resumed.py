@@ -77,6 +77,8 @@ def test_a_run_goes_on_bit_for_bit(after: str, step: int, corpus: Path, whole: P
 
 OTHERS: dict[str, dict[str, Any]] = {
     "gpt": {"family": "gpt"},
+    "t5": {"family": "t5", "changed": {"model_dropout": 0.1}},
+    "elmo": {"family": "elmo", "changed": {"model_dropout": 0.1, "model_ffn": 32}},
     "muon": {"changed": {"optimizer_name": "muon", "data_micro": 128, "model_dropout": 0.1}},
     "single": {"changed": {"objective_pairs": "none", "objective_whole_words": "true", "run_seed": 1 << 62}},
 }

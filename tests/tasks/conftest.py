@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from regard.models import Bert, BertConfig, Gpt, GptConfig
+from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig
 from regard.tasks.rows import Rows
 from regard.text import Tokenizer
 from tests.predict.folders import byte_level, randomised
 
-Encoders: TypeAlias = Callable[[str], Bert | Gpt]
+Encoders: TypeAlias = Callable[[str], Bert | Gpt | Elmo]
 Makers: TypeAlias = Callable[..., Rows]
 
 POSITIONS = 64
@@ -26,6 +26,7 @@ def tokenizers(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory)
     return {
         "bert": bert,
         "distilbert": bert,
+        "elmo": bert,
         "roberta": byte_level(folder / "roberta", specials=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], kind="roberta"),
         "gpt2": byte_level(folder / "gpt2", specials=["<|endoftext|>"], kind="gpt2"),
     }
@@ -43,7 +44,12 @@ def rows_of(tokenizers: dict[str, Tokenizer]) -> Makers:
 def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
     """A new one at each call, always with the same weights."""
 
-    def make(family: str) -> Bert | Gpt:
+    def make(family: str) -> Bert | Gpt | Elmo:
+        if family == "elmo":
+            shape = ElmoConfig(vocabulary=tokenizers[family].size, characters=0, width=12, cell=12, depth=2)
+            elmo = Elmo(shape)
+            randomised(elmo)
+            return elmo.eval()
         sizes: dict[str, Any] = {"vocabulary": tokenizers[family].size, "width": 24, "depth": 2, "heads": 4, "ffn": 40}
         if family == "gpt2":
             model: Bert | Gpt = Gpt(GptConfig(**sizes, positions=POSITIONS, begin=0, end=0))

@@ -53,6 +53,7 @@ FAMILIES = ("bert", "distilbert", "roberta", "gpt2")
 CASES = [(family, name) for family in FAMILIES for name in ("classify", "choose", "tag", "answer")]
 CASES += [("bert", "several"), ("bert", "pair"), ("bert", "regress"), ("gpt2", "several"), ("gpt2", "regress")]
 AGAIN = [*(("bert", name) for name in TASKS), *((family, "classify") for family in FAMILIES[1:]), ("roberta", "choose")]
+AGAIN += [("elmo", "classify"), ("elmo", "tag")]
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,8 @@ def solve(encoder_of: Encoders, tokenizers: dict[str, Tokenizer]) -> Any:
     def make(family: str, name: str) -> Solved:
         model = Tuned.new(encoder_of(family), TASKS[name])
         randomised(model.head)
+        if model.mix is not None:
+            randomised(model.mix)
         return Solved(TASKS[name], model.eval(), tokenizers[family], 48)
 
     return make

@@ -12,7 +12,7 @@ from torch import nn
 from regard.data.examples import Choice, Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError
-from regard.models import Bert
+from regard.models import Bert, Elmo, ElmoConfig
 from regard.tasks import model as tested
 from regard.tasks.answer import Answering
 from regard.tasks.base import Item, Task
@@ -26,7 +26,7 @@ from tests.tasks.conftest import Encoders, Makers
 from tests.tasks.planted import Planted
 
 CPU = torch.device("cpu")
-FAMILIES = ("bert", "distilbert", "roberta", "gpt2")
+FAMILIES = ("bert", "distilbert", "roberta", "gpt2", "elmo")
 TEXTS = ["the film", "good", "", "a long day of water and people", "x y z", "bad film that he may like", "the"]
 LONG = " ".join(TEXTS * 4)
 
@@ -63,6 +63,8 @@ KINDS: tuple[Made, ...] = (classified, compared, chosen, tagged, answered)
 def tuned(encoder_of: Encoders, family: str, task: Task[Any]) -> Tuned:
     model = Tuned.new(encoder_of(family), task)
     randomised(model.head)
+    if model.mix is not None:
+        randomised(model.mix)
     return model
 
 
@@ -137,8 +139,31 @@ def test_a_new_head(encoder_of: Encoders) -> None:
 
 
 def test_what_cannot_be_tuned() -> None:
-    with pytest.raises(InputError, match="choose needs a BERT or a GPT, got a Linear"):
+    with pytest.raises(InputError, match="choose needs a BERT, a GPT or an ELMo, got a Linear"):
         Tuned.new(nn.Linear(2, 2), Choose())
+
+
+def test_of_an_elmo_all_layers_are_asked(rows_of: Makers, encoder_of: Encoders) -> None:
+    """Against the formula, gamma * sum_j softmax(s)_j h_j: of a word at its place, of a text the mean."""
+    for made in (classified, tagged):
+        task, items = made(rows_of("elmo"))
+        model = tuned(encoder_of, "elmo", task).eval()
+        assert model.mix is not None and isinstance(model.encoder, Elmo) and model.encoder.output is None
+        row = items[1].rows[0]
+        with torch.no_grad():
+            weights = model.mix.s.exp() / model.mix.s.exp().sum()
+            states = [state[0] for state in model.encoder.states(torch.tensor([row.ids]))]
+            mixed = sum(weight * state for weight, state in zip(weights, states, strict=True)) * model.mix.gamma
+            asked = mixed.mean(0, keepdim=True) if task.pooled else mixed[row.places]
+            expected = asked @ model.head.output.weight.T + model.head.output.bias
+            found = model(gathered([items[1]]))
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        assert model.head.output.weight.shape[1] == 24
+
+
+def test_an_elmo_of_characters_cannot_be_tuned() -> None:
+    with pytest.raises(InputError, match="needs an ELMo that reads a tokenizer's pieces; this one reads characters"):
+        Tuned.new(Elmo(ElmoConfig(vocabulary=9, characters=9, width=4, cell=4)), Choose())
 
 
 @pytest.mark.parametrize("family", FAMILIES)

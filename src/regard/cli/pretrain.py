@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+SCORES = {
+    "words": "words",
+    "pairs": "next sentence",
+    "spans": "dropped stretches",
+    "forwards": "next word",
+    "backwards": "previous word",
+}
 SAY_EVERY = 30.0  # seconds, where no terminal shows a line that changes
 
 
@@ -28,7 +35,7 @@ def register(app: typer.Typer) -> None:
 
 
 def pretrain(
-    family: Annotated[Literal["bert", "gpt"], typer.Argument(help="What to train.")],
+    family: Annotated[Literal["bert", "gpt", "t5", "elmo"], typer.Argument(help="What to train.")],
     corpus: Annotated[
         list[str],
         typer.Option(
@@ -58,7 +65,8 @@ def pretrain(
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Pretrain a BERT (masked words, next sentence) or a GPT (next word) on raw text.
+    """Pretrain a BERT (masked words, next sentence), a GPT (next word), a T5 (dropped stretches of text) or an ELMo
+    (next word and previous word, by LSTMs) on raw text.
 
     Without a vocabulary of its own one is trained on the text. The run can be killed at any time: the same command with
     --resume goes on, with exactly the same result where its length is given in steps. Several GPUs or processes:
@@ -142,7 +150,7 @@ class _Shown:
         elif kind == "step":
             self._step(event)
         elif kind == "evaluation":
-            scores = {name: event[name] for name in ("words", "pairs") if name in event}
+            scores = {name: event[name] for name in SCORES if name in event}
             note(f"step {event['step']:,}, held-out text: " + "; ".join(_scores(scores)))
 
     def _step(self, event: Mapping[str, Any]) -> None:
@@ -167,8 +175,7 @@ def _plan(plan: Mapping[str, Any]) -> list[str]:
 
 
 def _scores(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
-    names = {"words": "words", "pairs": "next sentence"}
-    return [f"{names[name]}: loss {score['loss']:.3f}, {_measure(score)}" for name, score in scores.items()]
+    return [f"{SCORES[name]}: loss {score['loss']:.3f}, {_measure(score)}" for name, score in scores.items()]
 
 
 def _measure(score: Mapping[str, float]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli import train_translate
 from regard.cli.options import (
     ColumnsOption,
     DelimiterOption,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 SAY_EVERY = 15.0  # seconds, where no terminal shows a line that changes
+# ULM-FiT's: a layer learns 2.6 times as slowly as the one above it. Half the run until all of them do.
+ULMFIT = [f"training.layer_decay={1 / 2.6:.4f}", "training.unfreeze=0.5"]
 TASKS = {
     "classify": "One class a text, or several: sentiment, spam, topics.",
     "pair": "One class a pair of texts: entailment, paraphrase.",
@@ -44,6 +47,7 @@ def register(app: typer.Typer) -> None:
     for name, about in TASKS.items():
         group.command(name, help=about)(_command(name))
     group.command("distill")(distill)
+    train_translate.register(group)
     app.add_typer(group, name="train")
 
 
@@ -76,6 +80,13 @@ def _command(task: str) -> Callable[..., None]:
         both: Annotated[
             bool, typer.Option("--both", help="Do it frozen as well, in DIR/frozen, and report both.")
         ] = False,
+        ulmfit: Annotated[
+            bool,
+            typer.Option(
+                "--ulmfit",
+                help="Let the layers begin to learn one after the other, from the top, and the lower the slower.",
+            ),
+        ] = False,
         seeds: Seeds = None,
         config: ConfigFile = None,
         settings: Settings = None,
@@ -88,7 +99,10 @@ def _command(task: str) -> Callable[..., None]:
 
         if frozen and both:
             raise InputError("--both includes --frozen; use one of them")
+        if frozen and ulmfit:
+            raise InputError("--ulmfit lets all layers learn in the end, --frozen none of them; use one of them")
         overrides = ["training.frozen=true"] if frozen else []
+        overrides += ULMFIT if ulmfit else []
         kind = "pictures" if task == "classify" and shows_pictures(data) else task
         with _told(output, as_json=as_json) as tell:
             tell.report = fit(

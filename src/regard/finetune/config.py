@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from regard.settings import Document, Precision, Section
 from regard.train.schedule import parse_interval
@@ -40,6 +40,15 @@ class Training(Section):
         description="how far word vectors are moved in a second pass; 0: no such pass",
     )
     length: int = Field(default=0, ge=0, le=1 << 16, description="tokens of a row at most; 0: what suits the task")
+    layer_decay: float = Field(
+        default=1.0, gt=0, le=1, description="the rate of a layer as a share of that of the layer above it"
+    )
+    unfreeze: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="share of the run in which layers begin to learn, one after the other from the top; 0: at once",
+    )
     frozen: bool = Field(default=False, description="whether only the new layer learns")
     select: Literal["best", "last"] = Field(default="best", description="the epoch that is kept: best on dev, or last")
     patience: int = Field(
@@ -79,3 +88,11 @@ class Config(Document):
     vision: Vision = Vision()
     training: Training = Training()
     run: Run = Run()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.training.adversarial and self.training.unfreeze:
+            raise ValueError(
+                "training.adversarial moves word vectors, which training.unfreeze lets learn later: set one of them"
+            )
+        return self

@@ -20,7 +20,7 @@ from regard.models import Bert, Vit, VitConfig
 from regard.nn import initial
 from regard.predict.ready import family_of, tokenizer_of
 from regard.tasks.base import Item, Task
-from regard.tasks.folder import Solved
+from regard.tasks.folder import LONGEST, Solved
 from regard.tasks.model import Inputs, Tuned
 from regard.tasks.pictures import Frame, Seen
 from regard.tasks.rows import Rows
@@ -78,7 +78,7 @@ class Start:
     tokenizer: Tokenizer | None
 
     def __init__(self, task: Task[Any], encoder: nn.Module, tokenizer: Tokenizer | None, *, length: int) -> None:
-        positions: int = getattr(encoder.config, "positions", length)
+        positions: int = getattr(encoder.config, "positions", LONGEST)
         self.task, self.encoder, self.tokenizer = task, encoder, tokenizer_of(encoder, tokenizer)
         self.length = min(length or task.length, positions)
 

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from regard.device import half_type, wait
 from regard.errors import RegardError
 from regard.finetune.config import Config
+from regard.finetune.levels import levels, slower, thaw
 from regard.finetune.start import Objective
-from regard.models import Vit
+from regard.models import Elmo, Vit
 from regard.nn import Attention, Stack
 from regard.nn.block import FeedForward
 from regard.tasks.base import Item, Task
@@ -84,7 +85,9 @@ class Trainer:
         self.model = prepared(model, config).to(device)
         self.objective = objective(self.model) if objective else Objective(self.model, task)
         settings = config.training
-        self.rate = settings.rate or best_rate(model.encoder.config.width) * (10 if settings.frozen else 1)
+        # A new layer alone learns well at a larger rate, and so do LSTMs.
+        faster = settings.frozen or isinstance(model.encoder, Elmo)
+        self.rate = settings.rate or best_rate(model.encoder.config.width) * (10 if faster else 1)
         self.optimizers = optimizer.build(
             self.model,
             name="adamw" if settings.frozen else settings.optimizer,
@@ -92,6 +95,9 @@ class Trainer:
             betas=(0.9, 0.98),
             weight_decay=settings.weight_decay,
         )
+        self.levels = levels(self.model, model.encoder.config.depth)  # of all that is to learn, now or later
+        if settings.layer_decay < 1:
+            slower(self.optimizers, self.levels, settings.layer_decay)
         self.checkpoints = None if folder is None else Checkpoints(folder, keep=1)
         self.per_epoch = -(-len(items) // settings.batch)
         self.watch = Stopwatch()
@@ -154,19 +160,23 @@ class Trainer:
     def _adversary(self) -> Adversary | None:
         """None where there are no words, or where they do not learn."""
         size, encoder = self.config.training.adversarial, self.model.encoder
-        if not size or isinstance(encoder, Vit) or not encoder.embedding.tokens.weight.requires_grad:
+        if not size or isinstance(encoder, Vit):
             return None
-        return Adversary(encoder.embedding.tokens.weight, size)
+        words = encoder.get_parameter("embedding.weight" if isinstance(encoder, Elmo) else "embedding.tokens.weight")
+        return Adversary(words, size) if words.requires_grad else None
 
     def _batches(self, first: int) -> Iterator[list[dict[str, Any]]]:
         """All that chance decides follows from the seed and the number of the epoch or step."""
-        size = self.config.training.batch
+        settings = self.config.training
+        size, total = settings.batch, settings.epochs * self.per_epoch
         for epoch in range(first // self.per_epoch, self.config.training.epochs):
             order = np.random.default_rng([self.seed, epoch]).permutation(len(self.items))
             for place in range(first % self.per_epoch if epoch == first // self.per_epoch else 0, self.per_epoch):
                 chosen = [self.items[i] for i in order[place * size : (place + 1) * size]]
                 chosen.sort(key=self.model.length)  # rows of one length go through attention together
                 torch.manual_seed(mixed(self.seed, epoch, place))
+                if settings.unfreeze:
+                    thaw(self.levels, (epoch * self.per_epoch + place) / total, settings.unfreeze)
                 yield [{"inputs": self.model.gathered(chosen).to(self.device), "items": chosen}]
 
     def _judge(self, epoch: int) -> None:
@@ -187,7 +197,7 @@ class Trainer:
             self.best = {name: tensor.clone() for name, tensor in self._learned().items()}
 
     def _learned(self) -> dict[str, Tensor]:
-        return {name: p.detach() for name, p in self.model.named_parameters() if p.requires_grad}
+        return {name: p.detach() for name, p in self.model.named_parameters() if p in self.levels}
 
     def _take_best(self) -> None:
         """Where no epoch was found to be better than the others, the last stays."""
@@ -247,7 +257,8 @@ def prepared(model: Tuned | Seen, config: Config) -> Tuned | Seen:
     settings = config.training
     if settings.dropout >= 0:
         encoder: Any = model.encoder
-        encoder.config = replace(encoder.config, dropout=settings.dropout, attention_dropout=settings.dropout)
+        names = [name for name in ("dropout", "attention_dropout") if hasattr(encoder.config, name)]
+        encoder.config = replace(encoder.config, **dict.fromkeys(names, settings.dropout))
         # Of the stack's end and inside the feed-forward networks, which none of these families has.
         unused = {id(part.dropout) for part in model.modules() if isinstance(part, Stack | FeedForward)}
         for module in model.modules():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -26,6 +27,11 @@ class ElmoConfig:
     cell: int = 4096  # memory cells of each LSTM, projected down to the width
     depth: int = 2
     dropout: float = 0.1
+
+    @property
+    def vector_width(self) -> int:
+        """Of a word's vector: both directions."""
+        return 2 * self.width
 
 
 class BiLM(nn.Module):
@@ -53,10 +59,17 @@ class BiLM(nn.Module):
         ahead, back = x, reversed_in_place(x, layout)
         yield torch.cat([x, x], dim=-1)
         for number, (forwards, backwards) in enumerate(zip(self.forwards, self.backwards, strict=True)):
-            new_ahead, new_back = forwards(self.dropout(ahead))[0], backwards(self.dropout(back))[0]
+            new_ahead, new_back = _read(forwards, self.dropout(ahead)), _read(backwards, self.dropout(back))
             ahead = new_ahead + ahead if number else new_ahead
             back = new_back + back if number else new_back
             yield torch.cat([ahead, reversed_in_place(back, layout)], dim=-1)
+
+
+def _read(layer: nn.Module, x: Tensor) -> Tensor:
+    with warnings.catch_warnings():  # of a CPU, which reads projected LSTMs in a slower way
+        warnings.filterwarnings("ignore", message="LSTM with projections")
+        states: Tensor = layer(x)[0]
+    return states
 
 
 class Elmo(nn.Module):

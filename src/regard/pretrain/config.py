@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from regard.errors import InputError
 from regard.pretrain.sections import Data, Family, Model, Objective, Optimizer, Run, Schedule, Vocabulary
-from regard.settings import Document, Tables
+from regard.settings import Document, Section, Tables
 
 __all__ = ["Config"]
 
@@ -22,6 +22,41 @@ DEFAULTS: dict[Family, dict[str, dict[str, object]]] = {
         "vocabulary": {"kind": "bpe", "lowercase": False},
         "objective": {"pairs": "none"},
     },
+    "t5": {
+        "model": {"activation": "relu"},
+        "vocabulary": {"kind": "bpe", "lowercase": False},
+        "objective": {"pairs": "none"},
+    },
+    "elmo": {"model": {"heads": 1}, "objective": {"pairs": "none"}},
+}
+
+# Families whose task has no settings.
+FIXED = {
+    "gpt": "a GPT tells the next word of all its text",
+    "elmo": "an ELMo tells the next word and the one before of all its text",
+}
+
+NAMES: dict[Family, str] = {"bert": "a BERT", "gpt": "a GPT", "t5": "a T5", "elmo": "an ELMo"}
+
+# What else does nothing for a family. It is written with all the rest, so its default is no mistake.
+UNUSED: dict[Family, tuple[str, ...]] = {
+    "bert": ("objective.span",),
+    "gpt": (),
+    "t5": (
+        "model.attention_dropout",
+        "data.shifted",
+        "objective.replace",
+        "objective.whole_words",
+        "objective.pairs",
+        "objective.short_pairs",
+    ),
+    "elmo": (
+        "model.heads",
+        "model.attention_dropout",
+        "model.activation",
+        "data.shifted",
+        "run.gradient_checkpointing",
+    ),
 }
 
 
@@ -49,15 +84,18 @@ class Config(Document):
             if (named := document["model"].setdefault("family", family)) != family:
                 raise InputError(f"{origins['model.family']}: model.family is {named!r}, and this trains a {family!r}")
             for key, origin in origins.items():
-                if family == "gpt" and key.startswith("objective."):
-                    raise InputError(
-                        f"{origin}: {key} is for BERT; a GPT tells the next word of all its text, so remove it"
-                    )
+                if family in FIXED and key.startswith("objective."):
+                    raise InputError(f"{origin}: {key} is for BERT; {FIXED[family]}, so remove it")
+                section, name = key.split(".")
+                value = document[section][name]
+                value = tuple(value) if isinstance(value, list) else value
+                if key in UNUSED[family] and value != _default(family, section, name):
+                    raise InputError(f"{origin}: {key} does nothing for {NAMES[family]}; remove it")
 
         return cls.load(path, overrides=overrides, defaults=DEFAULTS[family], check=check)
 
     def sections(self) -> list[str]:
-        return [name for name in super().sections() if not (name == "objective" and self.model.family == "gpt")]
+        return [name for name in super().sections() if not (name == "objective" and self.model.family in FIXED)]
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -78,4 +116,18 @@ class Config(Document):
             )
         if model.family == "bert" and self.vocabulary.kind == "bpe" and not self.vocabulary.path:
             raise ValueError("vocabulary.kind is 'bpe', which has no [MASK] for a BERT; use 'wordpiece'")
+        if model.family == "elmo" and self.vocabulary.kind == "bpe" and not self.vocabulary.path:
+            raise ValueError("vocabulary.kind is 'bpe', which has no [CLS] and [SEP] for an ELMo; use 'wordpiece'")
+        if model.family == "t5" and self.vocabulary.kind == "wordpiece" and not self.vocabulary.path:
+            raise ValueError("vocabulary.kind is 'wordpiece', which has no sentinels for a T5; use 'bpe'")
+        if model.family == "elmo" and model.ffn < model.width:
+            raise ValueError(
+                f"model.ffn is {model.ffn}: an ELMo's LSTMs have at least as many cells as model.width, {model.width}"
+            )
         return self
+
+
+def _default(family: Family, section: str, key: str) -> object:
+    """What a setting is where nobody says anything."""
+    plain: Section = getattr(Config(), section)
+    return DEFAULTS[family].get(section, {}).get(key, getattr(plain, key))

@@ -18,13 +18,27 @@ from regard.data.batch import collate
 from regard.data.masking import IGNORED, Masking
 from regard.errors import InputError
 from regard.models.bert import Bert
+from regard.models.elmo import Elmo
 from regard.models.gpt import Gpt
+from regard.models.t5 import T5
 from regard.predict.ready import evaluating
 from regard.pretrain.rows import FOLLOWS
+from regard.pretrain.spans import Corruption
 from regard.pretrain.text import Text
 from regard.text import Tokenizer
 
-__all__ = ["NextWords", "Score", "blanked", "next_pairs", "next_words", "pairs", "words"]
+__all__ = [
+    "NextWords",
+    "Score",
+    "blanked",
+    "both_ways",
+    "dropped_spans",
+    "next_pairs",
+    "next_words",
+    "pairs",
+    "stretches",
+    "words",
+]
 
 TOKENS = 1 << 15  # tokens of a forward pass
 TRIES = 1000  # pairs in a row that cannot be made, after which no more are drawn
@@ -41,7 +55,7 @@ class Score:
 
 @dataclass(frozen=True)
 class NextWords:
-    """The next word: the mean loss in nats of `count` tokens."""
+    """The next word, the one before, or a word of a dropped stretch: the mean loss in nats of `count` tokens."""
 
     loss: float
     count: int
@@ -88,15 +102,19 @@ def words(
 def blanked(text: Text, tokenizer: Tokenizer, *, length: int, rows: int) -> Tensor:
     """Running text from its beginning, `length` tokens a row with [CLS] and [SEP]; (rows, length)."""
     assert tokenizer.cls is not None and tokenizer.sep is not None
-    inner = length - 2
-    if text.tokens < inner:
+    cut = stretches(text, length=length - 2, rows=rows)
+    return F.pad(F.pad(cut, (1, 0), value=tokenizer.cls), (0, 1), value=tokenizer.sep)
+
+
+def stretches(text: Text, *, length: int, rows: int) -> Tensor:
+    """Running text from its beginning, `length` tokens a row; (rows, length)."""
+    if text.tokens < length:
         raise InputError(
-            f"the text to evaluate on has {text.tokens} tokens, too few for one row of {inner}: use more text, "
+            f"the text to evaluate on has {text.tokens} tokens, too few for one row of {length}: use more text, "
             "or shorter rows"
         )
-    rows = min(rows, text.tokens // inner)
-    cut = _beginning(text, rows * inner).view(rows, inner)
-    return F.pad(F.pad(cut, (1, 0), value=tokenizer.cls), (0, 1), value=tokenizer.sep)
+    rows = min(rows, text.tokens // length)
+    return _beginning(text, rows * length).view(rows, length)
 
 
 def pairs(
@@ -179,6 +197,44 @@ def next_words(model: Gpt, text: Text, *, length: int, rows: int = 512) -> NextW
             total += F.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten(), reduction="sum").item()
     asked = rows * (length - 1)
     return NextWords(total / asked, asked)
+
+
+def both_ways(
+    model: Elmo, text: Text, tokenizer: Tokenizer, *, length: int, rows: int = 512
+) -> tuple[NextWords, NextWords]:
+    """The loss of each token of the first `rows` rows told from those before it, and from those behind it.
+
+    [CLS] and [SEP] stand around each row and are not asked for.
+    """
+    device = next(model.parameters()).device
+    ids = blanked(text, tokenizer, length=length, rows=rows)
+    asked = ids[:, 1:-1].numel()
+    totals = [0.0, 0.0]
+    with evaluating(model):
+        for part in torch.split(ids, max(TOKENS // 4 // length, 1)):
+            part = part.to(device)
+            ahead, back = model.logits(model(part))
+            for way, logits in enumerate((ahead[:, :-2], back[:, 2:])):
+                targets = part[:, 1:-1].flatten()
+                totals[way] += F.cross_entropy(logits.float().flatten(0, 1), targets, reduction="sum").item()
+    return NextWords(totals[0] / asked, asked), NextWords(totals[1] / asked, asked)
+
+
+def dropped_spans(model: T5, corruption: Corruption, text: Text, *, rows: int = 512, seed: int = 0) -> NextWords:
+    """Drop stretches of the first `rows` rows of running text, and ask for the targets, sentinels and end included."""
+    device = next(model.parameters()).device
+    ids = stretches(text, length=corruption.sizes.tokens, rows=rows)
+    corrupted = corruption(ids, torch.Generator().manual_seed(seed))
+    total = 0.0
+    size = max(TOKENS // 4 // corruption.sizes.inputs, 1)
+    with evaluating(model):
+        for given, targets in zip(
+            torch.split(corrupted.inputs, size), torch.split(corrupted.targets, size), strict=True
+        ):
+            said = F.pad(targets[:, :-1], (1, 0), value=model.begin)
+            logits = model.logits(model(given.to(device), said.to(device))).float()
+            total += F.cross_entropy(logits.flatten(0, 1), targets.flatten().to(device), reduction="sum").item()
+    return NextWords(total / corrupted.targets.numel(), corrupted.targets.numel())
 
 
 def _beginning(text: Text, count: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a model is to learn from running text: the hidden words, whether B follows A, or the next word.
+"""What a model is to learn from running text: hidden words, whether B follows A, the next word, or dropped stretches.
 
 Knows models and losses; knows no text and no optimizer. `prepare` turns a portion into tensors of one shape, and the
 module turns those into losses, so that it can be compiled and spread over processes as it is.
@@ -15,13 +15,16 @@ from torch import Tensor, nn
 from regard.data.masking import IGNORED, Masking
 from regard.errors import InputError
 from regard.models.bert import Bert
+from regard.models.elmo import Elmo
 from regard.models.gpt import Gpt
+from regard.models.t5 import T5
 from regard.nn import Layout, Packed, Padded
 from regard.nn.masks import first_places
 from regard.pretrain.portions import Portion
+from regard.pretrain.spans import Corruption
 from regard.text import Tokenizer
 
-__all__ = ["Causal", "MaskedWords", "Objective", "masking_for", "word_loss"]
+__all__ = ["BothWays", "Causal", "DroppedSpans", "MaskedWords", "Objective", "masking_for", "word_loss"]
 
 ALIGNED = 64  # GPUs multiply matrices faster whose sides are multiples of this
 
@@ -96,6 +99,51 @@ class Causal(Objective):
         model: Any = self.model
         loss = word_loss(model(ids).flatten(0, 1), model.embedding.tokens.weight, None, targets.flatten())
         return {"words": loss, "loss": loss}
+
+
+class DroppedSpans(Objective):
+    """T5's: say the stretches that were dropped from a text, each behind its sentinel."""
+
+    def __init__(self, model: T5, corruption: Corruption) -> None:
+        super().__init__()
+        self.model, self.corruption = model, corruption
+
+    def prepare(self, portion: Portion, generator: torch.Generator) -> dict[str, Tensor]:
+        corrupted = self.corruption(portion.ids, generator)
+        said = F.pad(corrupted.targets[:, :-1], (1, 0), value=self.model.begin)
+        return {"ids": corrupted.inputs, "said": said, "targets": corrupted.targets}
+
+    def forward(self, ids: Tensor, said: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        model: Any = self.model
+        hidden = model(ids, said)
+        if model.config.scaled:
+            hidden = hidden * model.config.width**-0.5
+        weight = (model.output or model.embedding.tokens).weight
+        loss = word_loss(hidden.flatten(0, 1), weight, None, targets.flatten())
+        return {"spans": loss, "loss": loss}
+
+
+class BothWays(Objective):
+    """ELMo's: tell each word from those before it, and from those behind it. A row's first and last token are marks."""
+
+    def __init__(self, model: Elmo) -> None:
+        super().__init__()
+        assert model.output is not None
+        self.model = model
+
+    def prepare(self, portion: Portion, generator: torch.Generator) -> dict[str, Tensor]:
+        return {"ids": portion.ids}
+
+    def forward(self, ids: Tensor) -> dict[str, Tensor]:
+        model: Any = self.model
+        ahead, back = model(ids).chunk(2, dim=-1)
+        words = ids[:, 1:-1].flatten().long()
+        output = model.output
+        losses = {
+            "forwards": word_loss(ahead[:, :-2].flatten(0, 1), output.weight, output.bias, words),
+            "backwards": word_loss(back[:, 2:].flatten(0, 1), output.weight, output.bias, words),
+        }
+        return losses | {"loss": (losses["forwards"] + losses["backwards"]) / 2}
 
 
 def masking_for(

@@ -14,6 +14,7 @@ import torch
 from regard.device import wait
 from regard.pretrain.config import Config
 from regard.pretrain.sections import Model
+from regard.pretrain.spans import Sizes
 from regard.train.world import World
 
 __all__ = ["Plan", "expected_loss", "flops_per_token", "peak_flops", "seconds_per_step"]
@@ -40,9 +41,18 @@ class Plan:
 
 def flops_per_token(config: Config, vocabulary: int) -> float:
     """Additions and multiplications of matrix products and attention, forward and backward, per token read."""
-    model = config.model
-    layers = 2 * _layers(model) + 4 * model.depth * config.data.length * model.width
+    model, length = config.model, config.data.length
     output = 2.0 * model.width * vocabulary
+    if model.family == "elmo":
+        return 3.0 * 2 * (2 * _lstms(model) + output)
+    layers = 2 * _layers(model) + 4 * model.depth * length * model.width
+    if model.family == "t5":
+        sizes = Sizes.filling(length, rate=config.objective.mask_rate, span=config.objective.span)
+        # The decoder's layers look at the encoder's states too, whose keys and values are made once for each.
+        looks = 2 * model.depth * 2 * model.width**2
+        said = layers - 4 * model.depth * (length - sizes.targets) * model.width + looks
+        said += 4 * model.depth * length * model.width
+        return 3.0 * (layers + looks + (said + output) * sizes.targets / length)
     if model.family == "bert":
         output = (output + 2 * model.width**2) * config.objective.mask_rate
     return 3.0 * (layers + output)
@@ -95,6 +105,12 @@ def expected_loss(config: Config, vocabulary: int, tokens: int) -> float | None:
     )
     least, size, power = CURVE
     return least + size * (tokens / 1e8) ** -power if alike else None
+
+
+def _lstms(model: Model) -> int:
+    """The parameters of the matrices in one direction's LSTMs."""
+    projected = model.ffn * model.width if model.ffn > model.width else 0
+    return model.depth * (8 * model.ffn * model.width + projected)
 
 
 def _layers(model: Model) -> int:

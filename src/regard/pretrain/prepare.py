@@ -18,6 +18,8 @@ from regard.corpus.manifest import MANIFEST
 from regard.disk import replacing_folder
 from regard.errors import InputError
 from regard.pretrain.config import Config
+from regard.pretrain.sections import Family
+from regard.pretrain.sentinels import sentinels_of, train_with_sentinels
 from regard.pretrain.text import Text
 from regard.text import Tokenizer
 from regard.weights.documents import json_bytes, read_json
@@ -27,6 +29,14 @@ __all__ = ["Material", "Said", "open_material", "prepare"]
 CORPUS, HELD_OUT, VOCABULARY = "corpus", "heldout", "vocabulary"
 ORIGIN = "origin.json"  # what a vocabulary was trained on, and how
 Said = Callable[[str], None]
+
+# The special tokens that a family cannot do without.
+ROLES: dict[Family, tuple[str, ...]] = {
+    "bert": ("cls", "sep", "mask", "pad"),
+    "gpt": ("eos",),
+    "t5": ("pad", "eos"),
+    "elmo": ("cls", "sep"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +109,20 @@ def _tokenizer(config: Config, sources: Sequence[str], place: Path, say: Said) -
     if first is None:
         raise InputError(f"the corpus is empty: there is no text in {', '.join(sources)}")
     say(f"training a {settings.kind} vocabulary of {settings.size:,} entries")
-    tokenizer = train_tokenizer(
-        chain([first], texts),
-        kind=settings.kind,
-        size=settings.size,
-        lowercase=settings.lowercase,
-        minimum=settings.minimum,
-        max_length=config.model.positions,
-    )
+    every, limit = chain([first], texts), config.model.positions
+    if config.model.family == "t5":
+        tokenizer = train_with_sentinels(
+            every, size=settings.size, lowercase=settings.lowercase, minimum=settings.minimum, max_length=limit
+        )
+    else:
+        tokenizer = train_tokenizer(
+            every,
+            kind=settings.kind,
+            size=settings.size,
+            lowercase=settings.lowercase,
+            minimum=settings.minimum,
+            max_length=limit,
+        )
     with replacing_folder(place) as staging:
         tokenizer.save(staging)
         (staging / ORIGIN).write_bytes(json_bytes(origin))
@@ -118,6 +134,7 @@ def _origin(config: Config, sources: Sequence[str]) -> dict[str, Any]:
     states = [(str(path), path.stat()) for path in find_sources(sources).files]
     return {
         "settings": config.vocabulary.model_dump(),
+        "sentinels": config.model.family == "t5",
         "positions": config.model.positions,
         "sources": [[name, state.st_size, state.st_mtime_ns] for name, state in states],
     }
@@ -129,8 +146,9 @@ def _digest(corpora: Sequence[Corpus], *, whole: bool) -> str:
 
 
 def _refuse_unfit(tokenizer: Tokenizer, config: Config) -> None:
-    wanted = ("cls", "sep", "mask", "pad") if config.model.family == "bert" else ("eos",)
-    missing = [role for role in wanted if getattr(tokenizer, role) is None]
+    missing = [role for role in ROLES[config.model.family] if getattr(tokenizer, role) is None]
+    if config.model.family == "t5" and not sentinels_of(tokenizer):
+        missing.append("a dropped stretch (<extra_id_0>)")
     if missing:
         raise InputError(
             f"this tokenizer has no token for {', '.join(missing)}, which a {config.model.family} needs; "

@@ -21,9 +21,9 @@ from regard import loading
 from regard.corpus import Progress as Built
 from regard.disk import atomic_write
 from regard.errors import InputError
-from regard.pretrain import evaluate
 from regard.pretrain.config import Config
 from regard.pretrain.prepare import Material, Said, open_material, prepare
+from regard.pretrain.scores import refuse_short
 from regard.pretrain.trainer import CHECKPOINTS, Result, Trainer
 from regard.train.checkpoint import Checkpoints
 from regard.train.events import Events
@@ -105,11 +105,7 @@ def _open(output: Path, config: Config, *, resume: bool) -> None:
 
 def _refuse_short(config: Config, material: Material, *, given: bool) -> None:
     """Find before the training, not behind it, that the text to evaluate on is too short for its questions."""
-    text, tokenizer, length = material.held_out, material.tokenizer, config.data.length
     try:
-        if config.model.family == "bert":
-            evaluate.blanked(text, tokenizer, length=length, rows=1)
-        if config.objective.pairs == "next":
-            evaluate.next_pairs(text, tokenizer, length=length, count=2)
+        refuse_short(config, material)
     except InputError as error:
         raise error if given else InputError(f"{error}; or name a text to evaluate on with --heldout") from None

@@ -15,7 +15,7 @@ from regard.train.schedule import parse_budget, parse_interval
 
 __all__ = ["Data", "Family", "Model", "Objective", "Optimizer", "Run", "Schedule", "Vocabulary"]
 
-Family = Literal["bert", "gpt"]
+Family = Literal["bert", "gpt", "t5", "elmo"]
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -24,11 +24,15 @@ LAX = Strict(False)  # TOML has lists where Python has tuples
 
 
 class Model(Section):
-    family: Family = Field(default="bert", description="bert or gpt")
-    width: int = Field(default=384, ge=1, le=LONGEST, description="numbers in a token's vector")
-    depth: int = Field(default=6, ge=1, le=1000, description="layers")
+    family: Family = Field(default="bert", description="bert, gpt, t5 or elmo")
+    width: int = Field(
+        default=384, ge=1, le=LONGEST, description="numbers in a token's vector; ELMo: of each direction"
+    )
+    depth: int = Field(default=6, ge=1, le=1000, description="layers; T5: of the encoder, and as many of the decoder")
     heads: int = Field(default=6, ge=1, le=1000, description="attention heads of a layer; they divide the width")
-    ffn: int = Field(default=1536, ge=1, le=1 << 18, description="width inside the feed-forward networks")
+    ffn: int = Field(
+        default=1536, ge=1, le=1 << 18, description="width inside the feed-forward networks; ELMo: cells of an LSTM"
+    )
     positions: int = Field(default=512, ge=1, le=LONGEST, description="the longest text the model can read, in tokens")
     dropout: float = Field(default=0.0, ge=0, lt=1, description="share of numbers put to zero in training")
     attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="the same for attention weights")
@@ -56,6 +60,7 @@ class Data(Section):
 
 class Objective(Section):
     mask_rate: float = Field(default=0.15, gt=0, lt=1, description="share of tokens that the model has to tell")
+    span: float = Field(default=3.0, ge=1, le=100, description="T5: how many tokens are dropped together, on average")
     replace: Annotated[tuple[Share, Share, Share], LAX] = Field(
         default=(0.8, 0.1, 0.1), description="shares of those that are masked, replaced by a random token, kept"
     )

@@ -19,15 +19,13 @@ from torch.nn.parallel import DistributedDataParallel
 from regard import loading
 from regard.device import half_type, wait
 from regard.errors import InputError
-from regard.models.gpt import Gpt
-from regard.pretrain import evaluate
 from regard.pretrain.build import new_model, objective_for, portions_for, started_model
 from regard.pretrain.config import Config
-from regard.pretrain.objectives import masking_for
 from regard.pretrain.plan import Plan, expected_loss, flops_per_token, peak_flops, seconds_per_step
 from regard.pretrain.portions import ahead
 from regard.pretrain.prepare import Material, Said
 from regard.pretrain.reporter import Reporter
+from regard.pretrain.scores import held_out_scores
 from regard.train import optimizer
 from regard.train.checkpoint import Checkpoints
 from regard.train.loop import Clock, Counter, Step, Stopwatch, frugal, train
@@ -176,7 +174,9 @@ class Trainer:
     def _wrapped(self) -> nn.Module:
         module: nn.Module = self.objective
         compiled = self.config.run.compile
-        if compiled == "on" or (compiled == "auto" and self.device.type == "cuda"):
+        # Of an ELMo there is nothing to compile: the recurrent layers are the libraries' own.
+        wanted = self.device.type == "cuda" and self.config.model.family != "elmo"
+        if compiled == "on" or (compiled == "auto" and wanted):
             # Replaying a recorded step spares the processor its hundreds of launches, which a small model waits for.
             # Where gradients are gathered over several parts, a replay would write over those of the last.
             replay = self.device.type == "cuda" and self.world.size == 1 and not self.config.data.micro
@@ -246,18 +246,7 @@ class Trainer:
         if not self.world.first:
             return {}
         with torch.autocast(self.device.type, self.half) if self.half else nullcontext():
-            return self._scores()
-
-    def _scores(self) -> dict[str, dict[str, float]]:
-        length, tokenizer, text = self.config.data.length, self.material.tokenizer, self.material.held_out
-        if isinstance(self.model, Gpt):
-            found = evaluate.next_words(self.model, text, length=length)
-            return {"words": {"loss": found.loss, "perplexity": found.perplexity, "count": found.count}}
-        asked = masking_for(tokenizer, rate=self.config.objective.mask_rate, replace=(1.0, 0.0, 0.0))
-        scores = {"words": asdict(evaluate.words(self.model, asked, text, tokenizer, length=length))}
-        if self.config.objective.pairs == "next":
-            scores["pairs"] = asdict(evaluate.pairs(self.model, text, tokenizer, length=length))
-        return scores
+            return held_out_scores(self.model, self.config, self.material)
 
     def _finish(self, number: int) -> Result:
         scores = self.evaluate()

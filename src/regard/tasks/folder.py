@@ -17,7 +17,7 @@ from torch import Tensor
 from regard import loading
 from regard.errors import InputError
 from regard.known import builtins
-from regard.models import Bert, Gpt, Vit, VitConfig
+from regard.models import Bert, Elmo, Gpt, Vit, VitConfig
 from regard.tasks.answer import Answering
 from regard.tasks.base import Task
 from regard.tasks.catalog import task_named
@@ -28,9 +28,11 @@ from regard.text import Tokenizer
 from regard.weights.documents import json_bytes, read_json
 from regard.weights.load import read_parts, write_model
 
-__all__ = ["TASK", "Solved", "is_solved", "read_task", "write_task"]
+__all__ = ["LONGEST", "TASK", "Solved", "is_solved", "read_task", "write_task"]
 
 TASK = "task.json"
+MIX = "mix."
+LONGEST = 1 << 16  # tokens of a row for a model without positions
 MODELS = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "gpt2": "GPT2"}
 
 
@@ -76,9 +78,13 @@ def write_task(solved: Solved, folder: Path, *, files: Mapping[str, bytes] | Non
     assert solved.tokenizer is not None
     family = model.encoder.config.family
     names = _names(family, task)
-    state = model.head.state_dict()
+    state = _state(model)
     rest = {names[name.rpartition(".")[0]] + "." + name.rpartition(".")[2]: tensor for name, tensor in state.items()}
     document = {"task": task.name, "length": solved.length, **task.document()}
+    contents = {**solved.tokenizer.files(), **(files or {}), TASK: json_bytes(document)}
+    if family not in MODELS:  # a family that no other software reads: all that is to be said is in task.json
+        write_model(model.encoder, folder, files=contents, rest=rest)
+        return
     about: dict[str, object] = {"architectures": [f"{MODELS[family]}For{_kind(family, task)}"]}
     if task.labels:
         about |= _classes(task.labels)
@@ -89,7 +95,6 @@ def write_task(solved: Solved, folder: Path, *, files: Mapping[str, bytes] | Non
     if family == "gpt2" and solved.tokenizer.pad not in (None, solved.tokenizer.eos):
         # transformers asks the last token that is no padding: were that our last one's id, it would ask another.
         about["pad_token_id"] = solved.tokenizer.pad
-    contents = {**solved.tokenizer.files(), **(files or {}), TASK: json_bytes(document)}
     write_model(model.encoder, folder, files=contents, rest=rest, about=about)
 
 
@@ -105,25 +110,34 @@ def read_task(name_or_path: str | os.PathLike[str], *, device: torch.device | st
     encoder, rest = read_parts(folder)
     if isinstance(encoder, Vit) and isinstance(task, Look):
         return Solved(task, Seen(encoder).to(device).eval(), None, 0)
-    if not isinstance(encoder, Bert | Gpt):
-        raise InputError(f"{folder}: expected a BERT or a GPT, found a {type(encoder).__name__}")
-    if not SHORTEST <= length <= encoder.config.positions:
+    if not isinstance(encoder, Bert | Gpt | Elmo):
+        raise InputError(f"{folder}: expected a BERT, a GPT or an ELMo, found a {type(encoder).__name__}")
+    longest = LONGEST if isinstance(encoder, Elmo) else encoder.config.positions
+    if not SHORTEST <= length <= longest:
         raise InputError(
-            f"{folder / TASK}: length is {length}, and this model reads from {SHORTEST} to {encoder.config.positions} "
+            f"{folder / TASK}: length is {length}, and this model reads from {SHORTEST} to {longest} "
             "tokens; mend it there"
         )
     pooled = isinstance(encoder, Bert) and encoder.pooler is not None  # which the new head takes over
     model = Tuned.new(encoder, task)
     names = _names(encoder.config.family, task)
-    state = model.head.state_dict()
+    state = _state(model)
     wanted = {name: names[name.rpartition(".")[0]] + "." + name.rpartition(".")[2] for name in state}
     for ours, theirs in wanted.items():
         if theirs in rest:
             state[ours] = _shaped(rest[theirs], state[ours], theirs, folder)
         elif not (pooled and ".pooler." in theirs):
             raise InputError(f"{folder}: the weights lack {theirs}, which {task.name} needs; copy the folder again")
-    model.head.load_state_dict(state)
+    model.head.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(MIX)})
+    if model.mix is not None:
+        model.mix.load_state_dict({name: state[MIX + name] for name in model.mix.state_dict()})
     return Solved(task, model.to(device).eval(), Tokenizer.open(folder), length)
+
+
+def _state(model: Tuned) -> dict[str, Tensor]:
+    """What a task has learned beside the encoder."""
+    mix = {} if model.mix is None else model.mix.state_dict()
+    return {**model.head.state_dict(), **{MIX + name: tensor for name, tensor in mix.items()}}
 
 
 def _read(path: Path) -> tuple[Task[Any], int]:
@@ -173,7 +187,9 @@ def _kind(family: str, task: Task[Any]) -> str:
 
 
 def _names(family: str, task: Task[Any]) -> dict[str, str]:
-    """What transformers calls the layers of our heads."""
+    """What transformers calls the layers of our heads; of an ELMo, which it does not know, names like its own."""
+    if family == "elmo":
+        return {"output": "classifier", MIX.removesuffix("."): "mix"}
     if task.kind == "QuestionAnswering":
         return {"output": "qa_outputs"}
     if not task.pooled:

@@ -16,15 +16,16 @@ from torch import Tensor, nn
 from regard.data.batch import Batch, by_budget, collate
 from regard.device import half_type
 from regard.errors import InputError
-from regard.models import Bert, Gpt
-from regard.nn import initial
+from regard.models import Bert, Elmo, Gpt
+from regard.nn import Layout, Packed, ScalarMix, initial
+from regard.nn.masks import runs
 from regard.predict.ready import evaluating
 from regard.tasks.base import Item, Task
 from regard.tasks.pictures import Seen
 
 __all__ = ["Head", "Inputs", "Tuned", "gathered", "numbers"]
 
-Encoder = Bert | Gpt
+Encoder = Bert | Gpt | Elmo
 BUDGET = {"cpu": 2048, "cuda": 65536}  # tokens of a forward pass that only predicts
 
 
@@ -58,17 +59,30 @@ class Inputs:
 
 
 class Tuned(nn.Module):
-    """An encoder and a head."""
+    """An encoder and a head.
 
-    def __init__(self, encoder: Encoder, head: Head) -> None:
+    Of an ELMo all layers are asked, and `mix` learns how much each counts. Its first token has not read the text in
+    both directions, as a BERT's has: where one vector speaks for a row (`averaged`) it is the mean of the row's.
+    """
+
+    def __init__(self, encoder: Encoder, head: Head, *, averaged: bool = False) -> None:
         super().__init__()
-        self.encoder, self.head = encoder, head
+        self.encoder, self.head, self.averaged = encoder, head, averaged
+        self.mix = ScalarMix(encoder.config.depth + 1) if isinstance(encoder, Elmo) else None
 
     @classmethod
     def new(cls, encoder: nn.Module, task: Task[Any]) -> Tuned:
         """A head with new weights. What the encoder has for other tasks is left out, its pooler is taken over."""
-        if not isinstance(encoder, Bert | Gpt):
-            raise InputError(f"{task.name} needs a BERT or a GPT, got a {type(encoder).__name__}")
+        if not isinstance(encoder, Bert | Gpt | Elmo):
+            raise InputError(f"{task.name} needs a BERT, a GPT or an ELMo, got a {type(encoder).__name__}")
+        if isinstance(encoder, Elmo):
+            if encoder.config.characters:
+                raise InputError(
+                    f"{task.name} needs an ELMo that reads a tokenizer's pieces; this one reads characters"
+                )
+            encoder.output = None
+            head = Head(encoder.config.vector_width, task.outputs, pool=None, dropout=encoder.config.dropout)
+            return cls(encoder, head, averaged=task.pooled)
         config, pool = encoder.config, None
         if isinstance(encoder, Bert):
             if task.pooled:
@@ -89,7 +103,15 @@ class Tuned(nn.Module):
 
     def seen(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """The last hidden states of all tokens, (N, W), and the numbers."""
-        hidden: Tensor = self.encoder(inputs.batch.ids, inputs.batch.layout, *self._segments(inputs))
+        ids, layout = inputs.batch.ids, inputs.batch.layout
+        hidden: Tensor
+        if isinstance(self.encoder, Elmo):
+            assert self.mix is not None
+            hidden = self.mix(list(self.encoder.states(ids, layout)))
+        else:
+            hidden = self.encoder(ids, layout, *self._segments(inputs))
+        if self.averaged:
+            return hidden, self.head(_means(hidden, layout))
         return hidden, self.head(hidden if inputs.places is None else hidden[inputs.places])
 
     def gathered(self, items: Sequence[Item]) -> Inputs:
@@ -106,6 +128,12 @@ class Tuned(nn.Module):
     def _segments(self, inputs: Inputs) -> tuple[Tensor, ...]:
         """Where the family has any."""
         return (inputs.segments,) if isinstance(self.encoder, Bert) and self.encoder.config.segments else ()
+
+
+def _means(hidden: Tensor, layout: Layout) -> Tensor:
+    """Of each row the mean of its vectors, (rows, W)."""
+    assert isinstance(layout, Packed)
+    return torch.cat([run.of_queries(hidden).mean(1) for run in runs(layout, layout)])
 
 
 def pool_of(family: str, width: int) -> nn.Sequential:

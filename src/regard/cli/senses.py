@@ -1,0 +1,82 @@
+"""`regard senses`: one word in several texts, and how like its vectors are in every layer."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import DeviceOption, JsonOption
+from regard.cli.output import print_json
+from regard.known import DEFAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from regard.lab.senses import Senses
+
+__all__ = ["register"]
+
+COLUMN = 10
+
+
+def register(app: typer.Typer) -> None:
+    app.command("senses")(senses)
+
+
+def senses(
+    word: Annotated[str, typer.Argument(metavar="WORD", help="A word that all texts have.")],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="Texts in which it may mean other things.")],
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help="A model folder, a hub name or a built-in name; may be given several times.",
+            show_default=DEFAULT,
+        ),
+    ] = None,
+    static: Annotated[
+        str | None,
+        typer.Option(
+            "--static", metavar="FILE", help="Static vectors to compare with: word2vec's or GloVe's text file."
+        ),
+    ] = None,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the vectors of one word in several texts: does a model know that it has another sense there?
+
+    For every layer of a BERT, GPT, T5 or ELMo the cosine of the word's vectors in each pair of texts is shown. Static
+    vectors do not know the text, so theirs are alike in all. The word is looked for as a whole, its first place counts,
+    and the vectors of its pieces are averaged.
+
+    Example: regard senses train "He took a train." "He likes to train in the mornings."
+    """
+    from dataclasses import asdict
+
+    from regard.lab.senses import compare_senses
+
+    named = list(dict.fromkeys(models or [DEFAULT]))
+    found = compare_senses(word, texts, models=named, static=static, device=device)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        print("\n".join(_lines(found, static)))
+
+
+def _lines(found: Senses, static: str | None) -> Iterator[str]:
+    yield f"The cosine of the vectors of {found.word!r} in each pair of texts"
+    yield ""
+    for number, text in enumerate(found.texts, start=1):
+        yield f"{number:4}  {text}"
+    pairs = list(combinations(range(len(found.texts)), 2))
+    for model, layers in found.similarity.items():
+        yield ""
+        yield model
+        yield " " * 22 + "".join(f"{f'{a + 1} and {b + 1}':>{COLUMN}}" for a, b in pairs)
+        for number, matrix in enumerate(layers):
+            name = "static" if model == static else "layer 0 (embeddings)" if number == 0 else f"layer {number}"
+            yield f"{name:22}" + "".join(f"{matrix[a][b]:{COLUMN}.3f}" for a, b in pairs)
