@@ -29,7 +29,7 @@ def assert_same(output: Path, whole: Path, steps: int) -> None:
         assert (output / place).read_bytes() == (whole / place).read_bytes(), place
 
 
-KILLS, LONG = 10, 80
+KILLS, LONG = 10, 200
 RUN: dict[str, object] = {"schedule_steps": LONG, "model_dropout": 0.1, "model_attention_dropout": 0.1}
 
 
@@ -50,7 +50,7 @@ def test_ten_kills_change_no_bit(launcher: Launcher, source: Path, whole: Path, 
         before = len(events(tmp_path, "step"))
         process = launcher.start(command(source, tmp_path, *resumed(tmp_path), **RUN))
         if len(moments) in (0, 5):
-            time.sleep(chance.uniform(0.0, 1.0))
+            time.sleep(chance.uniform(0.0, 0.6))
         else:
             wait_for_steps(tmp_path, chance.randrange(1, 6), before)
             time.sleep(chance.uniform(0.0, 0.04))

@@ -87,7 +87,7 @@ def test_a_model_is_tuned_and_used(tiny_bert_folder: Path, tmp_path: Path) -> No
         texts = [f"{text} number {n} of day {day}" for n, text in enumerate(TEXTS * 3)]
         rows = "".join(f"{text}\t{'bad' if 'bad' in text else 'good'}\n" for text in texts)
         (tmp_path / name).write_text(rows, encoding="utf-8")
-    asked = [c for c in COMMANDS if c.split()[1] in ("train", "evaluate", "predict", "doctor")]
+    asked = [c for c in COMMANDS if c.split()[1] in ("train", "evaluate", "predict", "doctor") and "translate" not in c]
     assert len(asked) == 4
     for command in asked:
         words = shlex.split(command)
@@ -96,6 +96,35 @@ def test_a_model_is_tuned_and_used(tiny_bert_folder: Path, tmp_path: Path) -> No
         expected = (1, "constant predictions") if words[1] == "doctor" else (0, "")
         assert done.returncode == expected[0] and expected[1] in done.stdout, (command, done.stdout, done.stderr)
         assert done.stdout
+
+
+def test_a_translator_is_trained_and_asked(tmp_path: Path) -> None:
+    """The commands as they stand, but for a smaller model and one epoch."""
+    words = {"a": "ein", "man": "mann", "dog": "hund", "sleeps": "schläft", "runs": "läuft"}
+    source = [
+        f"a {who} {does} in a {where}" for who in ("man", "dog") for does in ("sleeps", "runs") for where in "xyz"
+    ]
+    for name in ("train", "val"):
+        (tmp_path / f"{name}.en").write_text("".join(f"{one}\n" for one in source * 4))
+        target = (" ".join(words.get(word, word) for word in one.split()) for one in source * 4)
+        (tmp_path / f"{name}.de").write_text("".join(f"{one}\n" for one in target), encoding="utf-8")
+    small = ["model.width=16", "model.heads=2", "model.ffn=32", "model.depth=1", "training.epochs=1"]
+    asked = [c for c in COMMANDS if c.startswith(("regard train translate", "regard translate"))]
+    assert len(asked) == 2
+    for command in asked:
+        given = shlex.split(command)
+        if given[1] == "train":
+            given += [word for setting in (*small, "vocabulary.size=280") for word in ("--set", setting)]
+        done = subprocess.run([sys.executable, "-m", *given], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (command, done.stderr)
+    assert (tmp_path / "alignments.json").stat().st_size > 0
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.split()[1] in ("lesson", "senses")])
+def test_lessons_run(command: str, tmp_path: Path) -> None:
+    given = [sys.executable, "-m", *shlex.split(command)]
+    done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout, done.stderr
 
 
 def test_every_figure_is_filled_in() -> None:

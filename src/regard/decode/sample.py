@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.decode.filters import Sampling, repetition
 from regard.decode.search import check_numbers, check_tokens
-from regard.decode.speaker import RowsState, Speaker, evaluated
+from regard.decode.speaker import RowsState, Speaker, evaluated, packing_on
 from regard.nn import Padded
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def sample(
     meanwhile say no more.
     """
     check_tokens(max_tokens)
-    sampling = sampling or Sampling(temperature=0.0)
+    sampling, quickly = sampling or Sampling(temperature=0.0), packing_on(ids.device)
     with evaluated(model):
         with torch.inference_mode():
             logits, state = model.start(ids, layout)
@@ -78,7 +78,8 @@ def sample(
                     live, tokens = [live[i] for i in going], tokens[index]
                     said = None if said is None else said[index]
                     state.reorder(index)
-                logits, state = model.step(tokens, state)
+                with quickly:
+                    logits, state = model.step(tokens, state)
 
 
 def uniform(seed: int, row: int, step: int) -> float:

@@ -89,7 +89,7 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each row, best first: `beam.nbest` of them, or all where fewer exist."""
     check_tokens(max_tokens)
-    with asking(model):
+    with asking(model, ids.device):
         logits, state = model.start(ids, layout)
         _check_width(beam, logits.shape[-1])
         rows = [_Row(number, beam, end) for number in range(len(logits))]
@@ -128,7 +128,7 @@ def greedy(
 ) -> list[Hypothesis]:
     """The likeliest token at each step, for each row. A score is the mean log-probability of the tokens."""
     check_tokens(max_tokens)
-    with asking(model):
+    with asking(model, ids.device):
         logits, state = model.start(ids, layout)
         said: list[list[int]] = [[] for _ in range(len(logits))]
         sums, live = [0.0] * len(said), list(range(len(said)))
