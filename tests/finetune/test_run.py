@@ -177,7 +177,7 @@ def test_a_kill_amid_the_last_cleaning_up(tune: Tune, tmp_path: Path, monkeypatc
         raise Crash
 
     with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr("regard.finetune.run.shutil.rmtree", crash)
+        patch.setattr("regard.train.folder.shutil.rmtree", crash)
         tune(tmp_path / "run")
     report = tune(tmp_path / "run", resume=True)
     assert report.document() == json.loads((tmp_path / "run" / "report.json").read_text())

@@ -10,9 +10,7 @@ Knows the order of the work and what lies in the output folder. Prints nothing: 
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +22,6 @@ from regard import loading
 from regard.data.examples import Picture
 from regard.data.readers import Read
 from regard.device import choose
-from regard.disk import atomic_write
 from regard.doctor import problems, quick
 from regard.errors import InputError
 from regard.finetune.config import DEFAULTS, Config
@@ -40,16 +37,13 @@ from regard.tasks.folder import Solved, read_task, write_task
 from regard.tasks.pictures import Frame, Look
 from regard.tasks.rows import Rows
 from regard.tasks.solve import score
-from regard.train.events import Events
-from regard.unfinished import changes, locked
+from regard.train.folder import CONFIG, REPORT, RUN, RunFolder, Told
 from regard.weights.documents import json_bytes, read_json
 
 __all__ = ["CONFIG", "distill", "fit"]
 
-CONFIG, RUN, EVENTS, SEEDS, REPORT = "config.toml", "run.json", "events.jsonl", "seeds", "report.json"
-FROZEN = "frozen"
+SEEDS, FROZEN = "seeds", "frozen"
 Said = Callable[[str], None]
-Told = Callable[[Mapping[str, Any]], None]
 
 
 def fit(
@@ -180,16 +174,11 @@ def _run(
     for read in data.values():
         check_labels(task, read)
     run = {"task": task.name, "model": model, "data": {name: digest(read) for name, read in data.items()}}
-    if resume and (done := _finished(output, config, run)):
-        return done
-    _open(output, config, run, resume=resume)
-    with locked(output), Events(output / EVENTS) as events:
-        atomic_write(output / CONFIG, config.toml().encode())
-        atomic_write(output / RUN, json_bytes(run))
-
-        def note(event: str, **values: object) -> None:
-            on_event(events.add(event, **values))
-
+    folder = RunFolder(output, config, run, work=SEEDS)
+    if resume and (done := folder.finished()):
+        return Report.restore(done)
+    folder.open(resume=resume)
+    with folder.running(on_event) as note:
         outcomes = tune_seeds(start, data, config, output / SEEDS, device=place, note=note)
         about = {
             name: {"path": read.path, "examples": len(read.examples), "how": read.how} for name, read in data.items()
@@ -202,7 +191,6 @@ def _run(
         files = {REPORT: json_bytes(report.document()), "report.md": report.markdown().encode()}
         write_task(best, output, files=files)
         note("end", **report.mean)
-        _forget(output / SEEDS)
     return report
 
 
@@ -210,45 +198,3 @@ def _tested(report: Report, best: Solved, read: Read[Any], *, device: torch.devi
     scores = score(best, read.examples, device=device)
     data = {**report.data, "test": {**report.data["test"], "scores": scores}}
     return replace(report, data=data)
-
-
-def _finished(output: Path, config: Config, run: Mapping[str, Any]) -> Report | None:
-    """The report of the same run, where it is over."""
-    if not (output / REPORT).is_file() or (output / SEEDS).is_dir() or not (output / RUN).is_file():
-        return None
-    same = read_json(output / RUN) == json.loads(json.dumps(run)) and not _changes(output, config)
-    return Report.restore(read_json(output / REPORT)) if same else None
-
-
-def _forget(folder: Path) -> None:
-    """Delete a folder under another name: one that is half deleted must not look like work that goes on."""
-    gone = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(gone, ignore_errors=True)
-    os.rename(folder, gone)
-    shutil.rmtree(gone, ignore_errors=True)
-
-
-def _changes(output: Path, config: Config) -> list[str]:
-    return Config.load(output / CONFIG).differences(config)
-
-
-def _open(output: Path, config: Config, run: Mapping[str, Any], *, resume: bool) -> None:
-    """Refuse a folder that cannot be written or gone on with, before any work."""
-    begun = (output / RUN).is_file() and (output / SEEDS).is_dir()
-    if begun and not resume:
-        raise InputError(f"{output} holds a run that was begun: go on with --resume, or choose another --output")
-    if resume and not begun:
-        raise InputError(f"{output} holds no run to resume; leave --resume out to begin one")
-    if begun:
-        before = read_json(output / RUN)
-        differences = _changes(output, config) + changes(before, json.loads(json.dumps(run)))
-        if differences:
-            raise InputError(
-                f"{output} was begun otherwise: {'; '.join(differences)}. Resume with those, or choose another --output"
-            )
-    elif (output / "config.json").exists():
-        raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
-    try:
-        (output / SEEDS).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{output} cannot be written: {error.strerror}; choose another --output") from None

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from regard.tasks.pictures import Seen
 from regard.train import optimizer
 from regard.train.adversary import Adversary
 from regard.train.checkpoint import Checkpoints
+from regard.train.folder import Note
 from regard.train.loop import Counter, Step, Stopwatch, train
 from regard.train.schedule import factor, parse_interval
 from regard.train.seeds import mixed
@@ -39,10 +40,6 @@ __all__ = ["Note", "Outcome", "Trainer", "best_rate"]
 
 LOG_EVERY = 1.0  # seconds
 BEST = "best."
-
-
-class Note(Protocol):
-    def __call__(self, event: str, **values: object) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +27,7 @@ from regard.pretrain.reporter import Reporter
 from regard.pretrain.scores import held_out_scores
 from regard.train import optimizer
 from regard.train.checkpoint import Checkpoints
+from regard.train.folder import Note
 from regard.train.loop import Clock, Counter, Step, Stopwatch, frugal, train
 from regard.train.schedule import factor, parse_budget
 from regard.train.seeds import mixed
@@ -38,12 +38,6 @@ from regard.train.world import World
 __all__ = ["CHECKPOINTS", "Result", "Trainer"]
 
 CHECKPOINTS = "checkpoints"
-
-
-class Note(Protocol):
-    """Writes an event down."""
-
-    def __call__(self, event: str, **values: object) -> None: ...
 
 
 @dataclass(frozen=True)

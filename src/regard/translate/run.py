@@ -10,9 +10,7 @@ Knows the order of the work and what lies in the output folder. Prints nothing: 
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +21,9 @@ import torch
 from regard.data.readers import Read
 from regard.decode.search import Beam
 from regard.device import choose
-from regard.disk import atomic_write, replacing_folder
+from regard.disk import replacing_folder
 from regard.errors import InputError
-from regard.train.events import Events
+from regard.train.folder import CONFIG, REPORT, Note, RunFolder, Told
 from regard.train.stopping import stopping
 from regard.translate.align import usual_looking
 from regard.translate.batches import Encoded
@@ -36,17 +34,14 @@ from regard.translate.folder import write
 from regard.translate.pairs import Pair, digest
 from regard.translate.report import Report
 from regard.translate.subwords import Subwords, train_subwords
-from regard.translate.trainer import Note, Trainer
+from regard.translate.trainer import Trainer
 from regard.translate.translator import Translator
-from regard.unfinished import changes, locked
-from regard.weights.documents import json_bytes, read_json
+from regard.weights.documents import json_bytes
 
 __all__ = ["CONFIG", "fit"]
 
-CONFIG, RUN, EVENTS, WORK, REPORT = "config.toml", "run.json", "events.jsonl", "work", "report.json"
-TEST = "test.tsv"
+WORK, TEST = "work", "test.tsv"
 Said = Callable[[str], None]
-Told = Callable[[Mapping[str, Any]], None]
 
 
 def fit(
@@ -73,16 +68,11 @@ def fit(
         for reason, count in read.dropped.items():
             say(f"{name}: {count:,} left out: {reason}")
     run = {"task": "translate", "data": {name: digest(read.examples) for name, read in data.items()}}
-    if resume and (done := _finished(output, config, run)):
-        return done
-    _open(output, config, run, resume=resume)
-    with locked(output), Events(output / EVENTS) as events:
-        atomic_write(output / CONFIG, config.toml().encode())
-        atomic_write(output / RUN, json_bytes(run))
-
-        def note(event: str, **values: object) -> None:
-            on_event(events.add(event, **values))
-
+    folder = RunFolder(output, config, run, work=WORK)
+    if resume and (done := folder.finished()):
+        return Report.restore(done)
+    folder.open(resume=resume)
+    with folder.running(on_event) as note:
         report, translator = _trained(data, config, output / WORK, device=place, note=note, say=say)
         files = {}
         if test is not None:
@@ -90,7 +80,6 @@ def fit(
             files[TEST] = "".join(f"{' '.join(a.split())}\t{' '.join(b.split())}\n" for a, b in test.examples).encode()
         write(translator, output, files={**files, REPORT: json_bytes(report.document())})
         note("end", **report.outcome.scores)
-        _forget(output / WORK)
     return report
 
 
@@ -175,45 +164,3 @@ def _encoded(pairs: list[Pair], subwords: Subwords, *, length: int, note: Note) 
             f"none of the {len(found):,} pairs has at most {length} tokens a side; set a larger training.length"
         )
     return kept
-
-
-def _finished(output: Path, config: Config, run: Mapping[str, Any]) -> Report | None:
-    """The report of the same run, where it is over."""
-    if not (output / REPORT).is_file() or (output / WORK).is_dir() or not (output / RUN).is_file():
-        return None
-    same = read_json(output / RUN) == json.loads(json.dumps(run)) and not _changes(output, config)
-    return Report.restore(read_json(output / REPORT)) if same else None
-
-
-def _forget(folder: Path) -> None:
-    """Delete a folder under another name: one that is half deleted must not look like work that goes on."""
-    gone = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(gone, ignore_errors=True)
-    os.rename(folder, gone)
-    shutil.rmtree(gone, ignore_errors=True)
-
-
-def _changes(output: Path, config: Config) -> list[str]:
-    return Config.read(output / CONFIG).differences(config)
-
-
-def _open(output: Path, config: Config, run: Mapping[str, Any], *, resume: bool) -> None:
-    """Refuse a folder that cannot be written or gone on with, before any work."""
-    begun = (output / RUN).is_file() and (output / WORK).is_dir()
-    if begun and not resume:
-        raise InputError(f"{output} holds a run that was begun: go on with --resume, or choose another --output")
-    if resume and not begun:
-        raise InputError(f"{output} holds no run to resume; leave --resume out to begin one")
-    if begun:
-        before = read_json(output / RUN)
-        differences = _changes(output, config) + changes(before, json.loads(json.dumps(run)))
-        if differences:
-            raise InputError(
-                f"{output} was begun otherwise: {'; '.join(differences)}. Resume with those, or choose another --output"
-            )
-    elif (output / "config.json").exists():
-        raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
-    try:
-        (output / WORK).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{output} cannot be written: {error.strerror}; choose another --output") from None

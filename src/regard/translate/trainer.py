@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from regard.device import half_type, wait
 from regard.errors import RegardError
 from regard.train import optimizer
 from regard.train.checkpoint import Checkpoints
+from regard.train.folder import Note
 from regard.train.loop import Counter, Step, Stopwatch, train
 from regard.train.schedule import factor, parse_interval
 from regard.train.seeds import mixed
@@ -33,10 +34,6 @@ __all__ = ["Note", "Objective", "Outcome", "Trainer"]
 
 LOG_EVERY = 1.0  # seconds
 MAIN = "bleu"  # the score that decides
-
-
-class Note(Protocol):
-    def __call__(self, event: str, **values: object) -> None: ...
 
 
 @dataclass(frozen=True)
