@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["CHECKPOINTS", "DEFAULT", "FAMILY_NOTES", "Checkpoint", "builtin_folder", "builtins"]
+__all__ = ["CHECKPOINTS", "DEFAULT", "FAMILY_NOTES", "WRITER", "Checkpoint", "builtin_folder", "builtins"]
 
 DEFAULT = "regard-bert"  # the model of every verb that is given none
+WRITER = "regard-gpt"  # of those that need one which predicts the next word
 FAMILY_NOTES = {
     "seq2seq": "LSTM or GRU encoder-decoder; attention none, dot, general or additive; recipe luong or deck",
     "elmo": "two LSTM language models, forwards and backwards, over characters; layers are mixed",

@@ -8,6 +8,7 @@ import typer
 
 from regard.cli.options import DeviceOption, JsonOption, ModelOption
 from regard.cli.output import note, print_json, progress
+from regard.known import WRITER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from regard.likelihood import Benchmark
 
 __all__ = ["register"]
-
-MODEL = "regard-gpt"  # of a model that is given none
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +31,7 @@ def benchmark(
         str | None, typer.Option("--labels", metavar="FILE", help="Its right answers, one a line, where apart.")
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N examples.")] = None,
-    model: ModelOption = MODEL,
+    model: ModelOption = WRITER,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

@@ -14,6 +14,7 @@ import typer
 from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption
 from regard.cli.output import note, print_json
 from regard.errors import InputError
+from regard.known import WRITER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-MODEL = "regard-gpt"
 TEMPERATURE, TOP_P = 0.8, 0.9  # the lecture's demonstration
 MAX_TOKENS = 200
 LOST = 40  # characters of a prompt's lost beginning that are shown
@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
 
 def generate(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to continue; - reads standard input.")],
-    model: ModelOption = MODEL,
+    model: ModelOption = WRITER,
     temperature: Annotated[
         float | None,
         typer.Option("--temperature", "-t", metavar="T", help=f"0: the likeliest always. Default: {TEMPERATURE}."),

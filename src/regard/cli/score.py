@@ -10,6 +10,7 @@ import typer
 
 from regard.cli.options import DeviceOption, JsonOption, ModelOption
 from regard.cli.output import note, print_json, progress
+from regard.known import WRITER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from regard.likelihood import LineScore
 
 __all__ = ["register"]
-
-MODEL = "regard-gpt"  # of a model that is given none
 
 
 def register(app: typer.Typer) -> None:
@@ -30,7 +29,7 @@ def score(
         str,
         typer.Argument(metavar="FILE", help="A text a line; - is standard input; .gz, .xz, .bz2 and .zst are read."),
     ],
-    model: ModelOption = MODEL,
+    model: ModelOption = WRITER,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

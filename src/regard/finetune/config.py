@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from regard.settings import Document, Precision, Section
-from regard.train.schedule import parse_interval
+from regard.train.schedule import Every
 
 __all__ = ["DEFAULTS", "Config", "Run", "Training", "Vision"]
 
@@ -62,13 +62,7 @@ class Run(Section):
     )
     seeds: int = Field(default=1, ge=1, le=1000, description="how many runs, each with its own seed")
     precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that has it, else fp32")
-    checkpoint_every: str = Field(default="2min", description='"2min" or "500 steps"; empty: after each epoch only')
-
-    @field_validator("checkpoint_every")
-    @classmethod
-    def _is_interval(cls, value: str) -> str:
-        parse_interval(value)
-        return value
+    checkpoint_every: Every = Field(default="2min", description='"2min" or "500 steps"; empty: after each epoch only')
 
 
 class Vision(Section):

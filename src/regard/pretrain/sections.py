@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Strict, field_validator
 
 from regard.settings import Precision, Section
-from regard.train.schedule import parse_budget, parse_interval
+from regard.train.schedule import Every, parse_budget
 
 __all__ = ["Data", "Family", "Model", "Objective", "Optimizer", "Run", "Schedule", "Vocabulary"]
 
@@ -115,12 +115,6 @@ class Run(Section):
     precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that has it, else fp32")
     compile: Literal["auto", "on", "off"] = Field(default="auto", description="auto: on a GPU")
     gradient_checkpointing: bool = Field(default=False, description="less memory for a third more work")
-    checkpoint_every: str = Field(default="5min", description='"5min" or "500 steps"; empty: at the end only')
-    evaluate_every: str = Field(default="5min", description='"5min" or "500 steps"; empty: at the end only')
+    checkpoint_every: Every = Field(default="5min", description='"5min" or "500 steps"; empty: at the end only')
+    evaluate_every: Every = Field(default="5min", description='"5min" or "500 steps"; empty: at the end only')
     keep: int = Field(default=2, ge=1, le=1 << 20, description="how many of the latest checkpoints stay")
-
-    @field_validator("checkpoint_every", "evaluate_every")
-    @classmethod
-    def _is_interval(cls, value: str) -> str:
-        parse_interval(value)
-        return value

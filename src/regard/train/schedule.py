@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from pydantic import AfterValidator
 
 from regard.errors import InputError, choice
 
-__all__ = ["Interval", "Shape", "factor", "parse_budget", "parse_interval"]
+__all__ = ["Every", "Interval", "Shape", "factor", "parse_budget", "parse_interval"]
 
 Shape = Literal["linear", "cosine", "constant", "noam"]
 
@@ -93,3 +95,11 @@ def _seconds(text: str) -> float | None:
     if not match or not text.strip():
         return None
     return sum(float(part or 0) * size for part, size in zip(match.groups(), (3600, 60, 1), strict=True))
+
+
+def _is_interval(text: str) -> str:
+    parse_interval(text)
+    return text
+
+
+Every = Annotated[str, AfterValidator(_is_interval)]  # a setting that `parse_interval` reads

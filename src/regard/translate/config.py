@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from regard.errors import choice
 from regard.settings import Document, Precision, Section, Tables
-from regard.train.schedule import parse_interval
+from regard.train.schedule import Every
 
 __all__ = ["KINDS", "Config", "Kind", "Model", "Run", "Training", "Vocabulary"]
 
@@ -70,13 +70,7 @@ class Training(Section):
 class Run(Section):
     seed: int = Field(default=0, ge=0, lt=1 << 62, description="of new weights, order and dropout")
     precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that has it, else fp32")
-    checkpoint_every: str = Field(default="2min", description='"2min" or "500 steps"; empty: after each epoch only')
-
-    @field_validator("checkpoint_every")
-    @classmethod
-    def _is_interval(cls, value: str) -> str:
-        parse_interval(value)
-        return value
+    checkpoint_every: Every = Field(default="2min", description='"2min" or "500 steps"; empty: after each epoch only')
 
 
 class Config(Document):

@@ -11,7 +11,7 @@ from regard.lessons.compare import Comparison, Run, Setting
 from regard.lessons.six_words import WORDS, Decoding, Lesson, Pair
 from regard.view.chart import line_chart
 from regard.view.page import Html, check_weights, figures, heat_map, page, paragraph, section, table
-from regard.view.terminal import SHADES
+from regard.view.terminal import shade
 from regard.view.tour import DECK, RECIPES
 
 __all__ = [
@@ -83,8 +83,8 @@ def shaded(weights: Sequence[Sequence[float]], rows: Sequence[str], columns: Seq
     wide, side = max(len(name) for name in columns) + 1, max(len(name) for name in rows)
     lines = [" " * side + "".join(f"{name:>{wide}}" for name in columns)]
     for name, row in zip(rows, weights, strict=True):
-        shades = [SHADES[min(int(weight * len(SHADES)), len(SHADES) - 1)] for weight in row]
-        lines.append(f"{name:>{side}}" + "".join(f"{shade * (wide - 1):>{wide}}" for shade in shades))
+        shades = [shade(weight) for weight in row]
+        lines.append(f"{name:>{side}}" + "".join(f"{one * (wide - 1):>{wide}}" for one in shades))
     return lines
 
 

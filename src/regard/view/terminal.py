@@ -12,7 +12,7 @@ from rich.text import Text
 
 from regard.view.page import check_weights
 
-__all__ = ["terminal_heat_map"]
+__all__ = ["shade", "terminal_heat_map"]
 
 SHADES = " ░▒▓█"
 FAINT, FULL = (120, 130, 150), (40, 140, 255)  # to be seen on black and on white
@@ -29,12 +29,12 @@ def terminal_heat_map(weights: Sequence[Sequence[float]], rows: Sequence[str], c
     for name, row in zip(rows, weights, strict=True):
         text.append("\n" + " " * (side - cell_len(name)) + name, style="bold")
         for weight in row:
-            text.append(f"{_shade(weight) * 2:>{cell - 4}}", style=_colour(weight))
+            text.append(f"{shade(weight) * 2:>{cell - 4}}", style=_colour(weight))
             text.append(f"{abs(100 * weight):4.0f}")  # in the terminal's own colour, legible whatever the background
     return text
 
 
-def _shade(weight: float) -> str:
+def shade(weight: float) -> str:
     return SHADES[min(int(weight * len(SHADES)), len(SHADES) - 1)]
 
 
