@@ -232,3 +232,25 @@ def test_whole_words_go_on_with_two_marks() -> None:
     plain: Any = SimpleNamespace(**{**vars(WORDS), "token": lambda number: f"Ġ{number}"})
     with pytest.raises(InputError, match="only with a WordPiece vocabulary, and this one has no ## pieces"):
         masking_for(plain, whole_words=True)
+
+
+def test_a_table_too_large_to_be_counted_is_made_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    vectors, weight, bias = (torch.randn(shape, generator=generator) for shape in ((7, 4), (5, 4), (5,)))
+    targets = torch.tensor([0, 4, IGNORED, 2, 1, 1, IGNORED])
+    inputs = [tensor.requires_grad_() for tensor in (vectors, weight, bias)]
+    whole = word_loss(vectors, weight, bias, targets)
+    expected = torch.autograd.grad(whole, inputs)
+    made = []
+    linear = F.linear
+
+    def counted(*args: Tensor) -> Tensor:
+        made.append(linear(*args))
+        return made[-1]
+
+    monkeypatch.setattr("regard.pretrain.objectives.COUNTED", 2 * 5)
+    monkeypatch.setattr("regard.pretrain.objectives.F.linear", counted)
+    loss = word_loss(vectors, weight, bias, targets)
+    assert [part.numel() for part in made] == [10, 10, 10, 5]
+    torch.testing.assert_close(loss, whole)
+    torch.testing.assert_close(torch.autograd.grad(loss, inputs), expected)

@@ -14,14 +14,15 @@ from regard.errors import InputError, choice
 from regard.nn.attention import Attention, Fused, Separate
 from regard.nn.cache import LayerCache
 from regard.nn.dropout import Dropout
+from regard.nn.gelu import gelu, gelu_tanh
 from regard.nn.masks import Layout, chosen
 
 __all__ = ["ACTIVATIONS", "Block", "FeedForward", "Layer", "Residual"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "gelu": gelu,
+    "gelu-tanh": gelu_tanh,
 }
 
 

@@ -27,6 +27,7 @@ from regard.text import Tokenizer
 __all__ = ["BothWays", "Causal", "DroppedSpans", "MaskedWords", "Objective", "masking_for", "word_loss"]
 
 ALIGNED = 64  # GPUs multiply matrices faster whose sides are multiples of this
+COUNTED = 2**31 - 1  # numbers of a table at most: kernels count their places with 32 bits
 
 
 class Objective(nn.Module):
@@ -171,15 +172,28 @@ def masking_for(
 
 
 def word_loss(vectors: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
-    """Cross-entropy over the vocabulary, filled up on a GPU with words that cannot be meant."""
+    """Cross-entropy over the vocabulary, filled up on a GPU with words that cannot be meant.
+
+    The mean over targets that are not ignored; 0 where all are.
+    """
     more = -len(weight) % ALIGNED
     if vectors.is_cuda and more:
         bias = weight.new_zeros(len(weight)) if bias is None else bias
         weight, bias = F.pad(weight, (0, 0, 0, more)), F.pad(bias, (0, more), value=-1e4)
-    return mean_loss(F.linear(vectors, weight, bias), targets)
+    rows = max(COUNTED // len(weight), 1)
+    parts = zip(torch.split(vectors, rows), torch.split(targets, rows), strict=True)
+    sums = [_summed_loss(F.linear(part, weight, bias), words) for part, words in parts]
+    return torch.stack(sums).sum() / _meant(targets)
 
 
 def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy, the mean over targets that are not ignored; 0 where all are."""
-    total = F.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
-    return total / (targets != IGNORED).sum().clamp(min=1)
+    return _summed_loss(logits, targets) / _meant(targets)
+
+
+def _summed_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
+
+
+def _meant(targets: Tensor) -> Tensor:
+    return (targets != IGNORED).sum().clamp(min=1)
