@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         figure = FIGURES[name]
         train, dev = data(figure, options.data, tenth=options.choose)
         chosen = [f"run.seeds={options.seeds}", "training.select=last", *options.settings]
-        config = Config.load(ROOT / f"configs/tasks/{name}.toml", overrides=chosen, defaults=DEFAULTS[figure.task])
+        config = Config.load(recipe(name, called), overrides=chosen, defaults=DEFAULTS[figure.task])
         with tempfile.TemporaryDirectory() as scratch:
             report = fit(
                 figure.task, train, dev, model=options.model, output=scratch, config=config, device=options.device
@@ -114,9 +114,9 @@ def student(options: argparse.Namespace, called: str) -> dict[str, Any]:
     teachers, students = [], []
     for seed in range(options.seeds):
         chosen = [f"run.seed={seed}", "training.select=last"]
-        config = Config.load(ROOT / "configs/tasks/sst2.toml", overrides=chosen, defaults=DEFAULTS["classify"])
+        config = Config.load(recipe("sst2", called), overrides=chosen, defaults=DEFAULTS["classify"])
         lessons = Config.load(
-            ROOT / "configs/tasks/student.toml", overrides=[*chosen, *options.settings], defaults=DEFAULTS["distill"]
+            recipe(STUDENT, called), overrides=[*chosen, *options.settings], defaults=DEFAULTS["distill"]
         )
         with tempfile.TemporaryDirectory() as scratch:
             teacher = Path(scratch, "teacher")
@@ -139,6 +139,12 @@ def student(options: argparse.Namespace, called: str) -> dict[str, Any]:
     if not options.choose:
         keep(f"tasks/{STUDENT}-{called}", found)
     return found
+
+
+def recipe(name: str, called: str) -> Path:
+    """The file of a figure's settings: the model's own, where other settings were chosen for it, or that of all."""
+    own = ROOT / f"configs/tasks/{name}-{called}.toml"
+    return own if own.exists() else ROOT / f"configs/tasks/{name}.toml"
 
 
 def data(figure: Figure, folder: Path, *, tenth: bool) -> tuple[Read[Any], Read[Any]]:
