@@ -9,16 +9,19 @@ of any size and at any place in it, up to the rounding of the model's own logits
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from regard.decode.bursts import Bursts, Choose, bursts_of
 from regard.decode.filters import Sampling, repetition
+from regard.decode.quick import quick
 from regard.decode.search import check_numbers, check_tokens
-from regard.decode.speaker import RowsState, Speaker, evaluated, packing_on
-from regard.nn import Padded
+from regard.decode.speaker import RowsState, Speaker, evaluated
+from regard.nn import Padded, State
 
 if TYPE_CHECKING:
     from regard.decode.trace import Trace
@@ -47,16 +50,23 @@ def sample(
     meanwhile say no more.
     """
     check_tokens(max_tokens)
-    sampling, quickly = sampling or Sampling(temperature=0.0), packing_on(ids.device)
+    sampling = sampling or Sampling(temperature=0.0)
     with evaluated(model):
         with torch.inference_mode():
             logits, state = model.start(ids, layout)
             said = _heard(logits, heard) if sampling.repetition != 1 else None
         live = list(range(len(logits)))
         numbers = live if rows is None else list(rows)
+        if said is None and trace is None and max_tokens > 1 and isinstance(state, State):
+            bursts = bursts_of(model, state, max_tokens=max_tokens, choose=_chooser(sampling), kind=sampling)
+            if bursts is not None:
+                chances_at = partial(_chances, seed, numbers)
+                yield from _in_bursts(bursts, state, logits, sampling, chances_at, end, max_tokens, over)
+                return
+        model = quick(model, ids.device, steps=max_tokens)
         for step in range(1, max_tokens + 1):
             with torch.inference_mode():
-                chances = [uniform(seed, numbers[place], step) for place in live]
+                chances = _chances(seed, [numbers[place] for place in live], step)
                 tokens = _choice(sampling, logits, said, chances)
                 words: list[int] = tokens.tolist()
                 if trace is not None:
@@ -78,8 +88,54 @@ def sample(
                     live, tokens = [live[i] for i in going], tokens[index]
                     said = None if said is None else said[index]
                     state.reorder(index)
-                with quickly:
-                    logits, state = model.step(tokens, state)
+                logits, state = model.step(tokens, state)
+
+
+def _in_bursts(
+    bursts: Bursts,
+    state: State,
+    logits: Tensor,
+    sampling: Sampling,
+    chances: Callable[[int], list[float]],
+    end: int | None,
+    max_tokens: int,
+    over: Collection[int],
+) -> Iterator[list[int | None]]:
+    """The steps of `sample` where all rows go on until the last is over."""
+    with torch.inference_mode():
+        tokens = _choice(sampling, logits, None, chances(1))
+        found: list[int | None] = list(tokens.tolist())
+    yield found
+    live = [place for place, word in enumerate(found) if word is not None and _goes_on(place, word, end, over)]
+    if not live:
+        return
+    going = bursts.go_on(state, tokens, count=max_tokens - 1, chances=lambda number: chances(number + 2))
+    for words, highest in going:
+        check_numbers(torch.tensor([highest[place] for place in live]))
+        found = [None] * len(words)
+        for place in live:
+            found[place] = words[place]
+        yield found
+        live = [place for place in live if _goes_on(place, words[place], end, over)]
+        if not live:
+            return
+
+
+def _chances(seed: int, rows: Sequence[int], step: int) -> list[float]:
+    return [uniform(seed, row, step) for row in rows]
+
+
+def _chooser(sampling: Sampling) -> Choose:
+    """The choice of a token, and the highest logit: NaN where one is. Nothing waits for the device."""
+
+    def choose(logits: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
+        if sampling.temperature == 0:
+            highest, tokens = logits.max(-1)
+            return tokens, highest
+        # Where numbers are NaN no token is found; it must be one all the same until somebody looks.
+        return chosen(sampling.filtered(logits), chances).clamp(max=logits.shape[-1] - 1), logits.amax(-1)
+
+    return choose
 
 
 def uniform(seed: int, row: int, step: int) -> float:
@@ -88,10 +144,11 @@ def uniform(seed: int, row: int, step: int) -> float:
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
 
 
-def chosen(logits: Tensor, chances: Sequence[float]) -> Tensor:
+def chosen(logits: Tensor, chances: Sequence[float] | Tensor) -> Tensor:
     """The token (B,) at which the sum of the probabilities, in the order of the ids, passes each chance."""
     sums = logits.softmax(-1).cumsum(-1)
-    wanted = torch.tensor(chances, dtype=sums.dtype, device=sums.device)[:, None] * sums[:, -1:]
+    drawn = torch.as_tensor(chances, dtype=sums.dtype, device=sums.device)
+    wanted = drawn[:, None] * sums[:, -1:]
     return torch.searchsorted(sums, wanted, right=True)[:, 0]
 
 

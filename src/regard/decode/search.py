@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from regard.decode.bursts import Bursts, bursts_of
+from regard.decode.highest import highest
+from regard.decode.quick import quick
 from regard.decode.speaker import RowsState, Speaker, asking
 from regard.errors import InputError, RegardError
-from regard.nn import Padded
+from regard.nn import Padded, State
 
 if TYPE_CHECKING:
     from regard.decode.trace import Trace
@@ -89,7 +92,8 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each row, best first: `beam.nbest` of them, or all where fewer exist."""
     check_tokens(max_tokens)
-    with asking(model, ids.device):
+    with asking(model):
+        model = quick(model, ids.device, steps=max_tokens)
         logits, state = model.start(ids, layout)
         _check_width(beam, logits.shape[-1])
         rows = [_Row(number, beam, end) for number in range(len(logits))]
@@ -128,8 +132,13 @@ def greedy(
 ) -> list[Hypothesis]:
     """The likeliest token at each step, for each row. A score is the mean log-probability of the tokens."""
     check_tokens(max_tokens)
-    with asking(model, ids.device):
+    with asking(model):
         logits, state = model.start(ids, layout)
+        if max_tokens > 1 and isinstance(state, State):
+            bursts = bursts_of(model, state, max_tokens=max_tokens, choose=_surest, kind="greedy")
+            if bursts is not None:
+                return _in_bursts(bursts, state, logits, end=end, max_tokens=max_tokens)
+        model = quick(model, ids.device, steps=max_tokens)
         said: list[list[int]] = [[] for _ in range(len(logits))]
         sums, live = [0.0] * len(said), list(range(len(said)))
         for step in range(1, max_tokens + 1):
@@ -148,6 +157,23 @@ def greedy(
                 state.reorder(index)
                 tokens = tokens[index]
             logits, state = model.step(tokens, state)
+    return [_greedy_hypothesis(tokens, total, end) for tokens, total in zip(said, sums, strict=True)]
+
+
+def _in_bursts(bursts: Bursts, state: State, logits: Tensor, *, end: int | None, max_tokens: int) -> list[Hypothesis]:
+    """The rest of a greedy search where all rows go on until the last has ended."""
+    values, tokens = _best(logits)
+    said, sums = [[token] for token in tokens.tolist()], values.tolist()
+    live = [row for row, words in enumerate(said) if words[-1] != end]
+    for words, numbers in bursts.go_on(state, tokens, count=max_tokens - 1) if live else ():
+        for row in live:
+            if math.isnan(numbers[row]):
+                check_numbers(torch.tensor(numbers))
+            said[row].append(words[row])
+            sums[row] += numbers[row]
+        live = [row for row in live if words[row] != end]
+        if not live:
+            break
     return [_greedy_hypothesis(tokens, total, end) for tokens, total in zip(said, sums, strict=True)]
 
 
@@ -214,7 +240,7 @@ def _ranked(logits: Tensor, totals: Tensor, count: int) -> list[list[Continuatio
     each = min(count, vocabulary)
     # The best of all are among the best of each beginning, so the sums are made of those alone.
     numbers = logits.float()
-    best, tokens = numbers.topk(each)
+    best, tokens = highest(numbers, each)
     sums = (best - numbers.logsumexp(-1, keepdim=True)).view(rows, -1, each) + totals[:, :, None]
     values, places = sums.view(rows, -1).topk(min(count, sums[0].numel()))
     chosen = tokens.view(rows, -1).gather(1, places)
@@ -227,10 +253,17 @@ def _ranked(logits: Tensor, totals: Tensor, count: int) -> list[list[Continuatio
 def _best(logits: Tensor) -> tuple[Tensor, Tensor]:
     """The likeliest token of each row and its log-probability."""
     numbers = logits.float()
-    values, tokens = numbers.max(-1)
+    values, tokens = (one[:, 0] for one in highest(numbers, 1))
     values = values - numbers.logsumexp(-1)
     check_numbers(values)
     return values, tokens
+
+
+def _surest(logits: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
+    """The likeliest tokens, whatever the chances, and their log-probabilities; nothing is checked."""
+    numbers = logits.float()
+    values, tokens = numbers.max(-1)
+    return tokens, values - numbers.logsumexp(-1)
 
 
 def _check_width(beam: Beam, vocabulary: int) -> None:

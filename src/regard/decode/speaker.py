@@ -6,7 +6,7 @@ Gpt, T5, Transformer and Seq2Seq offer it. Knows no way to choose a token.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Protocol, TypeVar, cast
 
 import torch
@@ -14,10 +14,9 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.nn import Padded
-from regard.nn.packing import Packing
 from regard.predict.ready import family_of
 
-__all__ = ["Rows", "RowsState", "Speaker", "asking", "evaluated", "packing_on", "speaker_of"]
+__all__ = ["Rows", "RowsState", "Speaker", "asking", "evaluated", "speaker_of"]
 
 
 class Rows(Protocol):
@@ -51,15 +50,10 @@ def speaker_of(model: nn.Module) -> Speaker[Rows]:
 
 
 @contextmanager
-def asking(model: Speaker[RowsState], device: torch.device) -> Iterator[None]:
-    """No dropout and no gradients inside, and quick products of few rows."""
-    with evaluated(model), torch.inference_mode(), packing_on(device):
+def asking(model: Speaker[RowsState]) -> Iterator[None]:
+    """No dropout and no gradients inside."""
+    with evaluated(model), torch.inference_mode():
         yield
-
-
-def packing_on(device: torch.device) -> AbstractContextManager[object]:
-    """What makes products of few rows quick; it may be entered again and again."""
-    return Packing() if device.type == "cpu" else nullcontext()
 
 
 @contextmanager

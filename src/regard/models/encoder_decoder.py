@@ -58,13 +58,18 @@ class EncoderDecoder(nn.Module):
         """Read the sources and say the first token: the logits (B, V) of what follows, and the state."""
         layout = layout or Padded()
         keep = torch.ones(len(ids), 0, dtype=torch.bool, device=ids.device)
-        state = State(Cache(len(self.decoder.layers)), keep, self.encode(ids, layout), layout)
+        state = State(Cache(len(self.decoder.layers)), keep, self.encode(ids, layout), layout, full=True)
         return self.step(torch.full((len(ids),), self.begin, device=ids.device), state)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
-        layout = Padded()
-        x = self.said(tokens[:, None], layout, start=state.cache.length)
-        state.grow(1)
-        hidden = self.decoder(x, layout, state.memory, state.memory_layout, cache=state.cache)
+        state.spread()
+        x = self.hear(tokens, state)
+        hidden = self.decoder(x, Padded(), state.memory, state.memory_layout, cache=state.cache)
         return self.logits(hidden[:, -1]), state
+
+    def hear(self, tokens: Tensor, state: State) -> Tensor:
+        """Make room for the tokens (B,) and give their vectors (B, 1, W)."""
+        x: Tensor = self.said(tokens[:, None], Padded(), start=state.cache.length)
+        state.grow(1)
+        return x

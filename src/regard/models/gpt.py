@@ -86,8 +86,13 @@ class Gpt(nn.Module):
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
-        start = state.lengths[:, None]
-        state.grow(1)
-        x = self.embedding(tokens[:, None], state.layout, start=start)
+        x = self.hear(tokens, state)
         hidden = self.decoder(x, state.layout, cache=state.cache)
         return self.logits(hidden[:, -1]), state
+
+    def hear(self, tokens: Tensor, state: State) -> Tensor:
+        """Make room for the tokens (B,) and give their vectors (B, 1, W)."""
+        start = state.lengths[:, None]
+        state.grow(1)
+        x: Tensor = self.embedding(tokens[:, None], state.layout, start=start)
+        return x

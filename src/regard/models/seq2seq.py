@@ -6,7 +6,7 @@ the source is the encoder's last state; with it, each step looks at all of its s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.errors import choice
 from regard.nn import Attention, Layout, Padded, Recurrent, StackedCell, bahdanau, luong_dot, luong_general, recording
+from regard.nn.cache import Pairs
 from regard.nn.masks import padded
 from regard.nn.recurrent import CellKind, RecurrentState
 
@@ -56,17 +57,19 @@ class Seq2SeqConfig:
 
 @dataclass(eq=False)
 class Seq2SeqState:
-    """Where a decoding stands: the cell's state, its last output, and the source's states."""
+    """Where a decoding stands: the cell's state, its last output, the source's states, and their keys."""
 
     hidden: RecurrentState
     output: Tensor
     memory: Tensor
     memory_layout: Padded
+    pairs: Pairs = field(default_factory=Pairs)
 
     def reorder(self, index: Tensor) -> None:
         """Row i continues what row index[i] began."""
         self.hidden = tuple(part[:, index] for part in self.hidden)
         self.output, self.memory = self.output[index], self.memory[index]
+        self.pairs.reorder(index)
         if self.memory_layout.keep is not None:
             self.memory_layout = Padded(self.memory_layout.keep[index])
 
@@ -118,21 +121,41 @@ class Decoder(nn.Module):
         self.output = nn.Linear(units, config.target)
 
     def forward(self, x: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
+        output, state = self._step(x, state)
+        return self._scores(output[:, None], state)[:, 0], state
+
+    def told(self, x: Tensor, state: Seq2SeqState) -> Tensor:
+        """The scores (B, T, target) of all steps at once, each given its input (B, T, width)."""
+        if not self.context_first:  # what is seen does not come back to the cell
+            recording.hidden(self, 0, x, Padded())
+            outputs = self.cell.through(x, state.hidden)
+            recording.hidden(self, 1, outputs, Padded())
+            return self._scores(outputs, state)
+        steps = []
+        for part in x.unbind(1):
+            output, state = self._step(part, state)
+            steps.append(output)
+        return self._scores(torch.stack(steps, dim=1), state)
+
+    def _step(self, x: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
         recording.hidden(self, 0, x[:, None], Padded())
         if self.context_first:
-            x = torch.cat([self._look(state.output, state), x], dim=-1)
+            x = torch.cat([self._look(state.output[:, None], state)[:, 0], x], dim=-1)
         output, hidden = self.cell(x, state.hidden)
         recording.hidden(self, 1, output[:, None], Padded())
-        state = Seq2SeqState(hidden, output, state.memory, state.memory_layout)
+        return output, Seq2SeqState(hidden, output, state.memory, state.memory_layout, state.pairs)
+
+    def _scores(self, outputs: Tensor, state: Seq2SeqState) -> Tensor:
         if self.join is not None:
-            output = torch.tanh(self.join(torch.cat([output, self._look(output, state)], dim=-1)))
-        return self.output(self.dropout(output)), state
+            outputs = torch.tanh(self.join(torch.cat([outputs, self._look(outputs, state)], dim=-1)))
+        scores: Tensor = self.output(self.dropout(outputs))
+        return scores
 
     def _look(self, query: Tensor, state: Seq2SeqState) -> Tensor:
-        """The context vector (B, units): a weighted average of the source's states."""
+        """The context vectors (B, T, units): weighted averages of the source's states, whose keys are made once."""
         assert self.cross is not None
-        context: Tensor = self.cross(query[:, None], Padded(), state.memory, state.memory_layout)
-        return context[:, 0]
+        context: Tensor = self.cross(query, Padded(), state.memory, state.memory_layout, cache=state.pairs)
+        return context
 
 
 class Seq2Seq(nn.Module):
@@ -158,14 +181,16 @@ class Seq2Seq(nn.Module):
     ) -> Tensor:
         """With a target each step is told the right last item; without, it hears its own, for `steps` steps."""
         state = self.read(source, layout)
-        if target is None and steps is None:
+        if target is not None:
+            first = self._first(state)[:, None]
+            return self.decoder.told(torch.cat([first, self._vector(target[:, :-1])], dim=1), state)
+        if steps is None:
             raise ValueError("give a target to be told, or a number of steps to run alone")
-        told = None if target is None else target.shape[1]
         x, outputs = self._first(state), []
-        for number in range(told if told is not None else steps or 0):
+        for _ in range(steps):
             scores, state = self.decoder(x, state)
             outputs.append(scores)
-            x = self._next(scores) if target is None else self._vector(target[:, number])
+            x = self._next(scores)
         return torch.stack(outputs, dim=1)
 
     def read(self, source: Tensor, layout: Layout | None = None) -> Seq2SeqState:

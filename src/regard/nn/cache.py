@@ -5,7 +5,9 @@ A cache belongs to a call, never to a module, so one model can decode many texts
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -57,8 +59,17 @@ class Pairs:
         return self._stored[0][:, :, : self.length], self._stored[1][:, :, : self.length]
 
     def reorder(self, index: Tensor) -> None:
+        """Row i becomes row index[i]; only what is used is copied."""
         if self._stored is not None:
-            self._stored = self._stored[0][index], self._stored[1][index]
+            self._stored = _moved(self._stored[0], self.length, index), _moved(self._stored[1], self.length, index)
+
+
+def _moved(stored: Tensor, used: int, index: Tensor) -> Tensor:
+    if stored.shape[2] == used or stored.requires_grad:
+        return stored[index]
+    moved = stored.new_empty(len(index), *stored.shape[1:])
+    torch.index_select(stored[:, :, :used], 0, index, out=moved[:, :, :used])
+    return moved
 
 
 def _roomy(stored: Tensor, used: int, needed: int) -> Tensor:
@@ -87,11 +98,12 @@ class Cache:
     def length(self) -> int:
         return self.layers[0].own.length
 
-    def reorder(self, index: Tensor) -> None:
-        """Row i continues what row index[i] began: beam search's move."""
+    def reorder(self, index: Tensor, sources: Tensor | None = None) -> None:
+        """Row i continues what row index[i] began: beam search's move. `sources` moves the rows of what was read."""
         for layer in self.layers:
             layer.own.reorder(index)
-            layer.cross.reorder(index)
+            if sources is not None:
+                layer.cross.reorder(sources)
 
 
 @dataclass(eq=False)
@@ -100,7 +112,8 @@ class State:
 
     `keep` (B, S) marks the cached places that hold a token and `lengths` (B,) counts them: prompts of different lengths
     are padded on the right, and the next token of each row follows its own last one. `full`: it is known that every
-    place holds one, so nothing needs to be masked.
+    place holds one, so nothing needs to be masked. `fan` neighbouring rows share a row of the memory and of its keys
+    and values: a beam copies no source.
     """
 
     cache: Cache
@@ -108,6 +121,7 @@ class State:
     memory: Tensor | None = None
     memory_layout: Padded | None = None
     full: bool = False
+    fan: int = 1
 
     @property
     def layout(self) -> Padded:
@@ -116,6 +130,8 @@ class State:
 
     @property
     def lengths(self) -> Tensor:
+        if self.full:
+            return torch.full(self.keep.shape[:1], self.keep.shape[1], device=self.keep.device)
         return self.keep.sum(1)
 
     def grow(self, count: int) -> None:
@@ -124,9 +140,36 @@ class State:
 
     def reorder(self, index: Tensor) -> None:
         """Row i continues what row index[i] began."""
-        self.cache.reorder(index)
         self.keep = self.keep[index]
+        sources = None
         if self.memory is not None:
-            self.memory = self.memory[index]
+            self.fan, wanted = _shared((index // self.fan).tolist())
+            if wanted != list(range(len(self.memory))):
+                sources = torch.tensor(wanted, device=index.device)
+                self._take(sources)
+        self.cache.reorder(index, sources)
+
+    def spread(self) -> None:
+        """Give each row a memory of its own."""
+        if self.fan > 1:
+            assert self.memory is not None
+            sources = torch.arange(len(self.memory), device=self.memory.device).repeat_interleave(self.fan)
+            self.fan = 1
+            self._take(sources)
+            for layer in self.cache.layers:
+                layer.cross.reorder(sources)
+
+    def _take(self, sources: Tensor) -> None:
+        assert self.memory is not None
+        self.memory = self.memory[sources]
         if self.memory_layout is not None and self.memory_layout.keep is not None:
-            self.memory_layout = Padded(self.memory_layout.keep[index])
+            self.memory_layout = Padded(self.memory_layout.keep[sources])
+
+
+def _shared(sources: Sequence[int]) -> tuple[int, list[int]]:
+    """How many neighbours share a source, if that is one number for all, and the source of each such group."""
+    groups = [(source, sum(1 for _ in rows)) for source, rows in groupby(sources)]
+    sizes = {size for _, size in groups}
+    if len(sizes) != 1:
+        return 1, list(sources)
+    return sizes.pop(), [source for source, _ in groups]

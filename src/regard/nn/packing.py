@@ -1,7 +1,7 @@
 """Matrices laid out anew for a processor: products with a few rows, as in decoding, are then up to twice as fast.
 
 Knows linear maps and MKL's packed products. Knows no models, and changes none: inside `with Packing():` a matrix that
-is multiplied with as many rows a second time is packed, and its packed copy is used from then on.
+is multiplied with a few rows is packed, and its packed copy is used from then on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 __all__ = ["Packing"]
 
-ROWS = range(2, 65)  # one row waits for memory whatever is done, and many rows are fast as they are
+ROWS = range(3, 65)  # one or two wait for memory whatever is done, and many rows are fast as they are
 LEAST = 1 << 16  # numbers of a matrix
 
 
@@ -24,11 +24,15 @@ class Packing(TorchFunctionMode):
     """Of this thread, without gradients, for float32 on a processor; elsewhere nothing changes.
 
     Weights must stay as they are inside. The copies are as large as the matrices and go with the object.
+    A copy serves one number of rows, so there is one for 4 rows and for each multiple of 8; fewer are filled up.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, patience: int = 1) -> None:
+        """A matrix is packed after `patience` products, since packing takes as long as a few of them."""
         super().__init__()
-        self.packs: dict[tuple[int, int], tuple[Tensor, Tensor | None]] = {}  # the matrix is kept: its id stays its own
+        self.patience = patience
+        self.uses: dict[tuple[int, int], int] = {}
+        self.packs: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # the matrix is kept: its id stays its own
 
     def __torch_function__(
         self,
@@ -38,23 +42,31 @@ class Packing(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if func is F.linear and not kwargs:
-            return self._linear(*args)
+            return self.linear(*args)
         return func(*args, **(kwargs or {}))
 
-    def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """F.linear, with the packed copy where there is one; this may be called outside of the block too."""
         rows = x.numel() // x.shape[-1]
+        if rows == 1 and _packable(x, weight):  # a matrix times a vector reads the matrix a little quicker
+            flat = x.reshape(-1)
+            product = torch.mv(weight, flat) if bias is None else torch.addmv(bias, weight, flat)
+            return product.view(*x.shape[:-1], -1)
         if rows not in ROWS or not _packable(x, weight):
             return F.linear(x, weight, bias)
-        place = id(weight), rows
+        size = 4 if rows <= 4 else -(-rows // 8) * 8
+        place = id(weight), size
         if place not in self.packs:
-            self.packs[place] = weight, None
-            return F.linear(x, weight, bias)
+            self.uses[place] = self.uses.get(place, 0) + 1
+            if self.uses[place] <= self.patience:
+                return F.linear(x, weight, bias)
+            self.packs[place] = weight, torch.ops.mkl._mkl_reorder_linear_weight(weight.detach(), size)
         _, packed = self.packs[place]
-        if packed is None:
-            packed = torch.ops.mkl._mkl_reorder_linear_weight(weight.detach(), rows)
-            self.packs[place] = weight, packed
-        found: Tensor = torch.ops.mkl._mkl_linear(x.reshape(rows, -1), packed, weight, bias, rows)
-        return found.view(*x.shape[:-1], -1)
+        flat = x.reshape(rows, -1)
+        if size > rows:
+            flat = F.pad(flat, (0, 0, 0, size - rows))
+        found: Tensor = torch.ops.mkl._mkl_linear(flat, packed, weight, bias, size)
+        return found[:rows].view(*x.shape[:-1], -1)
 
 
 def _packable(x: Tensor, weight: Tensor) -> bool:

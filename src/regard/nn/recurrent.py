@@ -98,3 +98,13 @@ class StackedCell(nn.Module):
             following.append(new)
             x = new[0]
         return x, tuple(torch.stack(parts) for parts in zip(*following, strict=True))
+
+    def through(self, x: Tensor, state: RecurrentState) -> Tensor:
+        """The top layer's outputs (B, T, units) of all steps of x (B, T, width), by one kernel."""
+        weights = [
+            weight for cell in self.cells for weight in (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
+        ]
+        shape = (True, len(self.cells), self.dropout.p if len(self.cells) > 1 else 0.0, self.training, False, True)
+        if len(state) > 1:
+            return torch.lstm(x, state, weights, *shape)[0]  # type: ignore[arg-type]
+        return torch.gru(x, state[0], weights, *shape)[0]  # type: ignore[arg-type]
