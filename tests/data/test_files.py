@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,24 @@ from hypothesis import strategies as st
 from regard.data.files import open_bytes, open_text, suffix_of
 from regard.errors import InputError
 
-PACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+
+def zipped(content: bytes, *names: str) -> bytes:
+    """An archive of the content under each name, a note and a folder."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("_about.txt", "a note")
+        archive.writestr("texts/", "")
+        for name in names or ("texts/a.txt",):
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+    ".zip": zipped,
+}
 
 
 def lines(path: str | Path) -> list[str]:
@@ -85,6 +103,35 @@ def test_damaged_compressed_files_are_refused(suffix: str, tmp_path: Path) -> No
         lines(path)
 
 
+def test_an_archive_holds_one_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    for names, found in ((("b.txt", "c.txt"), r"2 texts \(b\.txt, c\.txt\)"), (("README",), r"0 texts \(none\)")):
+        path.write_bytes(zipped(b"x\n", *names))
+        with pytest.raises(InputError, match=rf"a\.zip holds {found}, expected one; unpack it and name the file"):
+            lines(path)
+    path.write_bytes(zipped(b"one\ncaf\xe9\n"))
+    with pytest.raises(InputError, match=r"a\.zip line 2: byte 4 of the line, 0xe9.*iconv -f LATIN1 -t UTF-8 FILE"):
+        lines(path)
+    locked = bytearray(zipped(b"one\n"))
+    for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # says of each file that it needs a password
+        place = -1
+        while (place := locked.find(mark, place + 1)) >= 0:
+            locked[place + flags] |= 1
+    path.write_bytes(locked)
+    with pytest.raises(InputError, match=r"a\.zip cannot be unpacked .*encrypted"):
+        lines(path)
+
+
+def test_an_archive_through_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+    stream = io.BufferedReader(Pipe(zipped(b"one\ntwo\n")))  # type: ignore[arg-type]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+    assert lines("-") == ["one", "two"]
+
+
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_invalid_bytes_name_file_line_byte_and_remedy(mark: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
@@ -148,5 +195,5 @@ def test_the_caller_s_own_error_passes(tmp_path: Path) -> None:
 
 
 def test_suffix_without_the_compression() -> None:
-    names = ["train.TSV.gz", "a.jsonl", "a.gz", "-", "a.tar"]
-    assert [suffix_of(name) for name in names] == [".tsv", ".jsonl", "", "", ".tar"]
+    names = ["train.TSV.gz", "a.csv.zip", "a.jsonl", "a.gz", "-", "a.tar"]
+    assert [suffix_of(name) for name in names] == [".tsv", ".csv", ".jsonl", "", "", ".tar"]

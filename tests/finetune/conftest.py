@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from regard.finetune import trainer
 from regard.finetune.config import Config
 from regard.finetune.report import Report
 from regard.finetune.run import fit
@@ -43,7 +42,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def chatty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every step is an event."""
-    monkeypatch.setattr(trainer, "LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.train.epochs.LOG_EVERY", 0.0)
     yield
 
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from regard.data.readers import Read
-from regard.translate import trainer
 from regard.translate.config import Config
 from regard.translate.pairs import Pair
 from regard.translate.report import Report
@@ -67,7 +66,7 @@ def data() -> dict[str, Read[Pair]]:
 @pytest.fixture(autouse=True)
 def chatty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every step is an event."""
-    monkeypatch.setattr(trainer, "LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.train.epochs.LOG_EVERY", 0.0)
     yield
 
 

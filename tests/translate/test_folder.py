@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.decode.search import Beam
 from regard.errors import InputError
 from regard.translate import load
 from regard.translate.folder import write
@@ -27,6 +28,24 @@ def test_what_is_written_is_read(folders: dict[str, Path], tmp_path: Path, kind:
     assert again.subwords.files() == first.subwords.files()
     assert again.translate(["the dog"]) == first.translate(["the dog"])
     assert not again.model.training
+
+
+@pytest.mark.parametrize("kind", ["transformer", "lstm"])
+def test_a_built_in_translator_in_half_precision(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    first = load(folders[kind])
+    first.model.half().float()
+    expected = first.translate(["the dog sees a cat"], beam=Beam())
+    first.model.half()
+    write(first, tmp_path / "regard-xx-yy")
+    monkeypatch.setattr("regard.loading.builtins", lambda: ["regard-xx-yy"])
+    monkeypatch.setattr("regard.loading.builtin_folder", lambda name: tmp_path / name)
+    again = load("regard-xx-yy")
+    assert {tensor.dtype for tensor in again.model.parameters()} == {torch.float32}
+    assert again.translate(["the dog sees a cat"], beam=Beam()) == expected
+    small, large = (place / "model.safetensors" for place in (tmp_path / "regard-xx-yy", folders[kind]))
+    assert small.stat().st_size < 0.6 * large.stat().st_size
 
 
 def test_what_is_no_translator(tiny_bert_folder: Path, tmp_path: Path) -> None:

@@ -54,23 +54,6 @@ def test_compressed_files(tmp_path: Path) -> None:
     assert read_pairs(tmp_path / "c.zip", columns="1,0").examples == expected
 
 
-def test_archives_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no file"):
-        read_pairs(tmp_path / "none.zip")
-    (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04 and no more")
-    with pytest.raises(InputError, match=r"broken\.zip cannot be unpacked"):
-        read_pairs(tmp_path / "broken.zip")
-    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
-        archive.writestr("a.txt", "a\tb\n")
-        archive.writestr("b.txt", "a\tb\n")
-    with pytest.raises(InputError, match=r"holds 2 texts \(a\.txt, b\.txt\), expected one"):
-        read_pairs(tmp_path / "two.zip")
-    with zipfile.ZipFile(tmp_path / "latin.zip", "w") as archive:
-        archive.writestr("a.txt", b"one\teins\nfive\tf\xfcnf\n")
-    with pytest.raises(InputError, match=r"a\.txt line 2: byte 0xfc is not UTF-8"):
-        read_pairs(tmp_path / "latin.zip")
-
-
 def test_a_table_by_number_and_by_name(tmp_path: Path) -> None:
     table = write(tmp_path / "p.tsv", "en\tde\tby\none\teins\tCC\n\nthree\tdrei\tCC\n")
     assert read_pairs(table, columns="de,en").examples == [("eins", "one"), ("drei", "three")]

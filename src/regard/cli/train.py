@@ -29,16 +29,33 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+ABOUT = ("event", "time", "seed", "epoch", "seconds")  # what an event says beside its numbers
 SAY_EVERY = 15.0  # seconds, where no terminal shows a line that changes
 # ULM-FiT's: a layer learns 2.6 times as slowly as the one above it. Half the run until all of them do.
 ULMFIT = [f"training.layer_decay={1 / 2.6:.4f}", "training.unfreeze=0.5"]
 TASKS = {
-    "classify": "One class a text, or several: sentiment, spam, topics.",
-    "pair": "One class a pair of texts: entailment, paraphrase.",
-    "regress": "A number for a text or pair: similarity.",
-    "choose": "Which of several endings fits a text.",
-    "tag": "Entities in a text: persons, places, organisations.",
-    "answer": "Which part of a context answers a question.",
+    "classify": """One class a text, or several: sentiment, spam, topics. Or one class a picture.
+
+    Reads TSV, CSV, JSONL and Parquet: a text and its label, or several columns of 0 and 1. Pictures are a folder with
+    one folder for each class, or MNIST's IDX files; of them a new model learns.""",
+    "pair": """One class a pair of texts: entailment, paraphrase.
+
+    Reads TSV, CSV, JSONL and Parquet: two texts and their label.""",
+    "regress": """A number for a text or pair: similarity.
+
+    Reads TSV, CSV, JSONL and Parquet: one or two texts and a number.""",
+    "choose": """Which of several endings fits a text.
+
+    Reads JSONL and Parquet with ctx, endings and label, SWAG's CSV, and text of six lines an example. --columns names
+    other keys or columns: the text, the endings (a list, or each apart), the label.""",
+    "tag": """Entities in a text: persons, places, organisations.
+
+    Reads CoNLL's columns, the word first and its tag last, in IOB1, IOB2 or BIOES, with a blank line between sentences;
+    and JSONL and Parquet with words and tags. --columns 0,2 says that word and tag are elsewhere.""",
+    "answer": """Which part of a context answers a question.
+
+    Reads SQuAD's JSON, v1.1 and v2, and JSONL and Parquet with question, context and answers, which --columns can name
+    otherwise. Where some questions have no answer, the threshold of saying so is the best on dev.""",
 }
 
 
@@ -192,8 +209,9 @@ def _told(output: str, *, as_json: bool) -> Iterator[_Shown]:
     if as_json:
         print_json({"output": output, **report.document()})
         return
-    several = len(report.outcomes) > 1
-    print(f"{output}: the best of {len(report.outcomes)} seeds, {report.best.seed}" if several else output)
+    count, best = len(report.outcomes), report.best
+    one = f"{output}: scores on dev after epoch {best.epoch}"
+    print(f"{output}: the model of seed {best.seed}, the best; means of {count} seeds on dev" if count > 1 else one)
     for line in _lines(report):
         print(line)
 
@@ -222,9 +240,15 @@ class _Shown:
         kind = event["event"]
         if kind == "step":
             self._step(event)
+        elif kind == "judging":
+            of = f"{event['done']:,} of {event['of']:,} examples" if event["of"] else "on dev"
+            self._tick(f"seed {event['seed']}  epoch {event['epoch']}  judging {of}")
         elif kind == "evaluation":
-            scores = "  ".join(f"{name} {event[name]:.2f}" for name in event if _is_score(name))
+            scores = "  ".join(f"{name} {value:.2f}" for name, value in event.items() if name not in ABOUT)
             note(f"seed {event['seed']}  epoch {event['epoch']}  {scores}")
+        elif kind == "settled":
+            said = "  ".join(f"{name} {value:.4g}" for name, value in event.items() if name not in ABOUT)
+            note(f"seed {event['seed']}  best on dev: {said}")
         elif kind == "resume":
             note(f"seed {event['seed']}: going on behind step {event['step']:,}, after {duration(event['seconds'])}")
         elif kind == "stopped":
@@ -240,7 +264,3 @@ class _Shown:
             f"loss {event['loss']:.3f}  {rate:.1f} steps/s  {duration(left)} left"
         )
         self._tick(line)
-
-
-def _is_score(name: str) -> bool:
-    return name not in ("event", "time", "seed", "epoch", "seconds")

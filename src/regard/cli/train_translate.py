@@ -71,7 +71,7 @@ def translate(
     ] = None,
     recipe: Annotated[
         Literal["luong", "deck"] | None,
-        typer.Option("--recipe", help="lstm: attend before the cell (deck, the default) or behind it (luong)."),
+        typer.Option("--recipe", help="lstm: attend behind the cell (luong, the default) or before it (deck)."),
     ] = None,
     config: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings, as TOML.")] = None,
     settings: Annotated[
@@ -158,6 +158,8 @@ class _Shown:
                 note(f"{event['parameters']:,} parameters, at most {event['steps']:,} steps")
             case "step":
                 self._step(event)
+            case "judging":
+                self._tick(f"judging: {event['done']:,} of {event['of']:,} sentences of dev are translated")
             case "evaluation":
                 note(f"epoch {event['epoch']}  BLEU {event['bleu']:.2f}  lower case {event['bleu_lowercase']:.2f}")
             case "average":

@@ -34,7 +34,9 @@ def register(app: typer.Typer) -> None:
 
 
 def translate(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="What `regard train translate` wrote.")],
+    folder: Annotated[
+        str, typer.Argument(metavar="DIR", help="What `regard train translate` wrote, or a built-in translator's name.")
+    ],
     source: Annotated[
         str, typer.Argument(metavar="INPUT", help="A file of a text a line, - for standard input, or a text.")
     ],
@@ -188,21 +190,21 @@ def _lines(number: int, found: list[Translation], *, several: bool) -> list[str]
 
 def _texts(source: str) -> Iterator[str]:
     from regard.data.files import open_text
-    from regard.translate.archive import lines_of
 
-    if source == STANDARD_INPUT:
+    if source == STANDARD_INPUT or os.path.exists(source) or not any(map(str.isspace, source)):
         with open_text(source) as lines:
             yield from lines
-    elif os.path.exists(source) or not any(map(str.isspace, source)):
-        yield from lines_of(source)
     else:
         yield source
 
 
 def _references(path: str | None) -> list[str] | None:
-    from regard.translate.archive import lines_of
+    from regard.data.files import open_text
 
-    return None if path is None else lines_of(path)
+    if path is None:
+        return None
+    with open_text(path) as lines:
+        return list(lines)
 
 
 def _check_count(references: list[str], name: str, texts: int) -> None:

@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
+from regard.data.zipped import open_zip
 from regard.data.zstd import open_zstandard
 from regard.errors import InputError
 
@@ -31,10 +32,11 @@ _UNPACKERS: dict[str, Callable[..., Any]] = {
     ".xz": lzma.open,
     ".bz2": bz2.open,
     ".zst": open_zstandard,
+    ".zip": open_zip,
 }
 PACKED = tuple(_UNPACKERS)  # the suffixes of compressed files
-# None of these can begin a UTF-8 text, save bzip2's "BZh", which is therefore read with the block mark behind it.
-_MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
+# None of these begins a UTF-8 text, save bzip2's "BZh", which is therefore read with the block mark behind it.
+_MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst", b"PK\x03\x04": ".zip"}
 _DAMAGE = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
 
@@ -51,7 +53,9 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def open_text(path: str | os.PathLike[str]) -> Iterator[Iterator[str]]:
-    """Lines without their ends, one at a time; `-` is standard input, .gz, .xz, .bz2 and .zst are unpacked.
+    """Lines without their ends, one at a time; `-` is standard input, and what is packed is unpacked.
+
+    That is .gz, .xz, .bz2, .zst, and a .zip with one text in it.
 
     InputError names the file and the line for bytes that are not UTF-8 and for a compressed file that is cut off.
     """
@@ -119,7 +123,8 @@ def _decode(file: IO[bytes], name: str) -> Iterator[str]:
 
 
 def _convert(encoding: str, name: str) -> str:
-    return f"iconv -f {encoding} -t UTF-8 {'FILE' if ' ' in name else name} > NEW"
+    plain = " " not in name and Path(name).suffix.lower() not in _UNPACKERS
+    return f"iconv -f {encoding} -t UTF-8 {name if plain else 'FILE'} > NEW"
 
 
 def _say(error: BaseException) -> str:

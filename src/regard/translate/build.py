@@ -15,8 +15,6 @@ __all__ = ["Translating", "new_model", "next_scores", "translating", "vocabulari
 
 Translating = Transformer | Seq2Seq
 
-VECTORS = 0.1  # the deviation of a recurrent model's new word vectors: torch's 1 drowns what the cells say at first
-
 
 def new_model(settings: Model, subwords: Subwords, *, seed: int) -> Translating:
     """A model with new weights; the same seed draws the same."""
@@ -39,7 +37,7 @@ def new_model(settings: Model, subwords: Subwords, *, seed: int) -> Translating:
                 end=subwords.end,
             )
         )
-    model = Seq2Seq(
+    return Seq2Seq(
         Seq2SeqConfig(
             source=subwords.source.size,
             target=subwords.target.size,
@@ -53,10 +51,6 @@ def new_model(settings: Model, subwords: Subwords, *, seed: int) -> Translating:
             begin=subwords.begin,
         )
     )
-    for embedding in (model.source_embedding, model.target_embedding):
-        assert embedding is not None
-        nn.init.normal_(embedding.weight, 0.0, VECTORS)
-    return model
 
 
 def translating(model: nn.Module) -> Translating:

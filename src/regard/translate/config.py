@@ -34,7 +34,7 @@ class Model(Section):
     norm_first: bool = Field(default=True, description="transformer: norms before the layers, or after as in 2017")
     embedding: int = Field(default=256, ge=1, le=1 << 14, description="lstm: numbers in a word's vector")
     score: Literal["dot", "general", "additive", "none"] = Field(default="general", description="lstm: how it attends")
-    recipe: Literal["luong", "deck"] = Field(default="deck", description="lstm: attend before the cell, or after it")
+    recipe: Literal["luong", "deck"] = Field(default="luong", description="lstm: attend behind the cell, or before it")
     bidirectional: bool = Field(default=True, description="lstm: whether the encoder reads both ways")
 
 

@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from regard.data.files import name_of
+from regard.data.files import name_of, open_text
 from regard.data.readers import Read
 from regard.errors import InputError, nearest
-from regard.translate.archive import lines_of
 
 __all__ = ["Pair", "digest", "held_out", "parted", "read_pairs"]
 
@@ -61,7 +60,7 @@ def read_pairs(*files: Path, columns: str | None = None) -> Read[Pair]:
 
 
 def _two(source: Path, target: Path) -> list[Pair]:
-    sources, targets = lines_of(source), lines_of(target)
+    sources, targets = _lines(source), _lines(target)
     if len(sources) != len(targets):
         shorter = min(len(sources), len(targets))
         longer = name_of(source if len(sources) > len(targets) else target)
@@ -76,7 +75,7 @@ def _table(path: Path, columns: str) -> tuple[list[Pair], list[int], str]:
     names = [name.strip() for name in columns.split(",")]
     if len(names) != 2:
         raise InputError(f"--columns is {columns!r}; expected two, source and target, like 1,0")
-    rows = [line.split("\t") for line in lines_of(path)]
+    rows = [line.split("\t") for line in _lines(path)]
     numbered = all(name.isdecimal() for name in names)
     first = 1 if numbered else 2
     if numbered:
@@ -96,6 +95,11 @@ def _table(path: Path, columns: str) -> tuple[list[Pair], list[int], str]:
         found.append(Pair(row[source], row[target]))
         lines.append(line)
     return found, lines, f"tab-separated, source = column {source}, target = column {target}"
+
+
+def _lines(path: Path) -> list[str]:
+    with open_text(path) as lines:
+        return list(lines)
 
 
 def _place(name: str, head: Sequence[str], path: Path) -> int:

@@ -94,8 +94,15 @@ def _trained(
     beam = Beam(width=config.training.beam) if config.training.beam > 1 else None
     references = [pair.target for pair in dev]
 
-    def judge() -> dict[str, float]:
-        found = translator.translate([pair.source for pair in dev], beam=beam)
+    def judge(told: Callable[[int, int], None]) -> dict[str, float]:
+        done = 0
+
+        def on_done(count: int) -> None:
+            nonlocal done
+            done += count
+            told(done, len(dev))
+
+        found = translator.translate([pair.source for pair in dev], beam=beam, on_done=on_done)
         return bleu([one[0].text for one in found], references).scores
 
     trainer = Trainer(
@@ -109,7 +116,7 @@ def _trained(
         note=note,
     )
     count = sum(parameter.numel() for parameter in model.parameters())
-    note("plan", steps=trainer.per_epoch * config.training.epochs, pairs=len(pairs), parameters=count)
+    note("plan", steps=trainer.steps, pairs=len(pairs), parameters=count)
     with stopping() as stop:
         outcome = trainer.go(stop)
         if outcome is None:

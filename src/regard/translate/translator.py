@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from regard.data.batch import by_budget, collate
+from regard.decode.quick import keeping
 from regard.decode.search import Beam, Hypothesis, beam_search, greedy
 from regard.decode.speaker import speaker_of
 from regard.nn import Padded
@@ -73,10 +74,11 @@ class Translator:
         rooms = by_budget([len(ids) for ids in sources], BUDGET // (beam.width if beam else 1))
         if trace is not None:
             beam, rooms = beam or Beam(width=1), [list(range(len(full)))] if full else []
-        for group in rooms:
-            for place, several in zip(group, self._search([sources[i] for i in group], beam, trace), strict=True):
-                found[full[place]] = [self._translation(one) for one in several]
-            on_done(len(group))
+        with keeping():
+            for group in rooms:
+                for place, several in zip(group, self._search([sources[i] for i in group], beam, trace), strict=True):
+                    found[full[place]] = [self._translation(one) for one in several]
+                on_done(len(group))
         return found
 
     def align(self, text: str, ids: Sequence[int]) -> Alignment:

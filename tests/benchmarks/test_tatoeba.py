@@ -1,0 +1,76 @@
+"""The built-in translators' making, at a size that takes seconds: what is held out, scored, written and told."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import tatoeba
+from regard.translate import load
+from tests.translate.conftest import SMALL, sentences
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    place = tmp_path / "data" / "tatoeba-en-de"
+    place.mkdir(parents=True)
+    pairs = [f"{pair.source}\t{pair.target}" for pair in sentences(80)]
+    with zipfile.ZipFile(place / "deu-eng.zip", "w") as archive:
+        archive.writestr("deu.txt", "\n".join([*pairs, "I have to go.\tIch muss auf den Markt gehen."]))
+        archive.writestr("_about.txt", "who made it")
+    return place.parent
+
+
+def test_a_folder_with_its_card(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["de-en", "--data", str(data), "--output", str(tmp_path / "regard-de-en"), "--device", "cpu"]
+    tatoeba.main([*arguments, "--held-out", "10", "--set", *SMALL])
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["pairs"] == {"train": 64, "dev": 7, "test": 10} and figures["test"]["beam"] == 5
+    assert sum(map(len, figures["lecture"]["stands"].values())) == 1
+    folder = tmp_path / "regard-de-en"
+    assert figures["bytes"] == sum(file.stat().st_size for file in folder.iterdir()) < 1e6
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    for said in ("# regard-de-en", "## Scores", "## Text", "## Training", "## Limits", "CC BY 2.0 FR", "tatoeba.org"):
+        assert said in card
+    assert "{" not in card and f"| {figures['test']['bleu']:.1f} |" in card and figures["test"]["signature"] in card
+    learned = bool(figures["lecture"]["stands"]["train"])
+    assert ('gehen." is in what it learned from, as I have to go.' in card) == learned
+    translator = load(folder)
+    assert {parameter.dtype for parameter in translator.model.parameters()} == {torch.float32}
+    assert '"float16"' in (folder / "config.json").read_text()
+    told = figures["lecture"]
+    assert translator.translate([told["sentence"]], beam=tatoeba.Beam(width=5))[0][0].text == told["translation"]
+
+
+def test_what_is_too_large_is_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tatoeba, "LARGEST", 1000)
+    arguments = ["de-en", "--data", str(data), "--output", str(tmp_path / "x"), "--device", "cpu", "--held-out", "10"]
+    with pytest.raises(SystemExit, match=r"bytes, more than 1,000: take a smaller"):
+        tatoeba.main([*arguments, "--set", *SMALL])
+
+
+def test_the_configured_model_fits(tmp_path: Path) -> None:
+    """Counted without training: half precision takes two bytes a parameter."""
+    from regard.models import Transformer, TransformerConfig
+    from regard.translate.config import Config
+
+    settings = Config.read(tatoeba.ROOT / "configs" / "tatoeba.toml")
+    model = settings.model
+    config = TransformerConfig(
+        vocabulary=settings.vocabulary.size,
+        width=model.width,
+        depth=model.depth,
+        heads=model.heads,
+        ffn=model.ffn,
+        shared=True,
+        norm_first=True,
+        final_norm=True,
+    )
+    count = sum(parameter.numel() for parameter in Transformer(config).parameters())
+    assert 7_000_000 < count < 7_650_000, count  # the tokenizer takes half a megabyte more
