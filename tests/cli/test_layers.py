@@ -119,7 +119,7 @@ def test_notes(call: Call, capsys: Captured) -> None:
         (["--train", "train.conll", "--dev", "none.conll"], "none.conll"),
         (["--train", "bad.conll", "--dev", "dev.conll"], "bad.conll line 2"),
         (["--train", "train.conll", "--dev", "empty.conll"], "empty.conll is empty"),
-        (["--train", "train.conll", "--dev", "dev.conll", "--columns", "0,1"], "no columns can be named"),
+        (["--train", "train.conll", "--dev", "dev.conll", "--columns", "0,1"], "expected a tag in column 1"),
         (["--train", "one.tsv", "--dev", "train.tsv", "--task", "classify", "--columns", "0,1"], "has the label 'x'"),
         (["--train", "train.conll", "--dev", "dev.conll", "--head", "crf"], "--head"),
         (["--train", "train.conll"], "--dev"),

@@ -203,5 +203,75 @@ def test_other_mistakes(
     options = ["--train", reviews, "-m", tiny_bert_folder, "-o", tmp_path / "run"]
     assert call("train", "classify", *options, "--set", "training.epoch=3") == 2
     assert "unknown key 'epoch' in [training]; did you mean 'epochs'" in capsys.readouterr().err
-    assert call("train", "tag", "--columns", "0,1", *options) == 2
-    assert "no columns can be named" in capsys.readouterr().err
+    assert call("train", "tag", "--delimiter", ",", *options) == 2
+    assert "tag reads columns with blanks or tabs between them" in capsys.readouterr().err
+
+
+def test_the_threshold_of_no_answer_is_settled_on_dev_and_kept(
+    call: Call, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    def paragraph(*words: str) -> dict[str, object]:
+        context = " ".join(words)
+        answers = [{"text": "funny", "answer_start": context.index("funny")}] if "funny" in words else []
+        asked = {"id": context, "question": "how was it?", "answers": answers, "is_impossible": not answers}
+        return {"context": context, "qas": [asked]}
+
+    filling = ["film", "day", "word", "side", "water"]
+    some = [
+        paragraph("the", word, "was", end, "and", more)
+        for word in filling
+        for end in ("funny", "long")
+        for more in filling
+    ]
+    squad = tmp_path / "squad.json"
+    squad.write_text(json.dumps({"version": "v2.0", "data": [{"paragraphs": some}]}), encoding="utf-8")
+    options = [
+        "--train",
+        squad,
+        "--dev",
+        squad,
+        "-m",
+        tiny_bert_folder,
+        *QUICK,
+        "--set",
+        "training.rate=1e-3",
+        "--json",
+    ]
+    assert call("train", "answer", *options, "-o", tmp_path / "run") == 0
+    out, error = capsys.readouterr()
+    reported = json.loads(out)["mean"]
+    threshold = json.loads((tmp_path / "run" / "task.json").read_text())["threshold"]
+    assert threshold != 0.0 and f"best on dev: threshold {threshold:.4g}" in error
+
+    def scored(*more: str) -> float:
+        assert call("evaluate", tmp_path / "run", "--data", squad, "--device", "cpu", "--json", *more) == 0
+        return float(json.loads(capsys.readouterr().out)["metrics"]["f1"])
+
+    assert scored() == pytest.approx(reported["f1"])
+    others = [scored("--threshold", str(threshold + step)) for step in (-99, -1, -0.1, -0.01, 0.01, 0.1, 1, 99)]
+    assert max(others) <= reported["f1"] and min(others) < reported["f1"]
+
+
+def test_predictions_follow_the_precision_of_the_run(
+    call: Call, reviews: Path, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    options = ["--train", reviews, "--dev", reviews, "-m", tiny_bert_folder, *QUICK]
+    found = {}
+    for precision in ("fp32", "bf16"):
+        run = tmp_path / precision
+        assert call("train", "classify", *options, "-o", run, "--set", f"run.precision={precision}") == 0
+        document = json.loads((run / "task.json").read_text())
+        assert document["precision"] == precision
+        (run / "checksums.json").unlink()  # of the file that is changed here
+        for asked in ("fp32", "bf16"):
+            (run / "task.json").write_text(json.dumps({**document, "precision": asked}), encoding="utf-8")
+            capsys.readouterr()
+            assert call("predict", run, "the film is good", "--device", "cpu") == 0
+            out, error = capsys.readouterr()
+            found[precision, asked] = json.loads(out)["probabilities"]["pos"]
+        assert "computing on cpu in bfloat16, as run.precision was bf16 in training" in error
+        assert found[precision, "fp32"] != found[precision, "bf16"]
+        assert found[precision, "fp32"] == pytest.approx(found[precision, "bf16"], abs=0.02)
+    (run / "task.json").write_text(json.dumps({**document, "precision": "fp16"}), encoding="utf-8")
+    assert call("predict", run, "the film is good", "--device", "cpu") == 2
+    assert "task.json: unknown precision 'fp16'; did you mean 'bf16'" in capsys.readouterr().err

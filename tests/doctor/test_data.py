@@ -114,7 +114,7 @@ def test_noise_of_tags_and_of_answers() -> None:
 
 def test_without_lines_places_are_told() -> None:
     found = label_noise(Read([Text("a", None, "x"), Text("a", None, "y")], "memory", "", {}, []))
-    assert found.evidence.endswith("'a' on place 1 and place 2")
+    assert found.evidence.endswith("'a' on example 1 and example 2")
 
 
 @given(st.integers(1, 300), st.integers(1, 50))

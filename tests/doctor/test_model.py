@@ -154,5 +154,5 @@ def test_models_without_segments(make: Callable[[Path], Path], tmp_path: Path) -
 
 def test_a_model_without_words_cannot_be_examined(tmp_path: Path) -> None:
     regard.save(Vit(VitConfig(image=(8, 8), patch=(4, 4), width=16, depth=1, heads=2, ffn=32)), tmp_path / "vit")
-    with pytest.raises(InputError, match="expected a BERT or a GPT with its tokenizer, found a Vit"):
+    with pytest.raises(InputError, match="looks at pictures and was not tuned for their classes"):
         subject_named(tmp_path / "vit")

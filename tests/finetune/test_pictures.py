@@ -12,6 +12,7 @@ import torch
 from regard.cli.app import run
 from regard.errors import InputError
 from regard.finetune.config import Config
+from regard.finetune.evaluate import evaluate
 from regard.finetune.run import fit
 from regard.tasks.folder import read_task
 
@@ -74,11 +75,27 @@ def test_a_tuned_model_is_tuned_again_and_frozen(digits: Path, tmp_path: Path, o
 def test_what_does_not_fit_is_refused(digits: Path, tiny_bert_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no Vision Transformer"):
         fit("classify", str(digits), str(digits), model=str(tiny_bert_folder), output=tmp_path / "run")
-    with pytest.raises(InputError, match=r"vision\.patch is 3, which does not divide pictures of 8 x 8"):
-        fit(
-            "classify",
-            str(digits),
-            str(digits),
-            output=tmp_path / "run",
-            config=Config.load(overrides=["vision.patch=3"]),
-        )
+    with pytest.raises(InputError, match=r"vision\.heads is 3, which does not divide vision\.width, 16"):
+        config = Config.load(overrides=[*SMALL, "vision.heads=3"])
+        fit("classify", str(digits), str(digits), output=tmp_path / "run", config=config)
+
+
+def test_pictures_of_another_size_are_resized_and_that_is_told(digits: Path, tmp_path: Path, one_thread: None) -> None:
+    config = Config.load(overrides=[*SMALL, "vision.patch=3", "training.epochs=1", "training.batch=16"])
+    said: list[str] = []
+    fit("classify", str(digits), str(digits), output=tmp_path / "run", config=config, device="cpu", say=said.append)
+    assert (
+        "train: 80 of 80 pictures have another size than 9 x 9 and are resized, in patches of 3 (vision.patch; "
+        "with larger patches, larger pictures fit)" in said
+    )
+    said.clear()
+    evaluate(tmp_path / "run", str(digits), device="cpu", say=said.append)
+    assert said[-1] == "80 of them have another size than 9 x 9 and are resized"
+
+
+def test_a_run_on_pictures_begins_with_the_doctor(digits: Path, tmp_path: Path, one_thread: None) -> None:
+    said: list[str] = []
+    config = Config.load(overrides=[*SMALL, "training.epochs=1", "training.batch=16"])
+    fit("classify", str(digits), str(digits), output=tmp_path / "run", config=config, device="cpu", say=said.append)
+    leak = [line for line in said if line.startswith("error: train/dev leakage: 80 of 80 pictures (100.0%)")]
+    assert len(leak) == 1 and leak[0].endswith("--split keeps equal pictures on one side")

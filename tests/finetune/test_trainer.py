@@ -25,11 +25,11 @@ TASK = Classify(["bad", "good"])
 EXAMPLES = [Text(f"the {label} film, number {n}", label=label) for n in range(16) for label in ("bad", "good")]
 
 
-def made(folder: Path, *settings: str) -> Trainer:
+def made(folder: Path, *settings: str, **options: Any) -> Trainer:
     encoder, tokenizer = regard.load(folder)
     tuned = Tuned.new(encoder, TASK)
     items = TASK.items([*EXAMPLES, EXAMPLES[0]], Solved(TASK, tuned, tokenizer, 32).rows)
-    return Trainer(tuned, TASK, items, Config.load(overrides=list(settings)), seed=0, device=CPU)
+    return Trainer(tuned, TASK, items, Config.load(overrides=list(settings)), seed=0, device=CPU, **options)
 
 
 def test_every_step_has_its_rate_and_a_bounded_gradient(
@@ -51,6 +51,22 @@ def test_every_step_has_its_rate_and_a_bounded_gradient(
     assert rates[0] < 1e-4 and rates.index(max(rates)) == 3 and max(rates) == 1e-3
     assert rates[3:] == sorted(rates[3:], reverse=True) and rates[-1] == pytest.approx(1e-3 / 27)
     assert max(norms) == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("select", "judged"), [("best", [1, 2, 3]), ("last", [3])])
+def test_a_judgement_is_told_before_and_after(select: str, judged: list[int], tiny_bert_folder: Path) -> None:
+    told: list[tuple[str, object]] = []
+    run = made(
+        tiny_bert_folder,
+        "training.epochs=3",
+        f"training.select={select}",
+        judge=lambda model: {TASK.main: 1.0},
+        note=lambda event, **values: told.append((event, values.get("epoch"))),
+    )
+    outcome = run.go(Stop())
+    assert outcome is not None and outcome.epoch == (1 if select == "best" else 3)  # of equal ones the first
+    found = [one for one in told if one[0] != "step"]
+    assert found == [(name, epoch) for epoch in judged for name in ("judging", "evaluation")]
 
 
 def test_all_items_are_seen_once_an_epoch_in_another_order(tiny_bert_folder: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.metrics import answer_scores
+from regard.metrics import answer_scores, best_threshold
 from regard.metrics.text import normalised
 
 
@@ -76,3 +78,41 @@ def test_answers_that_cannot_be_scored() -> None:
         answer_scores({}, {})
     with pytest.raises(InputError, match="answers of question 'q' as a list"):
         answer_scores({"q": "gold"}, {})
+
+
+def answered(predicted: dict[str, str], margins: dict[str, float], threshold: float) -> dict[str, str]:
+    return {question: said if margins[question] > threshold else "" for question, said in predicted.items()}
+
+
+def test_the_best_threshold_by_hand() -> None:
+    answers = {"right": ["one"], "half": ["two three four"], "none": [], "late": ["five"], "never": []}
+    predicted = {"right": "one", "half": "two", "none": "six", "late": "five", "never": "seven"}
+    margins = {"right": 5.0, "half": 3.0, "none": 1.0, "late": -2.0, "never": -4.0}
+    # Answered from the top: 2 + 1, + 0.5, - 1, + 1, - 1. The first of the equals at 3.5 is taken.
+    assert best_threshold(answers, predicted, margins) == 2.0
+    assert best_threshold(answers, predicted, margins | {"none": -3.0}) == -2.5
+    # Whoever has the same margin is answered with the others, or with none of them.
+    assert best_threshold(answers, predicted, margins | {"none": 3.0, "late": -9.0}) == 4.0
+    assert best_threshold({"a": [], "b": []}, {"a": "x", "b": "y"}, {"a": 7.0, "b": 9.0}) == 9.0
+    assert best_threshold({"a": ["x"]}, {"a": "x"}, {"a": 7.0}) == 6.0
+    with pytest.raises(InputError, match="no margins"):
+        best_threshold({"a": []}, {}, {})
+
+
+QUESTIONS = st.tuples(
+    st.sampled_from([(), ("one two",), ("two", "one three")]), st.sampled_from(["one", "two", "one two", "four"])
+)
+
+
+@given(st.lists(st.tuples(QUESTIONS, st.integers(-6, 6)), min_size=1, max_size=12))
+def test_no_other_threshold_has_a_better_f1(drawn: list[tuple[tuple[tuple[str, ...], str], int]]) -> None:
+    """The definition of SQuAD v2's best F1, tried out at every margin."""
+    answers = {str(place): list(right) for place, ((right, _), _) in enumerate(drawn)}
+    predicted = {str(place): said for place, ((_, said), _) in enumerate(drawn)}
+    margins = {str(place): float(margin) for place, (_, margin) in enumerate(drawn)}
+    found = best_threshold(answers, predicted, margins)
+    each = [
+        answer_scores(answers, answered(predicted, margins, threshold))["f1"]
+        for threshold in (found, -7.0, *margins.values())
+    ]
+    assert each[0] == pytest.approx(max(each))

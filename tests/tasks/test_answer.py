@@ -194,3 +194,41 @@ def test_scores_are_by_question_though_ids_are_alike() -> None:
     assert scores["exact_match"] == pytest.approx(200 / 3)
     assert scores["no_answer_accuracy"] == 100
     assert scores["has_answer_f1"] == 50
+
+
+def told(said: str, margin: float | None) -> Prediction:
+    """A prediction of a threshold of 0."""
+    none = {"answer": "", "start": 0, "end": 0, "probability": 0.4}
+    some = {"answer": said, "start": 0, "end": len(said), "probability": 0.6}
+    listed = [some, none] if said else [none]
+    return {"id": "q1", **(some if margin is not None and margin > 0 else none), "nbest": listed, "margin": margin}
+
+
+def test_the_threshold_is_settled_where_f1_is_best() -> None:
+    examples = [asked("x y", "y"), asked("x y", "x"), asked("x y", possible=False), asked("x y", possible=False)]
+    predictions = [told("y", -1.0), told("x", 3.0), told("x", -2.0), told("", None)]
+    task = Answering(0.0)
+    assert task.settles and task.scores(examples, predictions)["f1"] == 75
+    best, changed = task.settled(examples, predictions)
+    assert isinstance(best, Answering) and best.threshold == -1.5
+    assert [one["answer"] for one in changed] == ["y", "x", "", ""]
+    assert best.scores(examples, changed)["f1"] == 100
+    assert changed[0] == {"id": "q1", **changed[0]["nbest"][0], "nbest": predictions[0]["nbest"], "margin": -1.0}
+    assert [list(one)[:6] for one in changed] == [["id", "answer", "start", "end", "probability", "nbest"]] * 4
+
+
+def test_nothing_is_settled_where_every_question_has_an_answer() -> None:
+    examples, predictions = [asked("x y", "y")], [told("y", -1.0)]
+    assert Answering(0.0).settled(examples, predictions)[0].threshold == 0.0  # type: ignore[attr-defined]
+    assert not Answering(None).settles
+
+
+def test_the_margin_is_told_where_there_may_be_no_answer(rows_of: Makers) -> None:
+    example, item = single(rows_of("bert"), "x y")
+    numbers = torch.zeros(len(item), 2)
+    numbers[item.note.first] = 2.0
+    numbers[0, 0] = 1.5
+    assert judged(example, item, numbers, 0.0)["margin"] == 2.5
+    assert "margin" not in judged(example, item, numbers, None)
+    bare, empty = single(rows_of("bert"), "")
+    assert judged(bare, empty, torch.zeros(len(empty), 2), 0.0)["margin"] is None

@@ -31,9 +31,32 @@ def solved() -> Solved:
     return Solved(Look(["a", "b", "c"]), model, None, 0)
 
 
-def test_a_frame_takes_the_first_size_and_any_colour() -> None:
+@pytest.mark.parametrize(
+    ("size", "patch", "expected"),
+    [
+        ((28, 28), 4, (28, 28)),
+        ((31, 47), 4, (32, 48)),
+        ((2, 3), 4, (4, 4)),
+        ((600, 600), 4, (64, 64)),
+        ((600, 600), 16, (256, 256)),
+        ((375, 500), 4, (56, 72)),
+    ],
+)
+def test_a_frame_has_whole_patches_and_not_too_many(
+    size: tuple[int, int], patch: int, expected: tuple[int, int]
+) -> None:
+    frame = Frame.around([picture(0, size=size)], patch=patch)
+    assert (frame.height, frame.width) == expected
+    assert frame.others([picture(0, size=size), picture(1, size=(*expected, 3))]) == int(size != expected)
+
+
+def test_a_frame_takes_the_middle_size_and_any_colour() -> None:
     grey, colour = picture(0), picture(1, size=(12, 10, 3))
-    assert Frame.around([grey]) == Frame(8, 8, 1) and Frame.around([grey, colour]) == Frame(8, 8, 3)
+    sizes = [(8, 8), (12, 16), (40, 20)]
+    assert Frame.around([picture(0, size=size) for size in sizes], patch=4) == Frame(12, 16, 1)
+    assert Frame.around([grey], patch=4) == Frame(8, 8, 1) and Frame.around([grey, colour, grey], patch=4) == Frame(
+        8, 8, 3
+    )
     assert torch.equal(Frame(8, 8, 1).pixels(grey)[0], torch.from_numpy(grey.pixels))
     assert torch.equal(Frame(8, 8, 3).pixels(grey)[2], torch.from_numpy(grey.pixels))
     assert Frame(8, 8, 1).pixels(colour).shape == (1, 8, 8) and Frame(8, 8, 3).pixels(colour).shape == (3, 8, 8)

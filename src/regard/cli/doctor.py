@@ -43,7 +43,8 @@ def doctor(
     """Look for ten common mistakes with a model and its data.
 
     A missing mask, wrong segment ids, a casing mismatch, labels truncated away, train/dev leakage, dropout left on,
-    constant predictions, class imbalance, label noise by duplicates, wrong columns. Exits with 1 where one is sure.
+    constant predictions, class imbalance, label noise by duplicates, wrong columns; of pictures, those that
+    they can have and wrong sizes. Exits with 1 where one is sure.
     """
     from regard.device import choose
     from regard.doctor import examine, subject_named

@@ -17,7 +17,7 @@ from regard.cli.options import (
     QuotedOption,
     ThresholdOption,
 )
-from regard.cli.output import progress
+from regard.cli.output import note, progress
 from regard.data.files import STANDARD_INPUT
 
 __all__ = ["register"]
@@ -42,16 +42,18 @@ def predict(
     """Let a tuned model do its task on new input: labels, entities or answers, one JSON object a line.
 
     Classes and tags take a text a line, or TSV, CSV and JSONL; pairs take columns or the keys text_a and text_b;
-    questions the columns or keys question and context, or SQuAD's JSON.
+    questions the columns or keys question and context, or SQuAD's JSON; choices what `regard train choose` reads,
+    with or without the label. --columns names other columns or keys, without that of the label.
     """
     from regard.device import choose
     from regard.finetune.sources import Table, new_examples
-    from regard.tasks.folder import read_task
+    from regard.tasks.folder import computing, read_task
     from regard.tasks.solve import AT_ONCE, stream
 
     place = choose(device)
     table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
     solved = read_task(folder, device=place).with_threshold(threshold)
+    note(computing(solved, place))
     examples = new_examples(solved.task.name, source, table=table)
     piped = source == STANDARD_INPUT  # whoever sends a line may wait for the answer before the next
     with ExitStack() as stack:

@@ -9,12 +9,11 @@ import random
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-from regard.data.examples import Choice, Picture, Question, Tagged, Text
+from regard.data.examples import Example, Question, Tagged, Text
+from regard.data.identity import subject
 from regard.errors import InputError
 
 __all__ = ["split"]
-
-Example = Text | Choice | Tagged | Question | Picture
 
 _BINS = 10  # scores are parted by their rank into so many classes
 
@@ -29,7 +28,7 @@ def split(examples: Sequence[Example], parts: str = "80/10/10", *, seed: int = 0
     strata = _strata(examples)
     groups: dict[Hashable, list[int]] = {}
     for place, example in enumerate(examples):
-        groups.setdefault(_identity(example), []).append(place)
+        groups.setdefault(subject(example), []).append(place)
     if len(groups) < len(shares):
         raise InputError(
             f"{len(examples)} examples, {len(groups)} of them different, cannot be split into {len(shares)} parts; "
@@ -85,18 +84,3 @@ def _stratum(example: Example, edges: list[float]) -> Hashable:
         return example.possible
     label = example.label
     return sum(label >= edge for edge in edges) if isinstance(label, float) else label
-
-
-def _identity(example: Example) -> Hashable:
-    if isinstance(example, Picture):
-        return example.pixels.shape, example.pixels.tobytes()
-    if isinstance(example, Question):
-        return _same(example.context)
-    if isinstance(example, Choice):
-        return _same(example.text), frozenset(map(_same, example.endings))
-    second = example.second if isinstance(example, Text) else None
-    return _same(example.text), None if second is None else _same(second)
-
-
-def _same(text: str) -> str:
-    return " ".join(text.casefold().split())

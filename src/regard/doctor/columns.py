@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from regard.data.examples import Tagged, Text
+from regard.data.identity import identity
 from regard.data.readers import Read
-from regard.doctor.data import classes, identity, shortened
+from regard.doctor.data import classes, shortened
 from regard.doctor.findings import Finding, skipped
 
 __all__ = ["wrong_columns"]

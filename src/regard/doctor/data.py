@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from regard.data.examples import Choice, Example, Question, Tagged, Text, labelled
+from regard.data.examples import Choice, Example, Picture, Question, Tagged, Text, labelled
+from regard.data.identity import identity, same, subject
 from regard.data.readers import Read
 from regard.doctor.findings import Finding, skipped
 
-__all__ = ["class_imbalance", "classes", "identity", "label_noise", "leakage", "shortened", "spaced"]
+__all__ = ["class_imbalance", "classes", "label_noise", "leakage", "shape_of", "shortened", "spaced"]
 
 LEAK, LEAK_ERROR = 0.01, 0.1  # of the texts judged on: up to a point of score; and more than any comparison bears
 RARE = 0.1  # of the share that a class would have if all were equally many: 5% of two classes
@@ -25,16 +26,17 @@ APART = 0.5  # deviations of all labels by which the numbers of equal texts must
 def leakage(train: Read[Any], data: Read[Any]) -> Finding:
     """How many of the texts to judge on were learned from, whatever their capitals and blanks."""
     check = "train/dev leakage"
-    known = {_learned(example) for example in train.examples}
-    both = [place for place, example in enumerate(data.examples) if _learned(example) in known]
+    known = {subject(example) for example in train.examples}
+    both = [place for place, example in enumerate(data.examples) if subject(example) in known]
     share = len(both) / len(data.examples)
-    what = "contexts" if isinstance(data.examples[0], Question) else "texts"
+    first = data.examples[0]
+    what = "contexts" if isinstance(first, Question) else "pictures" if isinstance(first, Picture) else "texts"
     evidence = f"{len(both):,} of {len(data.examples):,} {what} ({share:.1%}) are in {train.path} too"
     if share < LEAK:
         return Finding(check, "ok", evidence)
     example = data.examples[both[0]]
-    said = f"{evidence}, such as {shortened(_text(example))} on {_line(data, both[0])}"
-    remedy = "take them out of one of the files; --split keeps equal texts on one side"
+    said = f"{evidence}, such as {shortened(_text(example))} on {data.place(both[0])}"
+    remedy = f"take them out of one of the files; --split keeps equal {what} on one side"
     return Finding(check, "error" if share >= LEAK_ERROR else "warning", said, remedy)
 
 
@@ -48,7 +50,9 @@ def class_imbalance(read: Read[Any]) -> Finding:
     several = any(isinstance(example, Text) and isinstance(example.label, tuple) for example in examples)
     if len(counts) == 1 and not several:
         name, count = next(iter(counts.items()))
-        plain = not isinstance(examples[0], Text)  # one kind of entity, or an answer to every question, is a task
+        plain = not isinstance(
+            examples[0], Text | Picture
+        )  # one kind of entity, or an answer to every question, is a task
         remedy = "" if plain else "add examples of another class"
         return Finding(check, "ok" if plain else "warning", f"all {count:,} labels are {name!r}", remedy)
     total = len(examples) if several else counts.total()
@@ -83,8 +87,8 @@ def label_noise(read: Read[Any]) -> Finding:
         return Finding(check, "ok", evidence)
     first = unequal[0]
     other = next(place for place in first if _differ([labels[first[0]], labels[place]], apart))
-    said = f"{evidence}, such as {shortened(_text(read.examples[first[0]]))} on {_line(read, first[0])} and "
-    said += _line(read, other)
+    said = f"{evidence}, such as {shortened(_text(read.examples[first[0]]))} on {read.place(first[0])} and "
+    said += read.place(other)
     return Finding(check, "warning", said, "look at them, then keep one label of each or leave them out")
 
 
@@ -100,19 +104,14 @@ def classes(example: Example) -> tuple[str, ...]:
     return label if isinstance(label, tuple) else (str(label),)
 
 
-def identity(example: Example) -> Hashable:
-    """What two examples share that ask the same, whatever their capitals and blanks."""
-    if isinstance(example, Question):
-        return _same(example.question), _same(example.context)
-    if isinstance(example, Choice):
-        return _same(example.text), frozenset(map(_same, example.endings))
-    second = example.second if isinstance(example, Text) else None
-    return _same(_text(example)), None if second is None else _same(second)
-
-
 def shortened(text: str) -> str:
     text = " ".join(text.split())
     return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def shape_of(picture: Picture) -> tuple[int, int]:
+    """Height and width, in pixels."""
+    return picture.pixels.shape[0], picture.pixels.shape[1]
 
 
 def spaced(examples: Sequence[Example], count: int) -> list[Example]:
@@ -122,16 +121,11 @@ def spaced(examples: Sequence[Example], count: int) -> list[Example]:
     return [examples[place * len(examples) // count] for place in range(count)]
 
 
-def _learned(example: Example) -> Hashable:
-    """What must not be in both files: of a question that is what it is about."""
-    return _same(example.context) if isinstance(example, Question) else identity(example)
-
-
 def _label(example: Example) -> Hashable:
     if isinstance(example, Tagged):
         return example.tags
     if isinstance(example, Choice):  # the same endings may stand in another order
-        return None if example.label is None else _same(example.endings[example.label])
+        return None if example.label is None else same(example.endings[example.label])
     if isinstance(example, Question):
         return None
     return frozenset(example.label) if isinstance(example.label, tuple) else example.label
@@ -148,11 +142,3 @@ def _text(example: Example) -> str:
     if isinstance(example, Question):
         return example.context
     return example.text if isinstance(example, Text | Choice | Tagged) else example.name
-
-
-def _line(read: Read[Any], place: int) -> str:
-    return f"line {read.lines[place]:,}" if read.lines else f"place {place + 1:,}"
-
-
-def _same(text: str) -> str:
-    return " ".join(text.casefold().split())

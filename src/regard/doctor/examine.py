@@ -13,19 +13,21 @@ from typing import Any
 import torch
 
 from regard import loading
-from regard.data.examples import Choice, Example, Question, Text
+from regard.data.examples import Choice, Example, Picture, Question, Text
 from regard.data.readers import Read
 from regard.doctor.columns import wrong_columns
 from regard.doctor.data import class_imbalance, label_noise, leakage, spaced
 from regard.doctor.findings import CHECKS, Finding, skipped
 from regard.doctor.model import constant_predictions, dropout_on, missing_mask, packed, padded, wrong_segments
+from regard.doctor.pictures import look, quick_look
 from regard.doctor.reading import casing, texts_of, truncation
 from regard.errors import InputError
-from regard.models import Bert, Gpt
+from regard.models import Bert, Gpt, Vit
 from regard.predict.ready import evaluating
 from regard.tasks.base import Task
 from regard.tasks.catalog import task_named
 from regard.tasks.folder import Solved, is_solved, read_task
+from regard.tasks.pictures import Frame
 from regard.tasks.rows import Row, Rows
 from regard.tasks.solve import stream
 from regard.text import Tokenizer
@@ -44,8 +46,8 @@ class Subject:
     """What is examined. `solved` is None for a model that was tuned for nothing; `inputs` is what its folder tells
     other software to feed it, empty where it does not say."""
 
-    encoder: Bert | Gpt
-    tokenizer: Tokenizer
+    encoder: Bert | Gpt | Vit
+    tokenizer: Tokenizer | None
     solved: Solved | None = None
     inputs: tuple[str, ...] = ()
 
@@ -67,6 +69,10 @@ def subject_named(name: str | os.PathLike[str], *, device: torch.device | str = 
     encoder, tokenizer = (
         loading.load(folder, device=device) if solved is None else (solved.model.encoder, solved.tokenizer)
     )
+    if isinstance(encoder, Vit):
+        if solved is None:
+            raise InputError(f"{name} looks at pictures and was not tuned for their classes; examine it once it is")
+        return Subject(encoder, None, solved)
     if tokenizer is None or not isinstance(encoder, Bert | Gpt):
         what = type(encoder).__name__ + ("" if tokenizer else " without a tokenizer")
         raise InputError(f"{name}: expected a BERT or a GPT with its tokenizer, found a {what}; examine another model")
@@ -83,8 +89,16 @@ def examine(
 ) -> list[Finding]:
     """A finding for each of the ten mistakes. `data` is what the model is judged on and `train` what it learned from,
     both labelled; `task` is needed where the model was tuned for none, and then is classify by default."""
-    encoder, solved = subject.encoder, subject.solved
+    encoder, tokenizer, solved = subject.encoder, subject.tokenizer, subject.solved
     name = subject.task(task)
+    device = device or torch.device("cpu")
+    pictures = isinstance(data.examples[0], Picture)
+    if pictures is not isinstance(encoder, Vit):
+        looks, holds = ("text", "pictures") if pictures else ("pictures", "text")
+        raise InputError(f"the model was made for {looks}, and {data.path} holds {holds}; give it what it was made for")
+    if isinstance(encoder, Vit) or tokenizer is None:
+        assert solved is not None
+        return look(solved, train, data, device=device)
     found = {finding.check: finding for finding in [wrong_columns(_files(train, data), labels=_labels(solved))]}
     sound = found["wrong columns"].status != "error"
     kind: Task[Any] | None = solved.task if solved else None
@@ -92,19 +106,21 @@ def examine(
         kind = task_named(name).learn((train or data).examples)
     positions = encoder.config.positions
     length = solved.length if solved else min(task_named(name).length, positions)
-    rows = Rows(subject.tokenizer, family=encoder.config.family, limit=length)
+    rows = Rows(tokenizer, family=encoder.config.family, limit=length)
     for finding in _model(subject, rows, data.examples):
         found[finding.check] = finding
     if sound and kind is not None:
         for finding in _data(kind, train, data, rows):
             found[finding.check] = finding
-        found["constant predictions"] = _constant(solved, data.examples, device or torch.device("cpu"))
+        found["constant predictions"] = _constant(solved, data.examples, device)
     why = "the columns look wrong: mend them first"
     return [found.get(check) or skipped(check, why) for check in CHECKS]
 
 
-def quick(task: Task[Any], train: Read[Any], dev: Read[Any], rows: Rows) -> list[Finding]:
+def quick(task: Task[Any], train: Read[Any], dev: Read[Any], rows: Rows | Frame) -> list[Finding]:
     """The checks that need no model: well under a second for some thousand examples."""
+    if isinstance(rows, Frame):
+        return quick_look(train, dev, rows)
     columns = wrong_columns(_files(train, dev), labels=task.labels if task.name != "regress" else ())
     return [columns] if columns.status == "error" else [columns, *_data(task, train, dev, rows)]
 
@@ -128,7 +144,7 @@ def _model(subject: Subject, rows: Rows, examples: Sequence[Example]) -> list[Fi
     long = rows.whole([(" ".join(some[:LONG]), None)])[0]
     dropout = dropout_on(whole, packed(encoder), made[0])
     with evaluating(whole):  # so that what dropout does is not taken for another mistake
-        asks = {"padded": padded(encoder, padding=subject.tokenizer.pad or 0), "packed": packed(encoder)}
+        asks = {"padded": padded(encoder, padding=rows.tokenizer.pad or 0), "packed": packed(encoder)}
         mask = missing_mask(asks, made[0], long, inputs=subject.inputs)
         if not isinstance(encoder, Bert) or encoder.config.segments < 2:
             segments = skipped("wrong segment ids", "the model has no segments")

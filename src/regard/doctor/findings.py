@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CHECKS", "Finding", "Status", "problems", "skipped", "worst_first"]
+__all__ = ["CHECKS", "SIZES", "Finding", "Status", "problems", "skipped", "worst_first"]
 
 Status = Literal["ok", "warning", "error", "skipped"]
 
@@ -22,6 +22,8 @@ CHECKS = (
     "label noise by duplicates",
     "wrong columns",
 )
+
+SIZES = "wrong picture sizes"  # of pictures alone, which have it instead of columns
 
 _ORDER: tuple[Status, ...] = ("error", "warning", "ok", "skipped")
 

@@ -16,13 +16,22 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batch import collate
-from regard.data.examples import Choice, Example, Question, Tagged, Text, labelled
+from regard.data.examples import Choice, Example, Picture, Question, Tagged, Text, labelled
 from regard.doctor.findings import Finding, skipped
 from regard.models import Bert
 from regard.tasks.base import Prediction
 from regard.tasks.rows import Row
 
-__all__ = ["Ask", "constant_predictions", "dropout_on", "missing_mask", "packed", "padded", "wrong_segments"]
+__all__ = [
+    "Ask",
+    "constant_predictions",
+    "dropout_between",
+    "dropout_on",
+    "missing_mask",
+    "packed",
+    "padded",
+    "wrong_segments",
+]
 
 Ask = Callable[[Sequence[Row]], list[Tensor]]  # rows, read in one batch, to the vectors (tokens, width) of each
 
@@ -76,10 +85,15 @@ def wrong_segments(ask: Ask, pairs: Sequence[Row], *, needed: bool, inputs: Sequ
 
 def dropout_on(model: nn.Module, ask: Ask, row: Row) -> Finding:
     """Whether chance has a part in what the model says, as it should in training alone. `ask` must take it as it is."""
+    return dropout_between(model, ask([row])[0], ask([row])[0])
+
+
+def dropout_between(model: nn.Module, first: Tensor, second: Tensor) -> Finding:
+    """The same of what the model said twice of one input."""
     check = "dropout left on"
-    change = _change(ask([row])[0], ask([row])[0])
+    change = _change(first, second)
     training = [name or type(model).__name__ for name, part in model.named_modules() if part.training]
-    evidence = f"two runs of one text differ by {change:.1g} of the largest number"
+    evidence = f"two runs of one input differ by {change:.1g} of the largest number"
     if training:
         evidence += f"; {len(training):,} parts are in training mode, such as {training[0]}"
     if change <= NOISE and not training:
@@ -93,7 +107,7 @@ def constant_predictions(examples: Sequence[Example], predictions: Sequence[Pred
     known = [(one, said) for one, said in zip(examples, predictions, strict=True) if labelled(one)]
     if len(known) < ENOUGH:
         return skipped(check, f"{len(known)} labelled examples are too few to tell; {ENOUGH} are enough")
-    remedy = "lower training.rate, train longer, or look at the labels: the model learned nothing from the texts"
+    remedy = "lower training.rate, train longer, or look at the labels: the model learned nothing from the input"
     first = known[0][0]
     if isinstance(first, Tagged):
         true, found = (sum(tag != "O" for tags in column for tag in tags) for column in _tags(known))
@@ -166,5 +180,5 @@ def _said(prediction: Prediction) -> object:
 def _true(example: Example) -> object:
     if isinstance(example, Question):
         return example.answers[0].text if example.answers else ""
-    label = example.label if isinstance(example, Text | Choice) else None
+    label = example.label if isinstance(example, Text | Choice | Picture) else None
     return tuple(sorted(label)) if isinstance(label, tuple) else label

@@ -35,6 +35,7 @@ def read_data(
                 f"{whole.how}; {name} part of {parts or '90/10'}",
                 whole.dropped if name == "train" else {},
                 [whole.lines[place] for place in places] if whole.lines else [],
+                whole.unit,
             )
     return found
 

@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from regard.data.examples import Picture
 from regard.data.readers import Read
 from regard.device import choose
 from regard.finetune.data import Source
 from regard.finetune.sources import Table, check_labels, read_examples
-from regard.tasks.folder import read_task
+from regard.tasks.folder import computing, read_task
+from regard.tasks.pictures import Frame
 from regard.tasks.solve import score
 
 __all__ = ["Evaluation", "evaluate"]
@@ -41,8 +43,12 @@ def evaluate(
     place = choose(device)
     solved = read_task(folder, device=place).with_threshold(threshold)
     read = data if isinstance(data, Read) else read_examples(solved.task.name, data, table=table, labelled=True)
+    say(computing(solved, place))
     say(f"{len(read.examples):,} examples of {read.path} ({read.how})")
     for reason, count in read.dropped.items():
         say(f"{count:,} left out: {reason}")
+    frame, pictures = solved.rows, [one for one in read.examples if isinstance(one, Picture)]
+    if isinstance(frame, Frame) and (other := frame.others(pictures)):
+        say(f"{other:,} of them have another size than {frame.height} x {frame.width} and are resized")
     check_labels(solved.task, read)
     return Evaluation(solved.task.name, len(read.examples), score(solved, read.examples, device=place))

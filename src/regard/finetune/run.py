@@ -35,7 +35,6 @@ from regard.models import Vit
 from regard.tasks.catalog import task_named
 from regard.tasks.folder import Solved, read_task, write_task
 from regard.tasks.pictures import Frame, Look
-from regard.tasks.rows import Rows
 from regard.tasks.solve import score
 from regard.train.folder import CONFIG, REPORT, RUN, RunFolder, Told
 from regard.weights.documents import json_bytes, read_json
@@ -132,9 +131,8 @@ def _reading(task: str, data: Mapping[str, Read[Any]], model: str, config: Confi
 
 def _examined(start: Start, data: Mapping[str, Read[Any]], say: Said) -> None:
     """Tell what the doctor finds in the data."""
-    assert isinstance(start.rows, Rows)
     for finding in problems(quick(start.task, data["train"], data["dev"], start.rows)):
-        say(f"{finding.status}: {finding.check}: {finding.evidence}. {finding.remedy}")
+        say(f"{finding.status}: {finding.check}: {finding.evidence}. To mend it: {finding.remedy}")
 
 
 def _looking(task: str, data: Mapping[str, Read[Any]], model: str, config: Config, say: Said) -> Start:
@@ -142,11 +140,19 @@ def _looking(task: str, data: Mapping[str, Read[Any]], model: str, config: Confi
     pictures = data["train"].examples
     learned = Look.learn(pictures)
     if model == DEFAULT:
-        return Looking(learned, Frame.around(pictures), config.vision)
-    encoder, _ = loading.load(model)
-    if not isinstance(encoder, Vit):
-        raise InputError(f"{model} is no Vision Transformer; name one, or leave --model out for a new one")
-    return Looking(learned, Frame(*encoder.config.image, encoder.config.channels), config.vision, encoder=encoder)
+        start = Looking(learned, Frame.around(pictures, patch=config.vision.patch), config.vision)
+        hint = f", in patches of {config.vision.patch} (vision.patch; with larger patches, larger pictures fit)"
+    else:
+        encoder, _ = loading.load(model)
+        if not isinstance(encoder, Vit):
+            raise InputError(f"{model} is no Vision Transformer; name one, or leave --model out for a new one")
+        frame, hint = Frame(*encoder.config.image, encoder.config.channels), ""
+        start = Looking(learned, frame, config.vision, encoder=encoder)
+    if other := start.frame.others(pictures):
+        size = f"{start.frame.height} x {start.frame.width}"
+        say(f"train: {other:,} of {len(pictures):,} pictures have another size than {size} and are resized{hint}")
+    _examined(start, data, say)
+    return start
 
 
 def _told(data: dict[str, Read[Any]], say: Said) -> dict[str, Read[Any]]:

@@ -15,8 +15,10 @@ from regard.disk import atomic_write
 from regard.finetune.config import Config
 from regard.finetune.start import Start
 from regard.finetune.trainer import Note, Outcome, Trainer
-from regard.tasks.folder import write_task
-from regard.tasks.solve import score
+from regard.tasks.folder import Solved, write_task
+from regard.tasks.model import Tuned
+from regard.tasks.pictures import Seen
+from regard.tasks.solve import settle
 from regard.train.stopping import stopping
 from regard.weights.documents import json_bytes, read_json
 
@@ -40,6 +42,10 @@ def tune_seeds(
     if cut := sum(any(row.cut for row in item.rows) for item in items):
         note("cut", texts=cut, of=len(items), length=start.length)
     dev = data["dev"].examples
+
+    def judged(model: Tuned | Seen) -> tuple[Solved, dict[str, float]]:
+        return settle(start.solved(model, precision=config.run.precision), dev, device=device)
+
     outcomes: list[Outcome] = []
     for seed in range(config.run.seed, config.run.seed + config.run.seeds):
         result = folder / f"{seed}.json"
@@ -54,7 +60,7 @@ def tune_seeds(
             seed=seed,
             device=device,
             folder=folder / f"checkpoints-{seed}",
-            judge=lambda tuned: score(start.solved(tuned), dev, device=device),
+            judge=lambda model: judged(model)[1],
             objective=start.objective,
             note=note,
         )
@@ -66,7 +72,12 @@ def tune_seeds(
         assert outcome is not None
         best = max((one.scores[task.main] for one in outcomes), default=float("-inf"))
         if outcome.scores[task.main] > best or not (folder / BEST).is_dir():
-            write_task(start.solved(trainer.model.eval()), folder / BEST)
+            best_model = trainer.model.eval()
+            # A run that was resumed does not know what an earlier epoch settled, so that is found once more.
+            solved = judged(best_model)[0] if task.settles else start.solved(best_model, precision=config.run.precision)
+            if task.settles:
+                note("settled", seed=seed, **solved.task.document())
+            write_task(solved, folder / BEST)
         outcomes.append(outcome)
         atomic_write(result, json_bytes(asdict(outcome)))
         shutil.rmtree(folder / f"checkpoints-{seed}", ignore_errors=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regard.data.examples import Example, Tagged, Text, labelled
@@ -49,16 +49,21 @@ def read_examples(
     """The examples in a file; `labelled` True makes a file without labels an error, False leaves them unread."""
     table, path = table or Table(), os.fspath(path)
     if task == "classify" and shows_pictures(path):
+        if table != Table():
+            raise InputError(f"{path} holds pictures, which have no columns; leave --columns and its like out")
         return read_pictures(path, labelled=labelled)
-    if task in ("tag", "answer", "choose") and table != Table():
-        raise InputError(f"{task} reads files of its own format, in which no columns can be named; leave that out")
     match task:
         case "tag":
-            return read_tagged(path, labelled=labelled)
+            if replace(table, columns=None) != Table():
+                raise InputError(
+                    "tag reads columns with blanks or tabs between them, no header and no quotes; leave out --header, "
+                    "--delimiter and --quoted"
+                )
+            return read_tagged(path, labelled=labelled, columns=table.columns)
         case "answer":
-            return read_questions(path, labelled=labelled)
+            return read_questions(path, labelled=labelled, **vars(table))
         case "choose":
-            return read_choices(path, labelled=labelled)
+            return read_choices(path, labelled=labelled, **vars(table))
         case "classify" | "pair" | "regress":
             return read_texts(path, task=task, labelled=labelled, **vars(table))
     raise InputError(f"no reader for {task!r}")
@@ -71,14 +76,14 @@ def shows_pictures(path: str) -> bool:
 
 
 def check_labels(task: Task[Any], read: Read[Any]) -> None:
-    """InputError with file and line for a label that the task does not know."""
-    for example, line in zip(read.examples, read.lines or [0] * len(read.examples), strict=True):
+    """InputError with file and place for a label that the task does not know."""
+    for place, example in enumerate(read.examples):
         try:
             if not labelled(example):
                 raise InputError("the example has no label")
             task.check(example)
         except InputError as error:
-            raise InputError(f"{read.path}{f' line {line}' if line else ''}: {error}") from None
+            raise InputError(f"{read.path} {read.place(place)}: {error}") from None
 
 
 def new_examples(task: str, source: str, *, table: Table | None = None) -> Iterator[Example]:

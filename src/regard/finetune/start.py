@@ -19,6 +19,7 @@ from regard.finetune.config import Vision
 from regard.models import Bert, Vit, VitConfig
 from regard.nn import initial
 from regard.predict.ready import family_of, tokenizer_of
+from regard.settings import Precision
 from regard.tasks.base import Item, Task
 from regard.tasks.folder import LONGEST, Solved
 from regard.tasks.model import Inputs, Tuned
@@ -98,8 +99,8 @@ class Start:
     def objective(self, model: Tuned | Seen) -> Objective:
         return Objective(model, self.task)
 
-    def solved(self, model: Tuned | Seen) -> Solved:
-        return Solved(self.task, model, self.tokenizer, self.length)
+    def solved(self, model: Tuned | Seen, *, precision: Precision = "auto") -> Solved:
+        return Solved(self.task, model, self.tokenizer, self.length, precision)
 
 
 class Looking(Start):
@@ -125,11 +126,6 @@ class Looking(Start):
 
     def _config(self) -> VitConfig:
         vision, frame = self.vision, self.frame
-        if frame.height % vision.patch or frame.width % vision.patch:
-            raise InputError(
-                f"vision.patch is {vision.patch}, which does not divide pictures of {frame.height} x {frame.width}; "
-                "set another one"
-            )
         if vision.width % vision.heads:
             raise InputError(f"vision.heads is {vision.heads}, which does not divide vision.width, {vision.width}")
         return VitConfig(

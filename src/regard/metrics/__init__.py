@@ -9,12 +9,13 @@ from __future__ import annotations
 from regard.metrics.interval import interval, mean_interval
 from regard.metrics.labels import label_scores, multilabel_scores
 from regard.metrics.spans import Entity, entities, entity_counts, entity_scores, scores_of_counts
-from regard.metrics.text import answer_scores
+from regard.metrics.text import answer_scores, best_threshold
 from regard.metrics.values import value_scores
 
 __all__ = [
     "Entity",
     "answer_scores",
+    "best_threshold",
     "entities",
     "entity_counts",
     "entity_scores",

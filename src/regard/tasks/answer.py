@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import Answer, Question, labelled
-from regard.metrics import answer_scores
+from regard.metrics import answer_scores, best_threshold
 from regard.tasks.base import Item, Prediction, Task, divergence
 from regard.tasks.rows import Rows, owners, windows
 
@@ -41,7 +41,10 @@ class Span(NamedTuple):
 
 
 class Answering(Task[Question]):
-    """`threshold`: by how much the best answer must beat no answer at all; None where every question has one."""
+    """`threshold`: by how much the best answer must beat no answer at all; None where every question has one.
+
+    It is settled on the data that the task is judged on, where some questions there have no answer.
+    """
 
     name: ClassVar[str] = "answer"
     main: ClassVar[str] = "f1"
@@ -123,28 +126,54 @@ class Answering(Task[Question]):
 
     def _prediction(self, example: Question, spans: dict[tuple[int, int], float], nothing: float) -> Prediction:
         best = sorted((Span(score, start, end) for (start, end), score in spans.items()), reverse=True)[:NBEST]
-        said = best[0] if best else None
-        if self.threshold is not None or said is None:
-            empty = Span(nothing, 0, 0)
-            if said is None or said.score - nothing <= (self.threshold or 0.0):
-                said = empty
-            best = sorted([*best, empty], reverse=True)
+        margin = best[0].score - nothing if best else None
+        if self.threshold is not None or margin is None:
+            best = sorted([*best, Span(nothing, 0, 0)], reverse=True)
         shares = torch.tensor([span.score for span in best], dtype=torch.double).softmax(-1).tolist()
-        listed = {
-            span: {
+        listed = [
+            {
                 "answer": example.context[span.start : span.end],
                 "start": span.start,
                 "end": span.end,
                 "probability": share,
             }
             for span, share in zip(best, shares, strict=True)
-        }
-        return {"id": example.id, **listed[said], "nbest": list(listed.values())}
+        ]
+        found = {"id": example.id, "nbest": listed} | ({} if self.threshold is None else {"margin": margin})
+        return self._decided(found)
+
+    def _decided(self, prediction: Prediction) -> Prediction:
+        """The prediction with what is said: the best of all answers, or nothing where its margin is too small."""
+        margin, listed = prediction.get("margin"), prediction["nbest"]
+        empty = self.threshold is not None and (margin is None or margin <= self.threshold)
+        said = next((one for one in listed if (one["answer"] == "") is empty), listed[0])
+        rest = {key: value for key, value in prediction.items() if key not in said and key != "id"}
+        return {"id": prediction["id"], **said, **rest}
 
     def scores(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:
-        # By place: the ids of a file need not differ.
-        truth = {str(place): [answer.text for answer in example.answers] for place, example in enumerate(examples)}
-        return answer_scores(truth, {str(place): one["answer"] for place, one in enumerate(predictions)})
+        return answer_scores(_truth(examples), {str(place): one["answer"] for place, one in enumerate(predictions)})
+
+    @property
+    def settles(self) -> bool:
+        return self.threshold is not None
+
+    def settled(
+        self, examples: Sequence[Question], predictions: Sequence[Prediction]
+    ) -> tuple[Answering, Sequence[Prediction]]:
+        """With the threshold of the best F1; where all questions have an answer, that would be to answer always."""
+        margins = {str(place): one["margin"] for place, one in enumerate(predictions) if one.get("margin") is not None}
+        if not self.settles or not margins or all(example.possible for example in examples):
+            return self, predictions
+        answers = {
+            place: next(one["answer"] for one in predictions[int(place)]["nbest"] if one["answer"]) for place in margins
+        }
+        task = Answering(best_threshold(_truth(examples), answers, margins))
+        return task, [task._decided(one) for one in predictions]
+
+
+def _truth(examples: Sequence[Question]) -> dict[str, list[str]]:
+    """By place: the ids of a file need not differ."""
+    return {str(place): [answer.text for answer in example.answers] for place, example in enumerate(examples)}
 
 
 def _tokens(answer: Answer, offsets: Sequence[tuple[int, int]]) -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.tasks.rows import Row
 
-__all__ = ["Item", "Prediction", "Task", "divergence", "unseen"]
+__all__ = ["Item", "Named", "Prediction", "Task", "divergence", "labels_in", "unseen"]
 
 Example = TypeVar("Example")
 Prediction = dict[str, Any]  # JSON: what `regard predict` prints
@@ -94,6 +94,39 @@ class Task(ABC, Generic[Example]):
     @abstractmethod
     def scores(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
         """In percent."""
+
+    @property
+    def settles(self) -> bool:
+        """Whether something of the task is decided on data that it is judged on."""
+        return False
+
+    def settled(
+        self, examples: Sequence[Example], predictions: Sequence[Prediction]
+    ) -> tuple[Task[Example], Sequence[Prediction]]:
+        """The task with what is best for labelled examples, and its predictions with that."""
+        return self, predictions
+
+
+class Named(Task[Example]):
+    """A task whose outputs are labels with names."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self._labels = tuple(labels)
+        self._places = {label: place for place, label in enumerate(labels)}
+
+    @property
+    def outputs(self) -> int:
+        return len(self._labels)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self._labels
+
+    def _place(self, label: object) -> int:
+        """The output of a label; InputError for one that training has not seen."""
+        if label not in self._places:
+            raise unseen(label, self._labels)
+        return self._places[str(label)]
 
 
 def labels_in(document: Mapping[str, Any]) -> list[str]:

@@ -9,15 +9,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from regard import loading
-from regard.errors import InputError
+from regard.device import half_type
+from regard.errors import InputError, choice
 from regard.known import builtins
 from regard.models import Bert, Elmo, Gpt, Vit, VitConfig
+from regard.settings import Precision
 from regard.tasks.answer import Answering
 from regard.tasks.base import Task
 from regard.tasks.catalog import task_named
@@ -28,7 +30,7 @@ from regard.text import Tokenizer
 from regard.weights.documents import json_bytes, read_json
 from regard.weights.load import read_parts, write_model
 
-__all__ = ["LONGEST", "TASK", "Solved", "is_solved", "read_task", "write_task"]
+__all__ = ["LONGEST", "TASK", "Solved", "computing", "is_solved", "read_task", "write_task"]
 
 TASK = "task.json"
 MIX = "mix."
@@ -38,12 +40,16 @@ MODELS = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "gpt
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """A model that was tuned for a task; `length` is the most tokens of its rows. Pictures need no tokenizer."""
+    """A model that was tuned for a task; `length` is the most tokens of its rows. Pictures need no tokenizer.
+
+    It is asked in the `precision` it was tuned in: auto, bf16 or fp32.
+    """
 
     task: Task[Any]
     model: Tuned | Seen
     tokenizer: Tokenizer | None
     length: int
+    precision: Precision = "auto"
 
     def with_threshold(self, threshold: float | None) -> Solved:
         """The same, but an answer must beat no answer by so much; None leaves it as it was trained."""
@@ -63,6 +69,12 @@ class Solved:
         return Rows(self.tokenizer, family=config.family, limit=self.length)
 
 
+def computing(solved: Solved, device: torch.device) -> str:
+    """Where a model is asked and in which numbers, for people."""
+    numbers = "bfloat16" if half_type(solved.precision, device) is not None else "float32"
+    return f"computing on {device} in {numbers}, as run.precision was {solved.precision} in training"
+
+
 def is_solved(folder: str | os.PathLike[str]) -> bool:
     return Path(folder, TASK).is_file()
 
@@ -71,7 +83,7 @@ def write_task(solved: Solved, folder: Path, *, files: Mapping[str, bytes] | Non
     """Write a folder, all or nothing; `files` go beside it."""
     task, model = solved.task, solved.model
     if isinstance(model, Seen):
-        contents = {**(files or {}), TASK: json_bytes({"task": task.name, "length": 0, **task.document()})}
+        contents = {**(files or {}), TASK: json_bytes(_document(solved))}
         contents["preprocessor_config.json"] = json_bytes(_processor(model.encoder.config))
         write_model(model.encoder, folder, files=contents, about=_classes(task.labels))
         return
@@ -80,8 +92,7 @@ def write_task(solved: Solved, folder: Path, *, files: Mapping[str, bytes] | Non
     names = _names(family, task)
     state = _state(model)
     rest = {names[name.rpartition(".")[0]] + "." + name.rpartition(".")[2]: tensor for name, tensor in state.items()}
-    document = {"task": task.name, "length": solved.length, **task.document()}
-    contents = {**solved.tokenizer.files(), **(files or {}), TASK: json_bytes(document)}
+    contents = {**solved.tokenizer.files(), **(files or {}), TASK: json_bytes(_document(solved))}
     if family not in MODELS:  # a family that no other software reads: all that is to be said is in task.json
         write_model(model.encoder, folder, files=contents, rest=rest)
         return
@@ -106,10 +117,10 @@ def read_task(name_or_path: str | os.PathLike[str], *, device: torch.device | st
     folder = loading.find(name_or_path)
     if not is_solved(folder):
         raise InputError(f"{folder}: no {TASK}; expected a folder that `regard train` wrote")
-    task, length = _read(folder / TASK)
+    task, length, precision = _read(folder / TASK)
     encoder, rest = read_parts(folder)
     if isinstance(encoder, Vit) and isinstance(task, Look):
-        return Solved(task, Seen(encoder).to(device).eval(), None, 0)
+        return Solved(task, Seen(encoder).to(device).eval(), None, 0, precision)
     if not isinstance(encoder, Bert | Gpt | Elmo):
         raise InputError(f"{folder}: expected a BERT, a GPT or an ELMo, found a {type(encoder).__name__}")
     longest = LONGEST if isinstance(encoder, Elmo) else encoder.config.positions
@@ -131,7 +142,7 @@ def read_task(name_or_path: str | os.PathLike[str], *, device: torch.device | st
     model.head.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(MIX)})
     if model.mix is not None:
         model.mix.load_state_dict({name: state[MIX + name] for name in model.mix.state_dict()})
-    return Solved(task, model.to(device).eval(), Tokenizer.open(folder), length)
+    return Solved(task, model.to(device).eval(), Tokenizer.open(folder), length, precision)
 
 
 def _state(model: Tuned) -> dict[str, Tensor]:
@@ -140,11 +151,18 @@ def _state(model: Tuned) -> dict[str, Tensor]:
     return {**model.head.state_dict(), **{MIX + name: tensor for name, tensor in mix.items()}}
 
 
-def _read(path: Path) -> tuple[Task[Any], int]:
+def _document(solved: Solved) -> dict[str, Any]:
+    about = {"task": solved.task.name, "length": solved.length, "precision": solved.precision}
+    return about | solved.task.document()
+
+
+def _read(path: Path) -> tuple[Task[Any], int, Precision]:
     document = read_json(path)
     try:
         kind = Look if document.get("pictures") else task_named(str(document["task"]))
-        return kind.restore(document), int(str(document["length"]))
+        precision: Any = document.get("precision", "auto")  # which older folders do not say
+        choice("precision", str(precision), get_args(Precision))
+        return kind.restore(document), int(str(document["length"])), precision
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except KeyError as error:

@@ -156,12 +156,14 @@ def gathered(items: Sequence[Item]) -> Inputs:
     return Inputs(collate([row.ids for row in rows]), segments, places)
 
 
-def numbers(model: Tuned | Seen, items: Sequence[Item], device: torch.device) -> Iterator[tuple[int, Tensor]]:
+def numbers(
+    model: Tuned | Seen, items: Sequence[Item], device: torch.device, *, precision: str = "auto"
+) -> Iterator[tuple[int, Tensor]]:
     """What the model says of each item, (places, outputs) on the CPU, with the item's place in `items`.
 
     Items of like length go together, so they come in another order.
     """
-    half = half_type("auto", device)
+    half = half_type(precision, device)
     for group in by_budget([model.length(item) for item in items], BUDGET[device.type]):
         chosen = [items[place] for place in group]
         with evaluating(model), torch.autocast(device.type, half, enabled=half is not None):

@@ -5,6 +5,8 @@ Knows pixels and tensors. Knows no image files.
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +24,8 @@ from regard.tasks.texts import Classify
 
 __all__ = ["Frame", "Look", "Pixels", "Seen"]
 
+PATCHES = 256  # about as many as a new model gets: what attention costs grows with their square
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -32,10 +36,17 @@ class Frame:
     channels: int
 
     @classmethod
-    def around(cls, pictures: Sequence[Picture]) -> Frame:
-        """The size of the first picture; in colours if any is."""
-        first = pictures[0].pixels
-        return cls(first.shape[0], first.shape[1], 3 if any(one.pixels.ndim == 3 for one in pictures) else 1)
+    def around(cls, pictures: Sequence[Picture], *, patch: int) -> Frame:
+        """For a new model: the middle size of the pictures, made smaller where that is too many patches, in whole
+        patches; in colours if any picture is."""
+        high, wide = (statistics.median(one.pixels.shape[side] for one in pictures) for side in (0, 1))
+        smaller = min(1.0, patch * math.sqrt(PATCHES / (high * wide)))
+        height, width = (max(1, round(side * smaller / patch)) * patch for side in (high, wide))
+        return cls(height, width, 3 if any(one.pixels.ndim == 3 for one in pictures) else 1)
+
+    def others(self, pictures: Sequence[Picture]) -> int:
+        """How many pictures have another size."""
+        return sum(one.pixels.shape[:2] != (self.height, self.width) for one in pictures)
 
     def pixels(self, picture: Picture) -> Tensor:
         """(channels, height, width), 0 to 255."""

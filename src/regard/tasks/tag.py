@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.data.examples import Tagged
 from regard.errors import InputError
 from regard.metrics import entities, entity_scores
-from regard.tasks.base import Item, Prediction, Task, labels_in, unseen
+from regard.tasks.base import Item, Named, Prediction, labels_in
 from regard.tasks.rows import Rows, owners, windows
 from regard.text import Encoding
 
@@ -27,24 +27,12 @@ OUTSIDE = "O"
 OVERLAP = 64  # tokens that a window shares with the one before
 
 
-class Tag(Task[Tagged]):
+class Tag(Named[Tagged]):
     name: ClassVar[str] = "tag"
     main: ClassVar[str] = "f1"
     kind: ClassVar[str] = "TokenClassification"
     pooled: ClassVar[bool] = False
     length: ClassVar[int] = 256
-
-    def __init__(self, labels: Sequence[str]) -> None:
-        self._labels = tuple(labels)
-        self._places = {label: place for place, label in enumerate(labels)}
-
-    @property
-    def outputs(self) -> int:
-        return len(self._labels)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return self._labels
 
     @classmethod
     def learn(cls, examples: Sequence[Tagged]) -> Tag:
@@ -80,12 +68,7 @@ class Tag(Task[Tagged]):
         return items
 
     def _targets(self, example: Tagged) -> list[int] | None:
-        if example.tags is None:
-            return None
-        for tag in example.tags:
-            if tag not in self._places:
-                raise unseen(tag, self._labels)
-        return [self._places[tag] for tag in example.tags]
+        return None if example.tags is None else [self._place(tag) for tag in example.tags]
 
     def loss(self, numbers: Tensor, items: Sequence[Item]) -> Tensor:
         targets = torch.tensor([target for item in items for target in item.target], device=numbers.device)

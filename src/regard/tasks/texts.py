@@ -15,13 +15,13 @@ from regard.data.examples import Picture, Text
 from regard.errors import InputError
 from regard.metrics import label_scores, multilabel_scores, value_scores
 from regard.metrics.labels import positive_label
-from regard.tasks.base import Item, Prediction, Task, labels_in, unseen
+from regard.tasks.base import Item, Named, Prediction, Task, labels_in
 from regard.tasks.rows import Rows
 
 __all__ = ["Classify", "Pair", "Regress"]
 
 
-class Classify(Task[Text]):
+class Classify(Named[Text]):
     """One class a text, or any number of them where labels are tuples."""
 
     name: ClassVar[str] = "classify"
@@ -32,16 +32,8 @@ class Classify(Task[Text]):
 
     def __init__(self, labels: Sequence[str], *, several: bool = False, positive: str | None = None) -> None:
         """`positive`: which of two labels F1 is about."""
-        self._labels, self.several, self.positive = tuple(labels), several, positive
-        self._places = {label: place for place, label in enumerate(labels)}
-
-    @property
-    def outputs(self) -> int:
-        return len(self._labels)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return self._labels
+        super().__init__(labels)
+        self.several, self.positive = several, positive
 
     @classmethod
     def learn(cls, examples: Sequence[Text]) -> Classify:
@@ -79,12 +71,8 @@ class Classify(Task[Text]):
         names = label if isinstance(label, tuple) else (label,)
         if isinstance(label, tuple) and not self.several:
             raise InputError(f"the label is the list {list(label)!r}, and this task has one label a text")
-        for name in names:
-            if name not in self._places:
-                raise unseen(name, self._labels)
-        if not self.several:
-            return self._places[names[0]]
-        return [float(name in names) for name in self._labels]
+        places = [self._place(name) for name in names]
+        return [float(place in places) for place in range(self.outputs)] if self.several else places[0]
 
     def loss(self, numbers: Tensor, items: Sequence[Item]) -> Tensor:
         targets = torch.tensor([item.target for item in items], device=numbers.device)

@@ -109,3 +109,43 @@ def test_swag(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
     assert read_choices(path).examples == [Choice("They", ("a", "b"), 0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        (
+            "a.jsonl",
+            '{"goal": "Sit", "sol1": "down.", "sol2": "up.", "y": 0, "sent1": "x", "sent2": "y"}',
+            "goal,sol1,sol2,y",
+        ),
+        ("a.jsonl", '{"goal": "Sit", "sols": ["down.", "up."], "y": 0, "ctx": "x"}', "goal,sols,y"),
+        ("a.csv", "sol1,goal,sol2,y\ndown.,Sit,up.,0\n", "goal,sol1,sol2,y"),
+        ("a.tsv", "down.\tSit\tup.\t0\n", "1,0,2,3"),
+    ],
+)
+def test_columns_are_named(tmp_path: Path, name: str, content: str, columns: str) -> None:
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    named = columns.split(",")
+    read = read_choices(path, columns=named, labelled=True)
+    assert read.examples == [Choice("Sit", ("down.", "up."), 0)]
+    assert f"text = {named[0]}, 2 endings" in read.how
+    assert read_choices(path, columns=named[:-1], labelled=False).examples == [Choice("Sit", ("down.", "up."))]
+
+
+def test_columns_that_have_no_meaning(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"goal": "Sit", "sols": ["down.", "up."], "y": 0}', encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"should be text, endings \(one list, or each on its own\), label; got goal, sols"
+    ):
+        read_choices(path, columns=("goal", "sols"), labelled=True)
+    with pytest.raises(InputError, match="no 'gaol', which --columns names; did you mean 'goal'"):
+        read_choices(path, columns=("gaol", "sols", "y"), labelled=True)
+    with pytest.raises(InputError, match=r"line 1: no endings, but the keys goal, sols, y; name the text"):
+        read_choices(path, labelled=True)
+    path = tmp_path / "six.txt"
+    path.write_text("Sit\n0\na\nb\nc\nd\n", encoding="utf-8")
+    with pytest.raises(InputError, match="six lines an example have no columns to name"):
+        read_choices(path, columns=("0", "1"))

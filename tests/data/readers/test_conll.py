@@ -146,9 +146,12 @@ def test_bad_json_is_named(write: Write, row: dict[str, object], message: str) -
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("EU NNP O\nrejects O\nGerman JJ O\n", r"line 2: expected 3 columns, the word first.*got 2: 'rejects O'"),
+        (
+            "EU NNP O\nrejects O\nGerman JJ O\n",
+            r"line 2: expected 3 columns, the word in column 0 and its tag in column 2, got 2: 'rejects O'",
+        ),
         ("EU O\nrejects\nGerman O\n", r"line 2: expected 2 columns.*got 1: 'rejects'"),
-        ("EU O\nrejects VBZ\nGerman O\n", r"line 2: expected a tag in the last column.*got 'VBZ'"),
+        ("EU O\nrejects VBZ\nGerman O\n", r"line 2: expected a tag in column 1.*got 'VBZ'"),
         ("a text that is no table\n", r"line 1: expected a tag"),
         ("word\n\nword\n", r"line 1: expected 2 columns"),
         ("-DOCSTART- -X- O O\n\n", "holds no example"),
@@ -206,3 +209,36 @@ def test_words_are_those_of_conll(shared_data: Callable[[str], Path]) -> None:
     examples = read_tagged(shared_data("conll2003/eng.testa")).examples
     same = sum(words_of(example.text) == example.words for example in examples)
     assert same / len(examples) > 0.85
+
+
+def test_columns_say_where_word_and_tag_are(write: Write, shared_data: Callable[[str], Path]) -> None:
+    path = write("a.conll", "1 EU B-ORG NNP\n2 rejects O VBZ\n")
+    read = read_tagged(path, columns=("1", "2"), labelled=True)
+    assert read.examples == [Tagged("EU rejects", ((0, 2), (3, 10)), ("B-ORG", "O"))]
+    assert read.how == "IOB2, 4 columns, word = column 1, tag = column 2"
+    assert read_tagged(path, columns=("1",), labelled=False).examples == [Tagged("EU rejects", ((0, 2), (3, 10)))]
+    chunks = read_tagged(shared_data("conll2003/eng.testa"), columns=("0", "2"), labelled=True)
+    assert chunks.examples[0].text == "CRICKET - LEICESTERSHIRE TAKE OVER AT TOP AFTER INNINGS VICTORY ."
+    assert chunks.examples[0].tags is not None and chunks.examples[0].tags[0] == "B-NP"
+
+
+def test_keys_say_where_words_and_tags_are(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"tokens": ["no"], "w": ["EU"], "t": ["B-ORG"]}\n', encoding="utf-8")
+    assert read_tagged(path, columns=("w", "t"), labelled=True).examples == [Tagged("EU", ((0, 2),), ("B-ORG",))]
+    with pytest.raises(InputError, match=r"line 1: no 'x', which --columns names"):
+        read_tagged(path, columns=("w", "x"), labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (("0",), r"--columns for tag should be the word's and the tag's, such as 0,3; got 0"),
+        (("0", "4"), r"no column '4'; expected a number from 0 to 1"),
+        (("word", "tag"), r"no column 'word'; expected a number from 0 to 1"),
+        (("1", "0"), r"line 1: expected a tag in column 0.*got 'EU'; mend the line, or say with --columns"),
+    ],
+)
+def test_columns_that_are_no_tags(write: Write, columns: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_tagged(write("a.conll", "EU B-ORG\n"), columns=columns, labelled=True)

@@ -107,7 +107,7 @@ def test_bad_documents_are_named(tmp_path: Path, question: dict[str, object], me
         ('{"data": [{"paragraphs": {}}]}', r"data\[0\]: expected a list of objects called paragraphs, got an object"),
         ('{"data": []}', "holds no example"),
         ("", "is empty"),
-        ('{"question": "a"}', "no 'context'"),
+        ('{"question": "a"}', "line 1: expected question and context, got the keys question"),
     ],
 )
 def test_broken_files_are_named(tmp_path: Path, content: str, message: str) -> None:
@@ -159,3 +159,41 @@ def test_answers_as_two_lists(tmp_path: Path) -> None:
 
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     assert read_questions(tmp_path / "a.parquet", labelled=True).examples == read.examples
+
+
+def test_columns_by_name_and_by_number(tmp_path: Path) -> None:
+    expected = [Question("2", "Where?", "In Rome."), Question("3", "When?", "In May.")]
+    path = tmp_path / "a.tsv"
+    path.write_text("place\tq\tc\nx\tWhere?\tIn Rome.\ny\tWhen?\tIn May.\n", encoding="utf-8")
+    assert read_questions(path, columns=("q", "c")).examples == expected
+    assert read_questions(path, columns=("1", "2"), header=True).examples == expected
+    assert len(read_questions(path, columns=("1", "2")).examples) == 3
+    path.write_text("x|Where?|In Rome.\n", encoding="utf-8")
+    read = read_questions(path, columns=("1", "2"), delimiter="|", quoting=False)
+    assert read.examples == [Question("1", "Where?", "In Rome.")]
+    path = tmp_path / "a.jsonl"
+    row = {"id": "k", "ask": "Where?", "context": "no", "about": CONTEXT, "gold": [{"text": "Oslo", "answer_start": 0}]}
+    path.write_text(json.dumps(row), encoding="utf-8")
+    read = read_questions(path, columns=("ask", "about", "gold"), labelled=True)
+    assert read.examples == [Question("k", "Where?", CONTEXT, (Answer("Oslo", 0),))]
+
+
+def test_columns_that_are_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"ask": "Where?", "about": "Rome"}', encoding="utf-8")
+    with pytest.raises(InputError, match=r"line 1: no 'abuot', which --columns names; did you mean 'about'"):
+        read_questions(path, columns=("ask", "abuot"))
+    with pytest.raises(InputError, match=r"should be question, context\[, answers\]; got ask"):
+        read_questions(path, columns=("ask",))
+    path = tmp_path / "a.tsv"
+    path.write_text("q\tc\nWhere?\tIn Rome.\nWhen?\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"line 3: expected column 1, and this row has 1 columns"):
+        read_questions(path, columns=("q", "c"))
+    with pytest.raises(InputError, match=r"no column '4'; without a header, give a number from 0 to 1"):
+        read_questions(path, columns=("0", "4"))
+    with pytest.raises(InputError, match="should name each column once, got 0, 0"):
+        read_questions(path, columns=("0", "0"))
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": []}]}), encoding="utf-8")
+    with pytest.raises(InputError, match="SQuAD's JSON has names of its own for all it holds; leave --columns out"):
+        read_questions(path, columns=("question", "context"))

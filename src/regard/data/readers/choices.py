@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from regard.data.examples import Choice
 from regard.data.files import name_of, suffix_of
+from regard.data.readers.named import column_at, rows_of
 from regard.data.readers.read import Path, Read, example_list, kind_of, read_lines
 from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet, string_at, strings_at
-from regard.data.readers.tables import table_of
+from regard.data.readers.tables import Table, table_of
 from regard.errors import InputError
 
 __all__ = ["read_choices"]
@@ -19,30 +20,63 @@ __all__ = ["read_choices"]
 _LINES = 6  # the text, the place of the right ending, four endings
 
 
-def read_choices(path: Path, *, labelled: bool | None = None) -> Read[Choice]:
+def read_choices(
+    path: Path,
+    *,
+    columns: Sequence[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoting: bool | None = None,
+    labelled: bool | None = None,
+) -> Read[Choice]:
     """Choices from JSON lines or CSV with `ctx` and `endings`, or `sent1`, `sent2`, `ending0`... (SWAG), and `label`.
 
     Without keys: six lines an example, the text, the number of the right ending from 0, and four endings.
-    HellaSwag's text is `ctx` alone; the six-line files put the activity before it.
+    HellaSwag's text is `ctx` alone; the six-line files put the activity before it. `columns` name others: the text,
+    the endings (one list, or each on its own), then the label, which is left out where `labelled` is False.
     """
     name = name_of(path)
     if is_parquet(path):
-        return _from_records(parquet(path), name, "Parquet", "row", labelled)
+        return _from_records(parquet(path), name, "Parquet", "row", labelled, columns)
     lines = read_lines(path)
-    if looks_like_json(path, lines):
-        return _from_records(json_lines(lines, name), name, "JSON lines", "line", labelled)
-    if suffix_of(path) in (".csv", ".tsv") or "ending0" in lines[0]:
-        return _from_records(_table(path, lines), name, "SWAG table", "line", labelled)
+    if delimiter is None and looks_like_json(path, lines):
+        return _from_records(json_lines(lines, name), name, "JSON lines", "line", labelled, columns)
+    said = (header, delimiter, quoting) != (None, None, None)
+    if suffix_of(path) in (".csv", ".tsv") or "ending0" in lines[0] or said:
+        table = table_of(
+            lines, path, delimiter=delimiter or ("\t" if suffix_of(path) == ".tsv" else ","), quoting=quoting
+        )
+        rows = _swag(table) if columns is None else rows_of(table, columns, header=header)
+        return _from_records(rows, name, "SWAG table" if columns is None else table.how, "line", labelled, columns)
+    if columns is not None:
+        raise InputError(
+            f"{name}: six lines an example have no columns to name; leave --columns out, or say with --delimiter "
+            "that it is a table"
+        )
     return _six_lines(lines, name, labelled)
 
 
-def _table(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, Record]]:
-    table = table_of(lines, path, delimiter="\t" if suffix_of(path) == ".tsv" else ",")
+def _named(record: Record, columns: Sequence[str], where: str, *, labelled: bool | None) -> Record:
+    """What `columns` name of a record, under our keys: the text, the endings (a list, or each apart), the label."""
+    text, *rest = columns
+    wanted = {name: column_at(record, name, where) for name in columns}
+    if rest and isinstance(wanted[rest[0]], list):
+        endings, label = wanted[rest[0]], rest[1:]
+    else:
+        several, label = (rest, []) if labelled is False else (rest[:-1], rest[-1:])
+        endings = [string_at(record, name, where) for name in several]
+    if not rest or len(label) > 1 or (labelled and not label):
+        expected = "text, endings (one list, or each on its own)" + ("" if labelled is False else ", label")
+        raise InputError(f"--columns for choose should be {expected}; got {', '.join(columns)}")
+    return {"text": wanted[text], "endings": endings, "label": wanted[label[0]] if label else None}
+
+
+def _swag(table: Table) -> Iterator[tuple[int, Record]]:
     names = [str(cell).strip() for cell in table.rows[0]]
     if "ending0" not in names:
         raise InputError(
             f"{table.place(0)}: expected a header with sent1, sent2, ending0, ending1 and so on, "
-            f"got {', '.join(names)[:80]}"
+            f"got {', '.join(names)[:80]}; or name the columns with --columns: text, endings, label"
         )
     for row in range(1, len(table.rows)):
         cells = table.rows[row]
@@ -52,20 +86,26 @@ def _table(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, Record]]:
 
 
 def _from_records(
-    records: Iterator[tuple[int, Record]], name: str, how: str, unit: str, labelled: bool | None
+    records: Iterator[tuple[int, Record]],
+    name: str,
+    how: str,
+    unit: str,
+    labelled: bool | None,
+    columns: Sequence[str] | None,
 ) -> Read[Choice]:
     examples, lines, swag = [], [], False
     for number, record in records:
         where = f"{name} {unit} {number}"
-        swag = "ending0" in record
+        swag = "ending0" in record and columns is None
+        record = record if columns is None else _named(record, columns, where, labelled=labelled)
         endings = _endings(record, where)
         label = None if labelled is False else _label(record.get("label"), len(endings), where)
         if labelled and label is None:
             raise InputError(f"{where}: no label, and this needs one: 0 to {len(endings) - 1}")
         examples.append(Choice(_text(record, where), endings, label))
         lines.append(number)
-    shown = "text = sent1 + sent2" if swag else "text = ctx"
-    return Read(example_list(examples, name), name, f"{how}, {shown}, {_count(examples)}", {}, lines)
+    shown = "text = sent1 + sent2" if swag else f"text = {columns[0] if columns else 'ctx'}"
+    return Read(example_list(examples, name), name, f"{how}, {shown}, {_count(examples)}", {}, lines, unit)
 
 
 def _text(record: Record, where: str) -> str:
@@ -82,6 +122,11 @@ def _endings(record: Record, where: str) -> tuple[str, ...]:
         keys = [f"ending{place}" for place in range(len(record)) if f"ending{place}" in record]
         endings = [string_at(record, key, where) for key in keys]
     else:
+        if "endings" not in record:
+            known = ", ".join(record) or "none"
+            raise InputError(
+                f"{where}: no endings, but the keys {known}; name the text, the endings and the label with --columns"
+            )
         endings = strings_at(record, "endings", where)
     if len(endings) < 2:
         raise InputError(f"{where}: expected at least two endings to choose from, got {len(endings)}")

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from regard.data.readers.named import place_of
 from regard.data.readers.names import LABELS, PAIRS, SCORES, TEXTS, fold
 from regard.data.readers.shapes import Column, columns_of, has_header, label_by_shape, texts_by_shape
 from regard.data.readers.tables import SAMPLE, Table
-from regard.errors import InputError, nearest
+from regard.errors import InputError
 
 __all__ = ["Roles", "TextTask", "decide", "numbered"]
 
@@ -72,7 +73,7 @@ def _header(table: Table, columns: Sequence[str] | None, header: bool | None) ->
 def _named(
     table: Table, names: list[str] | None, columns: Sequence[str], *, task: TextTask, labelled: bool | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    places = [_place(table, names, column) for column in columns]
+    places = [place_of(table, names, column) for column in columns]
     if task == "regress":
         count = 2 if len(places) > 2 or (len(places) == 2 and labelled is False) else 1
     else:
@@ -88,18 +89,6 @@ def _named(
             "put one into the first line"
         )
     return texts, () if labelled is False else labels
-
-
-def _place(table: Table, names: list[str] | None, column: str) -> int:
-    if names is not None and column in names:
-        return names.index(column)
-    width = len(names) if names is not None else len(table.rows[0])
-    if column.isdecimal() and int(column) < width:
-        return int(column)
-    if names is None:
-        raise InputError(f"{table.name}: no column {column!r}; without a header, give a number from 0 to {width - 1}")
-    hint = nearest(column, [name[:40] for name in names])
-    raise InputError(f"{table.name}: no column {column!r}; {hint}; or a number from 0 to {width - 1}")
 
 
 def _found(

@@ -11,6 +11,7 @@ from itertools import islice
 
 from regard.data.examples import Tagged
 from regard.data.files import name_of
+from regard.data.readers.named import column_at
 from regard.data.readers.read import Path, Read, example_list, read_lines
 from regard.data.readers.records import (
     Record,
@@ -35,25 +36,41 @@ _TAGS = ("tags", "ner_tags", "labels")
 Sentence = tuple[int, list[str], list[str] | None]  # where it began, its words, their tags
 
 
-def read_tagged(path: Path, *, labelled: bool | None = None) -> Read[Tagged]:
+def read_tagged(path: Path, *, columns: Sequence[str] | None = None, labelled: bool | None = None) -> Read[Tagged]:
     """Tagged sentences, their tags in IOB2 whatever scheme the file has.
 
     CoNLL columns have the word first and the tag last; a blank line ends a sentence and -DOCSTART- lines are left out.
     A line of JSON has `words` (or `tokens`) and `tags` (or `ner_tags`), or a `text`. Unless `labelled`, a file without
-    columns is plain text, one text a line. The text of a sentence is its words with one blank between them.
+    columns is plain text, one text a line. The text of a sentence is its words with one blank between them. `columns`
+    say where the word is and where its tag: numbers from 0, or keys of JSON; without `labelled` the word is enough.
     """
     name = name_of(path)
+    if columns is not None and len(columns) not in ((1, 2) if labelled is False else (2,)):
+        raise InputError(f"--columns for tag should be the word's and the tag's, such as 0,3; got {', '.join(columns)}")
     if is_parquet(path):
-        return _from_records(parquet(path), name, "Parquet", "row", labelled)
+        return _from_records(parquet(path), name, "Parquet", "row", labelled, columns)
     lines = read_lines(path)
     if looks_like_json(path, lines):
-        return _from_records(json_lines(lines, name), name, "JSON lines", "line", labelled)
-    if labelled or _has_columns(lines):
-        sentences = list(_sentences(lines, name, tagged=labelled is not False))
-        return _tagged(sentences, name, f"{_width(lines)} columns")
+        return _from_records(json_lines(lines, name), name, "JSON lines", "line", labelled, columns)
+    if labelled or columns is not None or _has_columns(lines):
+        width = _width(lines)
+        word, tag = _places(columns, width, name)
+        sentences = list(_sentences(lines, name, tagged=labelled is not False, word=word, tag=tag))
+        named = "" if columns is None else f", word = column {word}" + f", tag = column {tag}" * (labelled is not False)
+        return _tagged(sentences, name, f"{width} columns{named}")
     texts = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     examples = [Tagged(line, words_of(line)) for _, line in texts]
     return Read(examples, name, "plain text, one text a line", {}, [number for number, _ in texts])
+
+
+def _places(columns: Sequence[str] | None, width: int, name: str) -> tuple[int, int]:
+    """Of the word and of its tag, of which the latter may be missing and then is the last."""
+    if columns is None:
+        return 0, width - 1
+    for column in columns:
+        if not column.isdecimal() or int(column) >= width:
+            raise InputError(f"{name}: no column {column!r}; expected a number from 0 to {width - 1}")
+    return int(columns[0]), int(columns[1]) if len(columns) > 1 else width - 1
 
 
 def _has_columns(lines: Sequence[str]) -> bool:
@@ -74,7 +91,7 @@ def _width(lines: Sequence[str]) -> int:
     return max((widths := Counter(len(_fields(line)) for line in rows)), key=widths.__getitem__, default=0)
 
 
-def _sentences(lines: Sequence[str], name: str, *, tagged: bool) -> Iterator[Sentence]:
+def _sentences(lines: Sequence[str], name: str, *, tagged: bool, word: int, tag: int) -> Iterator[Sentence]:
     width, words, tags, began = _width(lines), [], [], 0  # type: int, list[str], list[str], int
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.startswith(_DOCUMENT):
@@ -85,17 +102,18 @@ def _sentences(lines: Sequence[str], name: str, *, tagged: bool) -> Iterator[Sen
         fields = _fields(line.rstrip())
         if len(fields) != width or width < 2:
             raise InputError(
-                f"{name} line {number}: expected {max(width, 2)} columns, the word first and its tag last, got "
-                f"{len(fields)}: {line[:60]!r}; mend the line, and put a blank line between sentences"
+                f"{name} line {number}: expected {max(width, 2)} columns, the word in column {word} and its tag in "
+                f"column {max(tag, 1)}, got {len(fields)}: {line[:60]!r}; mend the line, and put a blank line between "
+                "sentences"
             )
-        if tagged and not is_tag(fields[-1]):
+        if tagged and not is_tag(fields[tag]):
             raise InputError(
-                f"{name} line {number}: expected a tag in the last column, such as O, B-PER or I-PER, "
-                f"got {fields[-1][:40]!r}; mend the line"
+                f"{name} line {number}: expected a tag in column {tag}, such as O, B-PER or I-PER, got "
+                f"{fields[tag][:40]!r}; mend the line, or say with --columns where word and tag are"
             )
         began = began if words else number
-        words.append(fields[0])
-        tags.append(fields[-1])
+        words.append(fields[word])
+        tags.append(fields[tag])
     if words:
         yield began, words, tags if tagged else None
 
@@ -120,12 +138,21 @@ def _joined(words: Sequence[str], tags: tuple[str, ...] | None) -> Tagged:
 
 
 def _from_records(
-    records: Iterator[tuple[int, Record]], name: str, how: str, unit: str, labelled: bool | None
+    records: Iterator[tuple[int, Record]],
+    name: str,
+    how: str,
+    unit: str,
+    labelled: bool | None,
+    columns: Sequence[str] | None,
 ) -> Read[Tagged]:
     sentences: list[Sentence] = []
     plain: dict[int, Tagged] = {}
     for number, record in records:
         where = f"{name} {unit} {number}"
+        if columns is not None:
+            record = {
+                key: column_at(record, column, where) for key, column in zip(("words", "tags"), columns, strict=False)
+            }
         key = next((key for key in _WORDS if key in record), None)
         if key is None and not labelled and "text" in record:
             text = string_at(record, "text", where)
@@ -140,7 +167,7 @@ def _from_records(
         sentences.append((number, words, None if labelled is False else _tags(record, words, where, bool(labelled))))
     read = _tagged(sentences, name, how)
     examples = [plain.get(place, example) for place, example in enumerate(read.examples)]
-    return Read(examples, name, read.how, {}, read.lines)
+    return Read(examples, name, read.how, {}, read.lines, unit)
 
 
 def _tags(record: Record, words: list[str], where: str, needed: bool) -> list[str] | None:

@@ -46,7 +46,7 @@ def read_pictures(path: Path, *, labels: Path | None = None, labelled: bool | No
     if file.suffix.lower() in _SUFFIXES:
         if labelled:
             raise InputError(f"{path} is one image without a label; expected a folder with one folder for each class")
-        return Read([Picture(_open(file), None, os.fspath(file))], name_of(path), "one image", {}, [1])
+        return Read([Picture(_open(file), None, os.fspath(file))], name_of(path), "one image", {}, [1], "picture")
     return _from_idx(path, labels, labelled)
 
 
@@ -68,7 +68,7 @@ def _from_folder(folder: File, labelled: bool | None) -> Read[Picture]:
 
 def _numbered(pictures: list[Picture], path: Path, how: str, dropped: dict[str, int]) -> Read[Picture]:
     counted = {reason: count for reason, count in dropped.items() if count}
-    return Read(pictures, name_of(path), how, counted, list(range(1, len(pictures) + 1)))
+    return Read(pictures, name_of(path), how, counted, list(range(1, len(pictures) + 1)), "picture")
 
 
 def _picture(file: File, label: str | None, folder: File) -> Picture:

@@ -28,7 +28,12 @@ class Read(Generic[E]):
     path: str
     how: str
     dropped: dict[str, int] = field(default_factory=dict)  # reason -> how many
-    lines: list[int] = field(default_factory=list)  # where each example began: a line, or a record counted from 1
+    lines: list[int] = field(default_factory=list)  # where each example began, counted from 1
+    unit: str = "line"  # or what else is counted
+
+    def place(self, example: int) -> str:
+        """Where an example began, for an error: line 12."""
+        return f"{self.unit} {self.lines[example]:,}" if self.lines else f"example {example + 1:,}"
 
 
 def read_lines(path: Path) -> list[str]:

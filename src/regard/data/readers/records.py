@@ -105,7 +105,9 @@ def string_at(record: Record, key: str, where: str) -> str:
 
 def strings_at(record: Record, key: str, where: str) -> list[str]:
     """The list of texts at a key."""
-    value = record.get(key)
+    if key not in record:
+        raise InputError(f"{where}: no {key!r}; {nearest(key, record)}")
+    value = record[key]
     if not isinstance(value, list):
         raise InputError(f"{where}: {key!r} should be a list of strings, got {kind_of(value)}")
     for item in value:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from regard.data.examples import Answer, Question
 from regard.data.files import name_of, suffix_of
+from regard.data.readers.named import column_at, rows_of
 from regard.data.readers.names import fold
 from regard.data.readers.read import Path, Read, example_list, kind_of, read_lines
 from regard.data.readers.records import (
@@ -22,34 +23,50 @@ from regard.data.readers.records import (
     parquet,
     string_at,
 )
-from regard.data.readers.tables import table_of
+from regard.data.readers.tables import Table, table_of
 from regard.errors import InputError
 
 __all__ = ["read_questions"]
 
 MISPLACED = "answer is not where its offset says"
 UNANSWERED = "question left without an answer"
+COLUMNS = ("question", "context", "answers")
 
 
-def read_questions(path: Path, *, labelled: bool | None = None) -> Read[Question]:
+def read_questions(
+    path: Path,
+    *,
+    columns: Sequence[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoting: bool | None = None,
+    labelled: bool | None = None,
+) -> Read[Question]:
     """Questions from SQuAD JSON, or from JSON lines, Parquet or TSV with `question`, `context` and perhaps `id`.
 
     An answer whose text does not lie at its offset is dropped and counted, once for each person who gave it; a question
     that loses all its answers so is dropped and counted apart. SQuAD v2's `is_impossible` makes `possible` False, and
     so does an empty list of `answers` in JSON lines and Parquet. `labelled=False` reads no answers, True needs them.
-    A question without an id gets its line number, in SQuAD JSON its number in the file.
+    A question without an id gets its line number, in SQuAD JSON its number in the file. `columns` name other keys or
+    columns of rows: question, context, and perhaps answers.
     """
     name = name_of(path)
-    reader = _Questions(name, labelled)
+    if columns is not None and not 2 <= len(columns) <= len(COLUMNS):
+        raise InputError(f"--columns for answer should be question, context[, answers]; got {', '.join(columns)}")
+    reader = _Questions(name, labelled, columns)
     if is_parquet(path):
         return reader.from_records(parquet(path), "Parquet", "row")
     lines = read_lines(path)
-    document = _document(path, lines, name)
+    document = None if delimiter is not None else _document(path, lines, name)
     if document is not None:
+        if columns is not None:
+            raise InputError(f"{name}: SQuAD's JSON has names of its own for all it holds; leave --columns out")
         return reader.from_squad(document)
-    if looks_like_json(path, lines):
+    if delimiter is None and looks_like_json(path, lines):
         return reader.from_records(json_lines(lines, name), "JSON lines", "line")
-    return reader.from_records(_table(path, lines), "table", "line")
+    table = table_of(lines, path, delimiter=delimiter, quoting=quoting)
+    rows = _rows(table, header=header) if columns is None else rows_of(table, columns, header=header)
+    return reader.from_records(rows, "table", "line")
 
 
 def _document(path: Path, lines: Sequence[str], name: str) -> Record | None:
@@ -68,10 +85,9 @@ def _document(path: Path, lines: Sequence[str], name: str) -> Record | None:
     return whole
 
 
-def _table(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, Record]]:
-    table = table_of(lines, path)
+def _rows(table: Table, *, header: bool | None) -> Iterator[tuple[int, Record]]:
     names = [fold(str(cell)) for cell in table.rows[0]]
-    has_header = "question" in names
+    has_header = "question" in names if header is None else header
     keys = names if has_header else ["question", "context", "id"]
     for row in range(int(has_header), len(table.rows)):
         cells = table.rows[row]
@@ -89,19 +105,20 @@ class _Questions:
 
     name: str
     labelled: bool | None
+    columns: Sequence[str] | None = None
     questions: list[Question] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     misplaced: int = 0
     unanswered: int = 0
 
-    def read(self, how: str) -> Read[Question]:
+    def read(self, how: str, unit: str) -> Read[Question]:
         counts = {MISPLACED: self.misplaced, UNANSWERED: self.unanswered}
         dropped = {reason: count for reason, count in counts.items() if count}
         if self.unanswered and not self.questions:
             raise InputError(
                 f"{self.name}: no answer lies at its answer_start, which counts characters from 0; mend them"
             )
-        return Read(example_list(self.questions, self.name), self.name, how, dropped, self.places)
+        return Read(example_list(self.questions, self.name), self.name, how, dropped, self.places, unit)
 
     def from_squad(self, document: Record) -> Read[Question]:
         impossible = False
@@ -110,12 +127,20 @@ class _Questions:
             possible = not record.get("is_impossible", False)
             self.add(record, context, number, where, possible=possible)
         version = str(document.get("version", "")).lstrip("v") or ("2.0" if impossible else "1.1")
-        return self.read(f"SQuAD v{version}")
+        return self.read(f"SQuAD v{version}", "question")
 
     def from_records(self, records: Iterator[tuple[int, Record]], how: str, unit: str) -> Read[Question]:
         for number, record in records:
             where = f"{self.name} {unit} {number}"
+            if self.columns is not None:
+                named = zip(COLUMNS, self.columns, strict=False)
+                record = record | {key: column_at(record, column, where) for key, column in named}
             key = next((key for key in ("context", "passage", "paragraph") if key in record), "context")
+            if "question" not in record or key not in record:
+                keys = ", ".join(record) or "none"
+                raise InputError(
+                    f"{where}: expected question and context, got the keys {keys}; name them with --columns"
+                )
             answers = record.get("answers")
             if isinstance(answers, dict):  # as the Hugging Face hub stores SQuAD: two lists
                 columns = [answers.get("text"), answers.get("answer_start")]
@@ -126,7 +151,7 @@ class _Questions:
                 record = {**record, "answers": [{"text": text, "answer_start": start} for text, start in pairs]}
             possible = record.get("answers") != [] and not record.get("is_impossible", False)
             self.add(record, string_at(record, key, where), number, where, possible=possible)
-        return self.read(f"{how} of questions and contexts")
+        return self.read(f"{how} of questions and contexts", unit)
 
     def add(self, record: Record, context: str, number: int, where: str, *, possible: bool) -> None:
         identity = record.get("id")

@@ -50,7 +50,7 @@ def read_texts(
         examples.append(reader.example(row))
         lines.append(table.lines[row])
     dropped = {"gold_label is -: the annotators did not agree": unsettled} if unsettled else {}
-    return Read(example_list(examples, table.name), table.name, roles.how, dropped, lines)
+    return Read(example_list(examples, table.name), table.name, roles.how, dropped, lines, table.unit)
 
 
 class _Rows:
