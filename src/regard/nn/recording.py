@@ -22,7 +22,7 @@ from regard.nn.tape import NOTHING, Edit, Edited, Reading, Site, Tape
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
 
-__all__ = ["attention", "hidden", "knock_out", "record"]
+__all__ = ["attention", "hidden", "knock_out", "record", "recorded"]
 
 
 class _Here(threading.local):
@@ -30,6 +30,11 @@ class _Here(threading.local):
 
 
 _here = _Here()
+
+
+def recorded() -> bool:
+    """Whether this thread records."""
+    return bool(_here.tapes)
 
 
 def attention(

@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.nn import recording
 from regard.nn.attention import HALF, Attention, Fused, Separate
 from regard.nn.block import Block, FeedForward, Residual
 from regard.nn.cache import LayerCache, Pairs, State
 from regard.nn.dropout import Dropout
 from regard.nn.positions import RelativeBias
-from regard.nn.recording import _here
 from regard.nn.stack import Stack
 
 __all__ = ["Straight", "can_go_straight"]
@@ -33,7 +33,7 @@ _KNOWN = {
 
 def can_go_straight(stack: Stack) -> bool:
     """Whether nobody watches or changes what the modules do: no gradients, recordings, hooks, autocast or new parts."""
-    watched = torch.is_grad_enabled() or bool(_here.tapes)
+    watched = torch.is_grad_enabled() or recording.recorded()
     watched = watched or any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
     return not watched and not any(
         type(part) not in _KNOWN or part.training or part._forward_hooks or part._forward_pre_hooks

@@ -180,7 +180,7 @@ def word_loss(vectors: Tensor, weight: Tensor, bias: Tensor | None, targets: Ten
     if vectors.is_cuda and more:
         bias = weight.new_zeros(len(weight)) if bias is None else bias
         weight, bias = F.pad(weight, (0, 0, 0, more)), F.pad(bias, (0, more), value=-1e4)
-    rows = max(COUNTED // len(weight), 1)
+    rows = -(-len(vectors) // -(-len(vectors) * len(weight) // COUNTED))
     parts = zip(torch.split(vectors, rows), torch.split(targets, rows), strict=True)
     sums = [_summed_loss(F.linear(part, weight, bias), words) for part, words in parts]
     return torch.stack(sums).sum() / _meant(targets)

@@ -1,0 +1,151 @@
+"""The GPT that comes with Regard: judged, and written into src/regard/builtin with a card made of the figures.
+
+    python -m benchmarks.builtin_gpt MODEL --events FILE ... [--device auto]     judge it, a part at a time
+    python -m benchmarks.builtin_gpt MODEL --write                               write it, from what was kept
+
+MODEL is what the last of its runs of `regard pretrain gpt` left; FILE are the events.jsonl of all of them, in order.
+Judged by bits per byte of the held-out text, by LAMBADA's development passages, HellaSwag and PIQA, and by five texts,
+one for each prompt, all with their first seed; kept in benchmarks/results/regard-gpt.json. The package gets the weights
+in half precision.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import regard
+from benchmarks.race import RESULTS, keep
+from regard.decode.filters import Sampling
+from regard.decode.writing import Writer
+from regard.device import choose
+from regard.likelihood import read_items, run_benchmark
+from regard.models import Gpt
+from regard.predict.perplexity import measure_perplexity, read_whole
+from regard.text import Tokenizer
+from regard.weights.load import write_model
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "src" / "regard" / "builtin" / "regard-gpt"
+CARD = Path(__file__).with_suffix(".md")
+DATA = ROOT.parent / "shared" / "data"
+KEPT = "regard-gpt"
+TASKS = {
+    "lambada": ("lambada/lambada_development_plain_text.txt", None),
+    "hellaswag": ("hellaswag/hellaswag_val_full.txt.bz2", None),
+    "piqa": ("piqa/dev.jsonl", "piqa/dev-labels.lst"),
+}
+PROMPTS = (
+    "The river begins in the mountains and",
+    "In 1912 the town",
+    '"I do not know," said the captain,',
+    "A cat is an animal that",
+    "The first time I saw the sea,",
+)
+WRITING, LENGTH = Sampling(temperature=0.8, top_p=0.9), 80  # tokens
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("--events", nargs="+", type=Path, default=[], metavar="FILE")
+    parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="with corpus/ and the tasks in it")
+    parser.add_argument("--limit", type=int, metavar="N", help="examples of a task, to try this out")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--write", action="store_true", help="into src/regard/builtin/regard-gpt; judges nothing")
+    options = parser.parse_args(arguments)
+    model, tokenizer = regard.load(options.model)
+    assert isinstance(model, Gpt) and tokenizer is not None
+    if not options.write:
+        figures: dict[str, Any] = {"runs": [run(path) for path in options.events]}
+        for name, value in judged(model.to(choose(options.device)), tokenizer, options.data, options.limit):
+            figures[name] = value
+            print(name, value, flush=True)
+            keep(KEPT, figures)
+        return
+    card = card_of(json.loads((RESULTS / f"{KEPT}.json").read_text()))
+    write_model(model.half(), FOLDER, files={**tokenizer.files(), "README.md": card.encode()})
+    print(f"{FOLDER}: {sum(file.stat().st_size for file in FOLDER.iterdir()) / 1e6:.1f} MB")
+
+
+def run(path: Path) -> dict[str, Any]:
+    """What a run took, and where its loss was on the way, at ten places."""
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    steps = [event for event in events if event["event"] == "step"]
+    end = next(event for event in events if event["event"] == "end")
+    some = [steps[len(steps) * place // 10] for place in range(10)] + [steps[-1]]
+    return {
+        "steps": end["steps"],
+        "tokens": end["tokens"],
+        "seconds": round(end["seconds"]),
+        "curve": [[event["tokens"], round(event["loss_words"], 3)] for event in some],
+        "end": end["words"],
+    }
+
+
+def judged(model: Gpt, tokenizer: Tokenizer, data: Path, limit: int | None) -> Iterator[tuple[str, Any]]:
+    """Each figure as it is found, the quick ones first."""
+    yield "samples", [sample(model, tokenizer, prompt) for prompt in PROMPTS]
+    text = read_whole(data / "corpus" / "heldout.txt.xz")
+    yield "held_out", asdict(measure_perplexity(model, tokenizer, text[: limit and limit * 1000]))
+    for task, (file, labels) in TASKS.items():
+        items = read_items(task, data / file, labels=data / labels if labels else None, limit=limit)
+        yield task, asdict(run_benchmark(model, tokenizer, task, items))
+
+
+def sample(model: Gpt, tokenizer: Tokenizer, prompt: str) -> dict[str, str]:
+    writer = Writer(model, tokenizer)
+    writing = writer.write(writer.prompt(prompt, max_tokens=LENGTH), sampling=WRITING, seed=0)
+    for _ in writing:
+        pass
+    return {"prompt": prompt, "text": writing.texts[0].text}
+
+
+def card_of(figures: dict[str, Any]) -> str:
+    runs = figures["runs"]
+    before = [sum(each["tokens"] for each in runs[:place]) for place in range(len(runs))]
+    curve = (
+        f"    {(past + seen) / 1e6:14,.0f}   {loss:.3f}"
+        for each, past in zip(runs, before, strict=True)
+        for seen, loss in each["curve"]
+    )
+    rows = (
+        f"| {number} | {each['tokens']:,} | {each['seconds']:,} | {each['end']['loss']:.3f} |"
+        for number, each in enumerate(runs, start=1)
+    )
+    samples = (f"> **{each['prompt']}**{_quoted(each['text'])}" for each in figures["samples"])
+    return CARD.read_text(encoding="utf-8").format(
+        bits=figures["held_out"]["bits_per_byte"],
+        perplexity=figures["held_out"]["perplexity"],
+        date=figures["date"],
+        tokens=sum(each["tokens"] for each in runs) / 1e9,
+        tasks="\n".join(_row(figures[task]) for task in TASKS),
+        runs="\n".join(rows),
+        curve="\n".join(curve),
+        samples="\n\n".join(samples),
+    )
+
+
+def _row(found: dict[str, Any]) -> str:
+    low, high = found["interval"]
+    normalised, chance = found["accuracy_normalised"], found["chance"]
+    cells = [
+        f"{found['task']}, {found['n']:,} examples",
+        f"{found['accuracy']:.1f} ({low:.1f} to {high:.1f})",
+        "" if normalised is None else f"{normalised:.1f}",
+        "" if chance is None else f"{chance:.1f}",
+        "" if found["perplexity"] is None else f"{found['perplexity']:,.0f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _quoted(text: str) -> str:
+    return text.rstrip().replace("\n", "\n> ")
+
+
+if __name__ == "__main__":
+    main()
