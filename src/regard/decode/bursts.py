@@ -32,15 +32,15 @@ BURST = 16  # steps
 WORTH = 64  # steps from which on recording pays
 SHORTEST = 128  # places of a span
 
-_mode: ContextVar[Mode] = ContextVar("mode", default="graphs")
+_mode: ContextVar[Mode] = ContextVar("mode", default="off")
 
 
 @contextmanager
 def bursting(mode: Mode) -> Iterator[None]:
-    """How tokens are said in bursts inside: "graphs" is the default, for GPTs on a GPU and 64 tokens or more.
+    """How tokens are said inside, by GPTs on a GPU and where 64 or more are asked for. "off": one step at a time.
 
-    "compiled" compiles each step before it is recorded: fewer kernels, but a minute passes before the first token, so
-    it pays for many texts. "off": one step at a time. "plain": bursts on any device and unrecorded, to try them.
+    "graphs" plays recorded steps. "compiled" compiles each step before it is recorded: fewer kernels, but a minute
+    passes before the first token, so it pays for many texts. "plain": bursts on any device and unrecorded, to try them.
     """
     choice("mode", mode, get_args(Mode))
     before = _mode.set(mode)
