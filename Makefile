@@ -11,20 +11,31 @@ BIN := $(VENV)/bin
 comma := ,
 SETTINGS := pyproject.toml requirements/cpu-torch.txt
 
-.PHONY: help run test check format clean
+.PHONY: help run test check format clean web screenshots
 
 help:
-	@echo "make run     set up if needed, then: regard tour"
-	@echo "make test    the tests (slow ones: .venv/bin/pytest -m slow)"
-	@echo "make check   ruff, mypy, import-linter"
-	@echo "make format  let ruff rewrite the sources"
-	@echo "make clean   remove caches and builds (.venv stays)"
+	@echo "make run          set up if needed, then: regard studio (Ctrl-C ends it)"
+	@echo "make test         the tests (slow ones: .venv/bin/pytest -m slow)"
+	@echo "make check        ruff, mypy, import-linter, the page's types"
+	@echo "make format       let ruff rewrite the sources"
+	@echo "make web          build the studio's page if its sources have changed"
+	@echo "make screenshots  take the pictures of the studio in docs/ again"
+	@echo "make clean        remove caches and builds (.venv stays)"
 
+# A page that cannot be built must not keep anyone from the rest: the studio says what is missing.
 run: $(VENV)/ready-to-run
-	@$(BIN)/python -m regard tour
+	@$(BIN)/python web/build.py --quiet || true
+	@$(BIN)/python -m regard studio
+
+web: $(VENV)/ready-to-run
+	@$(BIN)/python web/build.py
+
+screenshots: $(VENV)/ready-to-test web
+	$(BIN)/python web/screenshots.py
 
 # One thread a worker: two workers that each start a thread per core only wait for each other.
 test: $(VENV)/ready-to-test
+	@$(BIN)/python web/build.py --quiet || true
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: $(VENV)/ready-to-test
@@ -32,6 +43,7 @@ check: $(VENV)/ready-to-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python web/build.py --check
 
 format: $(VENV)/ready-to-test
 	$(BIN)/ruff check --fix .

@@ -50,7 +50,8 @@ def test_reverse_prints_every_run_beside_the_decks_and_writes_the_page(tmp_path:
     for words in ("99.550", "98.125", "no attention", "additive, deck", "digits to reverse", "60 sequences", str(page)):
         assert words in " ".join(captured.out.split()), words
     assert "no attention, 4 steps: " in captured.err
-    assert page.read_text(encoding="utf-8").count("<svg") == 9
+    text = page.read_text(encoding="utf-8")
+    assert (text.count('"kind":"map"'), text.count('"kind":"chart"')) == (8, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 

@@ -53,7 +53,7 @@ def test_it_tells_the_story_and_writes_the_page(short: Path, capsys: Captured) -
         assert words in " ".join(captured.out.split()), words
     assert [path.name for path in short.iterdir()] == ["regard-tour.html"]
     page = (short / "regard-tour.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == 2
+    assert page.count('"kind":"map"') == 2
     assert "2 8 1 6" in page
     assert "99.550" in page
     assert "training without attention: 2 epochs in " in captured.err

@@ -19,6 +19,7 @@ from regard.view.lesson import (
     shaded,
     six_words_page,
 )
+from tests.view.shown import blocks_of, payload_of
 
 SETTING = Setting(steps=3, features=5, units=6, train_size=60, test_size=12, epochs=2, seed=7)
 
@@ -69,27 +70,38 @@ def test_accuracy_against_length(comparison: Comparison) -> None:
     assert rows == [("3", "37.000", "97.000"), ("4", "36.000", "97.000"), ("5", "35.000", "97.000")]
 
 
+@pytest.mark.usefixtures("page_built")
 def test_the_page_has_the_curve_and_a_matrix_of_every_attention(comparison: Comparison) -> None:
     page = reverse_page(comparison)
-    assert page.count("<svg") == 1 + 1 + 6 + 1  # length, place, one each, the best one's mean
-    assert page.count("<polyline") == 2
-    for words in (
-        "99.550",
-        "dot, luong, digits to reverse 5: 97.0%",
-        "model no attention, place 3: 12.5%",
-        "written 3, read 3: 100.0%",
-        "1 2 3</td><td>wrong",
-        "3 2 1</td><td>right",
-        "Seed 7.",
-        "785 of 800",
-    ):
-        assert words in page, words
-    assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+    where, *looks, mean = blocks_of(page, "map")
+    assert len(looks) == 6 and mean["title"].endswith("mean over the whole test, by place")
+    assert where["weights"][0] == [1.0, 0.5, 0.125] and where["rows"][0] == "no attention"
+    assert all(look["weights"][0] == [0, 0, 1] and look["rows"] == ["3", "2", "1"] for look in looks)
+    (curve,) = blocks_of(page, "chart")
+    assert curve["at"] == [3, 4, 5]
+    assert curve["lines"][1] == {"name": "dot, luong", "values": [97, 97, 97]}
+    runs, lengths, answers = blocks_of(page, "table")
+    assert runs["rows"][0][1] == "99.550" and lengths["rows"][0] == ["3", "37.000", "97.000"]
+    assert answers["rows"][2:4] == [["no attention", "1 2 3", "wrong"], ["dot, luong", "3 2 1", "right"]]
+    told = " ".join(block["text"] for block in blocks_of(page, "text"))
+    assert "Seed 7." in told and "785 of 800" in told
 
 
+@pytest.mark.usefixtures("page_built")
+def test_the_page_says_how_to_make_it_again(comparison: Comparison) -> None:
+    payload = payload_of(reverse_page(comparison))
+    assert "--steps 3 --features 5 --units 6 --train-size 60 --test-size 12 --epochs 2" in payload["cli"]
+    assert "--lengths 3,4,5 --seed 7" in payload["cli"]
+    names: dict[str, object] = {}
+    exec(payload["python"].splitlines()[0], names)
+    exec(payload["python"].splitlines()[2], names)
+    assert names["tasks"] == plan(SETTING, [4, 5])
+
+
+@pytest.mark.usefixtures("page_built")
 def test_one_length_is_no_curve(comparison: Comparison) -> None:
     alone = replace(comparison, lengths=comparison.lengths[:1])
-    assert "<polyline" not in reverse_page(alone)
+    assert not blocks_of(reverse_page(alone), "chart")
 
 
 def test_a_wide_matrix_in_few_columns() -> None:
@@ -120,16 +132,14 @@ def test_six_words_in_rows() -> None:
     assert decoding_rows(PAIR.decoding)[1] == ("2", "<eos> thanks", *["0.167"] * 6, "<eos>")
 
 
+@pytest.mark.usefixtures("page_built")
 def test_the_page_of_six_words_shows_before_after_and_every_step() -> None:
-    page = six_words_page(Lesson(losses=[18.0, 9.0, 0.25], pairs=[PAIR]))
-    assert page.count("<svg") == 2
-    for words in (
-        "merci → thanks &lt;eos&gt;",
-        "before training",
-        "after training",
-        "18.0000",
-        "0.2500",
-        "summed over",
-    ):
-        assert words in page, words
-    assert "<td>&lt;eos&gt; thanks</td>" in page
+    page = six_words_page(Lesson(losses=[18.0, 9.0, 0.25], pairs=[PAIR]), epochs=2, seed=3)
+    before, after = blocks_of(page, "map")
+    assert (before["weights"], after["weights"]) == ([EVEN, EVEN], [SURE, SURE[::-1]])
+    losses, *_, steps = blocks_of(page, "table")
+    assert losses["rows"] == [["0", "18.0000"], ["1", "9.0000"], ["2", "0.2500"]]
+    assert steps["rows"][1][:2] == ["2", "<eos> thanks"]
+    assert [block["heading"] for block in blocks_of(page, "section")][1] == "merci → thanks <eos>"
+    assert "summed over" in blocks_of(page, "text")[-1]["text"]
+    assert "--epochs 2 --seed 3" in payload_of(page)["cli"]

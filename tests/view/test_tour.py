@@ -7,6 +7,7 @@ import torch
 
 from regard.lessons.reverse import Accuracy, Dataset, Measures, create_dataset
 from regard.view.tour import Run, tell, tour_page
+from tests.view.shown import blocks_of
 
 
 @pytest.fixture
@@ -20,6 +21,7 @@ def run(name: str, answers: torch.Tensor, *, attends: bool) -> Run:
     return Run(name, "dot" if attends else "none", "luong", 7, 1.0, measures)
 
 
+@pytest.mark.usefixtures("page_built")
 def test_the_first_mistake_is_shown_beside_the_first_sequence(data: Dataset) -> None:
     right = data.y_test.argmax(-1)
     wrong = right.clone()
@@ -31,9 +33,11 @@ def test_the_first_mistake_is_shown_beside_the_first_sequence(data: Dataset) -> 
     assert (second.read, second.right) == ("3 0 0 7", "7 0 0 3")
     assert second.answers == [("plain", "7 0 9 3", "wrong"), ("attending", "7 0 0 3", "right")]
     page = tour_page(story)
-    assert "7 0 9 3 wrong" in page
-    assert "87.5% of the steps" in page
-    assert "Seed 4." in page
+    assert blocks_of(page, "table")[-1]["rows"][1] == ["3 0 0 7", "7 0 0 3", "7 0 9 3 wrong", "7 0 0 3 right"]
+    told = " ".join(block["text"] for block in blocks_of(page, "text"))
+    assert "87.5% of the steps" in told and "Seed 4." in told
+    one, mean = blocks_of(page, "map")
+    assert one["weights"][0] == mean["weights"][0] == [0, 0, 0, 1]
 
 
 def test_without_a_mistake_there_is_one_example(data: Dataset) -> None:

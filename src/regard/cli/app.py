@@ -37,7 +37,9 @@ class Terminated(BaseException):
 def verbs() -> list[Register]:
     """The verbs of `regard`, in the order of the help page. Their files import torch inside the functions only."""
     from regard.cli import (
+        ablate,
         benchmark,
+        compare,
         cost,
         doctor,
         embed,
@@ -45,14 +47,19 @@ def verbs() -> list[Register]:
         features,
         fill,
         generate,
+        heads,
+        honesty,
         layers,
         lesson,
+        look,
+        map,
         models,
         perplexity,
         predict,
         pretrain,
         score,
         senses,
+        studio,
         tour,
         train,
         translate,
@@ -60,10 +67,12 @@ def verbs() -> list[Register]:
     from regard.cli import next as next_sentence
 
     return [
+        studio.register,
         tour.register,
         lesson.register,
         embed.register,
         fill.register,
+        compare.register,
         next_sentence.register,
         perplexity.register,
         generate.register,
@@ -76,9 +85,14 @@ def verbs() -> list[Register]:
         evaluate.register,
         predict.register,
         doctor.register,
+        honesty.register,
         features.register,
         layers.register,
+        look.register,
         senses.register,
+        heads.register,
+        ablate.register,
+        map.register,
         models.register,
     ]
 

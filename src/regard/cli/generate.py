@@ -126,7 +126,7 @@ def generate(
         elif interrupted:
             print(flush=True)
         if record is not None and place is not None:
-            _write_trace(record, place, about)
+            _write_trace(record, place, {**about, "max_tokens": ready.max_tokens})
     if interrupted:
         note("interrupted")
         raise typer.Exit(INTERRUPTED)

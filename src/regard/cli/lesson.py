@@ -144,7 +144,7 @@ def six_words(
         if write is not None:
             from regard.view.lesson import six_words_page
 
-            write.write_text(six_words_page(learned), encoding="utf-8")
+            write.write_text(six_words_page(learned, epochs=epochs, seed=seed), encoding="utf-8")
     if as_json:
         print_json(
             {"vocabulary": WORDS, "epochs": epochs, **asdict(learned), "page": None if output is None else str(output)}
@@ -155,11 +155,14 @@ def six_words(
 
 @contextmanager
 def _page(output: Path | None) -> Iterator[Path | None]:
-    """Where to write the page, if one is wanted. A place that cannot be written must not cost a training."""
+    """Where to write the page, if one is wanted. What cannot be made or written must not cost a training."""
     if output is None:
         yield None
         return
     from regard.disk import replacing
+    from regard.view.bundle import check_built
+
+    check_built()
 
     with replacing(output) as temporary:
         yield temporary

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import ExitStack
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,8 +20,19 @@ from regard.cli.options import (
 )
 from regard.cli.output import note, progress
 from regard.data.files import STANDARD_INPUT
+from regard.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from regard.data.examples import Example
+    from regard.finetune.sources import Table
+    from regard.tasks.base import Prediction
+    from regard.tasks.folder import Solved
 
 __all__ = ["register"]
+
+SHOWN = 50  # examples on a page
 
 
 def register(app: typer.Typer) -> None:
@@ -37,30 +49,104 @@ def predict(
     delimiter: DelimiterOption = None,
     quoted: QuotedOption = None,
     threshold: ThresholdOption = None,
+    page: Annotated[
+        str | None,
+        typer.Option(
+            "--page",
+            metavar="FILE.html",
+            help=f"Also write a page of the first {SHOWN}, with attention and attributions.",
+        ),
+    ] = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Let a tuned model do its task on new input: labels, entities or answers, one JSON object a line.
 
     Classes and tags take a text a line, or TSV, CSV and JSONL; pairs take columns or the keys text_a and text_b;
     questions the columns or keys question and context, or SQuAD's JSON; choices what `regard train choose` reads,
-    with or without the label. --columns names other columns or keys, without that of the label.
+    with or without the label. --columns names other columns or keys, without that of the label. --page writes a file
+    for the browser, which needs no network.
     """
     from regard.device import choose
+    from regard.disk import replacing
     from regard.finetune.sources import Table, new_examples
     from regard.tasks.folder import computing, read_task
     from regard.tasks.solve import AT_ONCE, stream
 
-    place = choose(device)
-    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
-    solved = read_task(folder, device=place).with_threshold(threshold)
-    note(computing(solved, place))
-    examples = new_examples(solved.task.name, source, table=table)
-    piped = source == STANDARD_INPUT  # whoever sends a line may wait for the answer before the next
+    if page is not None:
+        _check(page)
+    kept: list[tuple[Example, Prediction]] = []
+    count = 0
     with ExitStack() as stack:
-        # Lines that are printed on the terminal are progress enough, and would be drawn over by a bar.
-        bar = None if sys.stdout.isatty() else stack.enter_context(progress("predicting", unit="examples"))
-        for prediction in stream(solved, examples, device=place, at_once=1 if piped else AT_ONCE):
-            line = json.dumps(prediction, ensure_ascii=False)
-            print(line.encode("utf-8", "backslashreplace").decode("utf-8"), flush=piped)
-            if bar is not None:
-                bar(1)
+        # Whether it can be written is known before the work.
+        file = None if page is None else stack.enter_context(replacing(page))
+        place = choose(device)
+        table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
+        solved = read_task(folder, device=place).with_threshold(threshold)
+        note(computing(solved, place))
+        waiting: list[Example] = []
+        examples = _noticed(new_examples(solved.task.name, source, table=table), waiting, at_most=SHOWN if page else 0)
+        piped = source == STANDARD_INPUT  # whoever sends a line may wait for the answer before the next
+        with ExitStack() as shown:
+            # Lines that are printed on the terminal are progress enough, and would be drawn over by a bar.
+            bar = None if sys.stdout.isatty() else shown.enter_context(progress("predicting", unit="examples"))
+            for prediction in stream(solved, examples, device=place, at_once=1 if piped else AT_ONCE):
+                if count < len(waiting):
+                    kept.append((waiting[count], prediction))
+                count += 1
+                line = json.dumps(prediction, ensure_ascii=False)
+                print(line.encode("utf-8", "backslashreplace").decode("utf-8"), flush=piped)
+                if bar is not None:
+                    bar(1)
+        if file is not None:
+            given = None if piped else source
+            _write(file, folder, solved, kept, count=count, source=given, table=table, threshold=threshold)
+    if page is not None:
+        note(f"{page}: {len(kept):,} of {count:,} examples")
+
+
+def _check(page: str) -> None:
+    """Refuse before the work what cannot be written after it."""
+    from regard.view import bundle
+
+    if not page.lower().endswith((".html", ".htm")):
+        raise InputError(f"--page is {page!r}; expected a name that ends in .html")
+    if not bundle.built():
+        bundle.page({})  # says what to run
+
+
+def _noticed(examples: Iterable[Example], noticed: list[Example], *, at_most: int) -> Iterator[Example]:
+    """The same examples, the first of them also in a list."""
+    for example in examples:
+        if len(noticed) < at_most:
+            noticed.append(example)
+        yield example
+
+
+def _write(
+    file: Path,
+    folder: str,
+    solved: Solved,
+    kept: list[tuple[Example, Prediction]],
+    *,
+    count: int,
+    source: str | None,
+    table: Table,
+    threshold: float | None,
+) -> None:
+    from regard.inside.predictions import predictions_payload
+    from regard.view.bundle import page
+
+    notes = [f"The first {len(kept):,} of {count:,} examples are shown."] if len(kept) < count else []
+    with progress("looking inside", total=len(kept), unit="examples") as bar:
+        payload = predictions_payload(
+            folder,
+            solved,
+            [example for example, _ in kept],
+            [prediction for _, prediction in kept],
+            source=source,
+            table=table,
+            threshold=threshold,
+            notes=notes,
+            on_done=lambda: bar(1),
+        )
+    file.write_text(page(payload, title=f"Regard: {solved.task.name}"), encoding="utf-8")

@@ -38,7 +38,9 @@ def tour(
     """
     from regard.cli.output import note, print_json
     from regard.disk import replacing
+    from regard.view.bundle import check_built
 
+    check_built()
     with replacing(output) as temporary:  # first of all: a place that cannot be written must not cost a training
         note("Training two small models; this takes about a minute.")
         from regard.lessons import reverse

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -170,11 +171,15 @@ class _Job:
 
     def write_trace(self, path: Path, *, model: str) -> None:
         assert self.trace is not None
-        document = self.trace.document({"model": model, "texts": [text for text, _ in self.found if text.strip()]})
+        settings = (
+            {} if self.beam is None else {k: v for k, v in asdict(self.beam).items() if k not in ("early", "wide")}
+        )
+        texts = [text for text, _ in self.found if text.strip()]
+        document = self.trace.document({"model": model, "texts": texts, "settings": settings})
         if path.suffix.lower() == ".html":
             from regard.view.search import search_page
 
-            content = str(search_page(document))
+            content = search_page(document)
         else:
             content = json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
         path.write_text(content, encoding="utf-8", errors="backslashreplace")

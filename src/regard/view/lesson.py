@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from regard.lessons.compare import Comparison, Run, Setting
 from regard.lessons.six_words import WORDS, Decoding, Lesson, Pair
-from regard.view.chart import line_chart
-from regard.view.page import Html, check_weights, figures, heat_map, page, paragraph, section, table
+from regard.view.page import Block, check_weights, figures, heat_map, line_chart, page, paragraph, section, table
 from regard.view.terminal import shade
 from regard.view.tour import DECK, RECIPES
 
@@ -88,7 +87,7 @@ def shaded(weights: Sequence[Sequence[float]], rows: Sequence[str], columns: Seq
     return lines
 
 
-def reverse_page(comparison: Comparison) -> Html:
+def reverse_page(comparison: Comparison) -> str:
     """The comparison as one page."""
     setting = comparison.setting
     places = [str(place) for place in range(1, setting.steps + 1)]
@@ -111,7 +110,30 @@ def reverse_page(comparison: Comparison) -> Html:
             section("What they write", _answers(comparison)),
             section("How this was made", paragraph(setting_text(setting))),
         ],
+        cli=_reverse_line(comparison),
+        python="from regard.lessons.compare import Setting, gather, plan, train_task\n\n"
+        f"tasks = plan({setting!r}, {[length for length, *_ in comparison.lengths]!r})\n"
+        "comparison = gather([train_task(task) for task in tasks])",
     )
+
+
+def _reverse_line(comparison: Comparison) -> str:
+    setting = comparison.setting
+    options = {
+        "steps": setting.steps,
+        "features": setting.features,
+        "units": setting.units,
+        "train-size": setting.train_size,
+        "test-size": setting.test_size,
+        "epochs": setting.epochs,
+        "batch-size": setting.batch_size,
+        "rate": f"{setting.learning_rate:g}",
+        "clip": f"{setting.clip:g}",
+        "lengths": ",".join(str(length) for length, *_ in comparison.lengths),
+        "seed": setting.seed,
+    }
+    said = " ".join(f"--{name} {value}" for name, value in options.items())
+    return f"regard lesson reverse {said} --output page.html"
 
 
 def _run_row(run: Run) -> tuple[str, ...]:
@@ -120,7 +142,7 @@ def _run_row(run: Run) -> tuple[str, ...]:
     return (run.task.name, *(f"{figure:.3f}" for figure in shares), aligned, str(run.epochs))
 
 
-def _length_parts(comparison: Comparison) -> list[Html]:
+def _length_parts(comparison: Comparison) -> list[Block]:
     if len(comparison.lengths) < 2:
         return [table(*length_rows(comparison))]
     _, plain, attending = zip(*comparison.lengths, strict=True)
@@ -136,7 +158,7 @@ def _length_parts(comparison: Comparison) -> list[Html]:
     return [drawn, table(*length_rows(comparison)), paragraph(text)]
 
 
-def _matrices(comparison: Comparison) -> list[Html]:
+def _matrices(comparison: Comparison) -> list[Block]:
     """Every attending run on one sequence, and the best one's mean over the test."""
     drawn = [
         heat_map(
@@ -165,7 +187,7 @@ def _matrices(comparison: Comparison) -> list[Html]:
     return [paragraph(text), figures(*drawn), figures(mean)]
 
 
-def _answers(comparison: Comparison) -> Html:
+def _answers(comparison: Comparison) -> Block:
     read = comparison.runs[0].read
     right = read[::-1]
     rows: Rows = [("read", _said(read), ""), ("should become", _said(right), "")]
@@ -174,7 +196,7 @@ def _answers(comparison: Comparison) -> Html:
     return table(("", "one test sequence", ""), rows)
 
 
-def six_words_page(lesson: Lesson) -> Html:
+def six_words_page(lesson: Lesson, *, epochs: int, seed: int) -> str:
     """The lesson of six words as one page."""
     parts = [
         paragraph("A Transformer with an output vocabulary of six words learns two translations."),
@@ -195,7 +217,13 @@ def six_words_page(lesson: Lesson) -> Html:
                 ),
             )
         )
-    return page("Six words, two translations", [*parts, section("How this was made", paragraph(SUMMED))])
+    return page(
+        "Six words, two translations",
+        [*parts, section("How this was made", paragraph(SUMMED))],
+        cli=f"regard lesson six-words --epochs {epochs} --seed {seed} --output page.html",
+        python="from regard.lessons.six_words import learn_six_words\n\n"
+        f"lesson = learn_six_words(epochs={epochs}, seed={seed})",
+    )
 
 
 def probability_rows(pair: Pair, probabilities: Sequence[Sequence[float]]) -> Rows:
@@ -214,14 +242,14 @@ def decoding_rows(steps: Sequence[Decoding]) -> Rows:
     ]
 
 
-def _losses(lesson: Lesson) -> Html:
+def _losses(lesson: Lesson) -> Block:
     last = len(lesson.losses) - 1
     shown = sorted({round(last * part / 6) for part in range(7)})
     rows = [(str(epoch), f"{lesson.losses[epoch]:.4f}") for epoch in shown]
     return section("The loss falls", table(("epochs", "summed cross-entropy"), rows))
 
 
-def _word_map(pair: Pair, probabilities: Sequence[Sequence[float]], when: str) -> Html:
+def _word_map(pair: Pair, probabilities: Sequence[Sequence[float]], when: str) -> Block:
     return heat_map(
         probabilities, rows=pair.target, columns=WORDS, title=f"{when} training", row_title="right", column_title="word"
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from regard.lessons import reverse
 from regard.lessons.reverse import Dataset, Measures
 from regard.models.seq2seq import Recipe, Score
-from regard.view.page import Html, figures, heat_map, page, paragraph, section, table
+from regard.view.page import figures, heat_map, page, paragraph, section, table
 
 __all__ = ["DECK", "Example", "Run", "Story", "tell", "tour_page"]
 
@@ -58,6 +58,7 @@ class Story:
     mean_matrix: list[list[float]]
     meaning: str
     method: str
+    seed: int
 
 
 def tell(plain: Run, attending: Run, data: Dataset, *, seed: int) -> Story:
@@ -89,10 +90,11 @@ def tell(plain: Run, attending: Run, data: Dataset, *, seed: int) -> Story:
         f"{attending.score} score in {RECIPES[attending.recipe]}. Seed {seed}. The deck's figures count digits too: "
         '98.125% is 785 of 800, and there is no such percentage of 200 sequences. "Whole sequences" '
         "is the share of test sequences without a wrong digit.",
+        seed=seed,
     )
 
 
-def tour_page(story: Story) -> Html:
+def tour_page(story: Story) -> str:
     """The story as one page."""
     places = range(1, len(story.read) + 1)
     one = heat_map(
@@ -126,6 +128,14 @@ def tour_page(story: Story) -> Html:
             section("What they write", table(("read", "should become", *models), answers)),
             section("How this was made", paragraph(story.method)),
         ],
+        cli=f"regard tour --seed {story.seed}",
+        python="from regard.lessons import reverse\n\n"
+        "sizes = reverse.TRAIN_SIZE, reverse.TEST_SIZE, reverse.TIMESTEPS, reverse.FEATURES\n"
+        f"data = reverse.create_dataset(*sizes, seed={story.seed})\n"
+        f"model = reverse.new_model(data, score='dot', seed={story.seed})\n"
+        f"for epoch in reverse.train_reverse(model, data, epochs=reverse.EPOCHS, seed={story.seed}):\n"
+        "    pass\n"
+        "print(reverse.measure(model, data).attention[0])",
     )
 
 

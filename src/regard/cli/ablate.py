@@ -1,0 +1,119 @@
+"""`regard ablate`: knock out heads or layers, and see how a model's answers change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import DeviceOption, JsonOption, ModelOption
+from regard.cli.output import print_json
+from regard.known import DEFAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from regard.inside.ablation import Ablation, Change, Effect, Sweep
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("ablate")(ablate_text)
+
+
+def ablate_text(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="For a BERT with a blank, _ or [MASK].")],
+    second: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TEXT_B]", help="For a tuned model that reads two: of a pair, or a question's context."
+        ),
+    ] = None,
+    heads: Annotated[
+        str | None,
+        typer.Option("--heads", metavar="L.H,...", help="Heads, from 0: 3.1, 4.* (all of layer 4), *.0."),
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option("--layers", metavar="L,...", help="Layers to leave out altogether, from 0.")
+    ] = None,
+    model: ModelOption = DEFAULT,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="How many answers or heads to list.")] = 10,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Take heads or layers out of a model, and see how its answers change.
+
+    A BERT is asked for the words of the blanks, a GPT for the next token, a folder that `regard train` wrote for its
+    labels. Without --heads and --layers every head is taken out alone, and all are ranked by how much that changes:
+    the Kullback-Leibler divergence of the new answer from the old one, in nats, over the full vocabulary or all labels.
+
+    Example: regard ablate "In winter the fields are _ with snow." --heads 3.1,2.*
+    """
+    from regard.device import choose
+    from regard.inside.ablation import ablate, sweep
+    from regard.inside.surgery import heads_named, layers_named
+    from regard.inside.trial import open_trial
+
+    trial = open_trial(model, text, second, device=choose(device))
+    if heads is None and layers is None:
+        found = sweep(trial)
+        if as_json:
+            print_json(found.document())
+        else:
+            print("\n".join(_ranking(found, top)))
+        return
+    gone = () if heads is None else heads_named(heads, depth=trial.depth, heads=trial.heads)
+    left = () if layers is None else layers_named(layers, depth=trial.depth)
+    result = ablate(trial, heads=gone, layers=left, top=top)
+    if as_json:
+        print_json(result.document())
+    else:
+        print("\n".join(_lines(result)))
+
+
+def _lines(found: Ablation) -> Iterator[str]:
+    yield from found.texts
+    said = [f"heads {', '.join(f'{layer}.{head}' for layer, head in found.heads)}"] if found.heads else []
+    said += [f"layers {', '.join(map(str, found.layers))}"] if found.layers else []
+    yield f"without {' and '.join(said)}"
+    for effect in found.effects:
+        yield ""
+        yield f"{effect.place}: {_told(effect)}"
+        if effect.divergence is None:
+            yield from _table(effect.likeliest, "11.4f")
+            continue
+        yield "  likeliest before"
+        yield from _table(effect.likeliest, "9.3%")
+        if {one.output for one in effect.changes} != {one.output for one in effect.likeliest}:
+            yield "  changed most"
+            yield from _table(effect.changes, "9.3%")
+
+
+def _told(effect: Effect) -> str:
+    if effect.divergence is None:
+        return f"changed by {effect.distance:.4f}"
+    same = effect.before == effect.after
+    answer = f"{effect.before} stays the likeliest" if same else f"{effect.before} becomes {effect.after}"
+    return f"{answer}; divergence {effect.divergence:.4f} nats, total variation {effect.distance:.3f}"
+
+
+def _table(changes: Sequence[Change], form: str) -> Iterator[str]:
+    from rich.cells import cell_len
+
+    width = max(cell_len(one.output) for one in changes)
+    for one in changes:
+        space = " " * (width - cell_len(one.output))
+        yield f"    {one.output}{space}{one.before:{form}} -> {one.after:{form}}"
+
+
+def _ranking(found: Sweep, top: int) -> Iterator[str]:
+    yield from found.texts
+    count = found.depth * found.heads
+    yield f"each of {count} heads taken out alone; the {min(top, count)} whose absence changes the answer most"
+    yield ""
+    nats = "divergence" if found.measure == "divergence" else "change"
+    yield f"  {'head':>6}{nats:>13}{'distance':>11}  best answer changes at"
+    for one in found.ranked[:top]:
+        name = f"{one.layer}.{one.head}"
+        yield f"  {name:>6}{one.strength:13.5f}{one.distance:11.4f}  {', '.join(one.changed)}".rstrip()

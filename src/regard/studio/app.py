@@ -1,0 +1,113 @@
+"""The studio's HTTP side: the page, the models' states and one address for each view.
+
+Knows requests and answers. Only this machine's own page may ask: other names for this address are refused (a site that
+lets its name point here must not read along), there are no CORS headers, and a body must be JSON, which no foreign form
+can send.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route as Address
+
+from regard.errors import InputError, RegardError, nearest
+from regard.studio.routes import ROUTES, Payload, Route
+from regard.studio.shelf import Shelf
+from regard.view.bundle import page
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+__all__ = ["BODY", "make_app"]
+
+HOSTS = ["127.0.0.1", "localhost"]
+BODY = 1_000_000  # bytes of a request
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+
+
+def make_app(shelf: Shelf, *, routes: Mapping[str, Route] = ROUTES) -> Starlette:
+    """The application over the shelf's models; it does not start to load them."""
+
+    async def home(request: Request) -> Response:
+        text = page({"view": "studio", "models": shelf.states()}, title="Regard studio", online=True)
+        return HTMLResponse(text, headers=HEADERS)
+
+    async def models(request: Request) -> Response:
+        return _json({"models": shelf.states()})
+
+    async def view(request: Request) -> Response:
+        arguments = await _arguments(request)
+        return _json(await run_in_threadpool(_answer, shelf, routes, request.path_params["name"], arguments))
+
+    async def export(request: Request) -> Response:
+        arguments = await _arguments(request)
+        name = request.path_params["name"]
+        payload = await run_in_threadpool(_answer, shelf, routes, name, arguments)
+        place = arguments.get("place")
+        kept = {**payload, "place": place} if isinstance(place, str) else payload
+        return HTMLResponse(page(kept, title=f"Regard: {name}"), headers=HEADERS)
+
+    return Starlette(
+        routes=[
+            Address("/", home),
+            Address("/api/models", models),
+            Address("/api/{name}", view, methods=["POST"]),
+            Address("/api/{name}/page", export, methods=["POST"]),
+        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)],
+        exception_handlers={RegardError: _refuse},
+    )
+
+
+def _answer(shelf: Shelf, routes: Mapping[str, Route], name: str, arguments: Mapping[str, object]) -> Payload:
+    if name not in routes:
+        raise InputError(f"the studio has no view {name!r}; {nearest(name, routes)}")
+    try:
+        return routes[name](shelf, arguments)
+    except RegardError:
+        raise
+    except Exception as error:  # one bad question must not end the studio, and the user gets a line, not a traceback
+        said = " ".join(str(error).split())
+        raise RegardError(f"internal error: {type(error).__name__}: {said}") from error
+
+
+async def _arguments(request: Request) -> dict[str, object]:
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind != "application/json":
+        raise InputError(f"the body must be JSON (Content-Type: application/json), got {kind or 'no type'}")
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY:
+            raise InputError(f"the request is too large; the studio takes at most {BODY:,} bytes")
+    try:
+        arguments = json.loads(bytes(body))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the body is not JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise InputError(f"the body must be a JSON object, got {type(arguments).__name__}")
+    return arguments
+
+
+def _json(document: Mapping[str, object], *, status: int = 200) -> Response:
+    """Half a surrogate pair has no UTF-8; its escape is JSON's own."""
+    try:
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        raise RegardError(
+            "the result holds NaN or infinity, which JSON cannot carry; look for a damaged checkpoint or an overflow"
+        ) from None
+    body = text.encode("utf-8", "backslashreplace")
+    return Response(body, status_code=status, media_type="application/json", headers=HEADERS)
+
+
+def _refuse(request: Request, error: Exception) -> Response:
+    return _json({"error": str(error)}, status=400 if isinstance(error, InputError) else 500)

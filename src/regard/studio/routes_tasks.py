@@ -1,0 +1,179 @@
+"""What the page can ask of tuned models: their predictions, and to train a new one.
+
+Knows which of the studio's models are tuned, and keeps each of them once. Knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from regard.errors import InputError, choice
+from regard.known import DEFAULT
+from regard.studio.shelf import Entry, Shelf
+from regard.studio.training import PLACE, Order, Trainings, file_name
+
+if TYPE_CHECKING:
+    from regard.tasks.folder import Solved
+
+__all__ = ["cancel", "tasks", "train", "training"]
+
+Arguments = Mapping[str, object]
+Payload = Mapping[str, object]
+
+CAN_TRAIN = ("classify", "tag", "answer", "pair", "regress", "choose")
+ROOM = 900_000  # characters of a file that is sent along
+
+_solved: WeakKeyDictionary[Shelf, dict[str, Solved]] = WeakKeyDictionary()
+_trainings: WeakKeyDictionary[Shelf, Trainings] = WeakKeyDictionary()
+
+
+def tasks(shelf: Shelf, arguments: Arguments) -> Payload:
+    """Arguments: `model`, `text`, and `text_b` where the task reads two."""
+    model = _said(arguments, "model", DEFAULT)
+    text, second = _said(arguments, "text"), _said(arguments, "text_b", "")
+    # The exported page has no server that could train.
+    studio = {} if "place" in arguments else {"studio": _studio(shelf)}
+    if model in shelf.entries and not _is_tuned(shelf, model):
+        return {**_untuned(model), **studio}
+    with shelf.use_any(model):
+        from regard.inside.predictions import WANTED, example_of, predictions_payload
+
+        solved = _tuned(shelf, model)
+        pictures = solved.tokenizer is None
+        wanted = WANTED.get("pictures" if pictures else solved.task.name, "")
+        if wanted and not (os.path.isfile(os.path.expanduser(text.strip())) if pictures else second.strip()):
+            return {**predictions_payload(model, solved, [], notes=[wanted]), **studio}
+        return {**predictions_payload(model, solved, [example_of(solved, text, second)]), **studio}
+
+
+def train(shelf: Shelf, arguments: Arguments) -> Payload:
+    """Begin to train. Arguments: `task`, `path` or `content` with its file's `name`, `model`, `output`, `epochs`,
+    `limit`, `columns`; all are texts."""
+    task, output = _said(arguments, "task"), _said(arguments, "output", "").strip()
+    choice("task", task, CAN_TRAIN)
+    path, content = _said(arguments, "path", "").strip(), arguments.get("content", "")
+    if not isinstance(content, str) or len(content) > ROOM:
+        raise InputError(f"the file is too large to send; the studio takes {ROOM:,} characters. Give its path instead")
+    if bool(path) is bool(content.strip()):
+        raise InputError(
+            "expected labelled examples: the path of a file on this machine, or a file to send; one of them"
+        )
+    name = file_name(path or _said(arguments, "name", "examples.tsv"), otherwise="examples.tsv")
+    # Decided before the file is written, so that an order which is refused leaves nothing behind.
+    folder = Path(os.path.expanduser(output)) if output else _free(Path(PLACE) / f"{name.split('.')[0]}-{task}")
+    order = Order(
+        task=task,
+        data=os.path.expanduser(path) if path else str(_free(Path(PLACE) / name)),
+        model=_said(arguments, "model", DEFAULT),
+        output=str(folder),
+        epochs=_number(arguments, "epochs", "3"),
+        limit=_number(arguments, "limit", "0"),
+        columns=_said(arguments, "columns", "").strip(),
+    )
+    if path and not os.path.exists(order.data):
+        raise InputError(f"{path}: no such file on this machine; expected a file of labelled examples")
+    manager = _manager(shelf)
+    manager.check(order)
+    if not path:
+        Path(order.data).parent.mkdir(parents=True, exist_ok=True)
+        Path(order.data).write_text(content, encoding="utf-8", errors="surrogatepass")
+    manager.start(order, lambda output: _add(shelf, output))
+    return training(shelf, {})
+
+
+def training(shelf: Shelf, arguments: Arguments) -> Payload:
+    """How far the training is; null where there was none."""
+    job = _manager(shelf).job
+    return {"training": None if job is None else job.document()}
+
+
+def cancel(shelf: Shelf, arguments: Arguments) -> Payload:
+    """Stop the training."""
+    _manager(shelf).cancel()
+    return training(shelf, {})
+
+
+def _untuned(model: str) -> Payload:
+    return {
+        "view": "tasks",
+        "model": None,
+        "predictions": [],
+        "notes": [f"{model} was pretrained and not tuned for a task: it has no classes, tags or answers to give."],
+        "cli": "regard train classify --train FILE --output DIR",
+        "python": "import regard\nregard.fit('classify', 'FILE', output='DIR')",
+    }
+
+
+def _studio(shelf: Shelf) -> Payload:
+    names = list(shelf.entries)
+    tuned = [name for name in names if _is_tuned(shelf, name)]
+    return {
+        "tuned": tuned,
+        "pretrained": [name for name in names if name not in tuned],
+        "tasks": list(CAN_TRAIN),
+        **training(shelf, {}),
+    }
+
+
+def _is_tuned(shelf: Shelf, name: str) -> bool:
+    """Of a folder here or a built-in model; what lies on a hub is not tuned by Regard."""
+    from regard.known import builtin_folder, builtins
+    from regard.tasks.folder import is_solved
+
+    if name in _solved.get(shelf, ()):  # even where its folder has vanished
+        return True
+    folder = Path(os.path.expanduser(name))
+    if os.path.isdir(folder):
+        return is_solved(folder)
+    return name in builtins() and is_solved(builtin_folder(name))
+
+
+def _tuned(shelf: Shelf, name: str) -> Solved:
+    """The tuned model, whose encoder then is the one that the other views use too."""
+    known = _solved.setdefault(shelf, {})
+    if name not in known:
+        from regard.tasks.folder import read_task
+
+        known[name] = solved = read_task(name)
+        shelf.entries[name].loaded = (solved.model.encoder, solved.tokenizer)
+    return known[name]
+
+
+def _manager(shelf: Shelf) -> Trainings:
+    return _trainings.setdefault(shelf, Trainings())
+
+
+def _add(shelf: Shelf, output: str) -> None:
+    """A new model among the studio's. A new dictionary: others may be walking through the one that is there."""
+    from regard.tasks.folder import read_task
+
+    solved = read_task(output)
+    _solved.setdefault(shelf, {})[output] = solved
+    loaded = (solved.model.encoder, solved.tokenizer)
+    shelf.entries = {**shelf.entries, output: Entry(output, "ready", loaded=loaded)}
+
+
+def _free(path: Path) -> Path:
+    """The path, or the next one with a number that nothing has."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return free
+
+
+def _number(arguments: Arguments, name: str, default: str) -> int:
+    value = _said(arguments, name, default).strip() or default
+    if not value.isdecimal() or len(value) > 9:
+        raise InputError(f"{name!r} should be a whole number, got {value!r}")
+    return int(value)
+
+
+def _said(arguments: Arguments, name: str, default: str | None = None) -> str:
+    from regard.studio.routes import said  # which lists the routes of this file, and so comes after it
+
+    return said(arguments, name, default=default)

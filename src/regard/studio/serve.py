@@ -1,0 +1,71 @@
+"""Runs the studio until Ctrl-C: takes the port, says where the page is, loads the models behind it.
+
+Knows ports and signals. Knows nothing of views.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+from collections.abc import Callable, Sequence
+
+from regard.errors import InputError, RegardError
+from regard.studio.shelf import Shelf
+from regard.view.bundle import built, page
+
+__all__ = ["HOST", "listen", "serve"]
+
+HOST = "127.0.0.1"
+TRIES = 20
+PATIENCE = 2  # seconds that requests under way get at the end
+
+
+def serve(models: Sequence[str], *, port: int = 8080, say: Callable[[str], None] = print) -> None:
+    """Serve the studio on this machine alone. Port 0 takes any free one. Returns after Ctrl-C."""
+    if not built():
+        page({})  # says what to run
+    import uvicorn
+
+    from regard.studio.app import make_app
+
+    shelf = Shelf(models)
+    with listen(port) as taken:
+        config = uvicorn.Config(
+            make_app(shelf), log_level="error", access_log=False, timeout_graceful_shutdown=PATIENCE, lifespan="off"
+        )
+        say(f"The studio is at http://{HOST}:{taken.getsockname()[1]}/  (Ctrl-C ends it)")
+        shelf.start()
+        with contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[taken])
+        say("The studio has ended.")
+
+
+def listen(port: int) -> socket.socket:
+    """A socket that waits for calls from this machine; a taken port gives an error that names a free one."""
+    taken = _bound(port)
+    if taken is None:
+        free = next((other for other in range(port + 1, min(port + TRIES, 65536)) if _is_free(other)), 0)
+        raise InputError(f"port {port} is taken; this one is free: regard studio --port {free}")
+    taken.listen(128)
+    return taken
+
+
+def _bound(port: int) -> socket.socket | None:
+    new = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        new.bind((HOST, port))
+    except OSError as error:
+        new.close()
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise RegardError(f"port {port} cannot be used: {error.strerror}; try another with --port") from None
+    return new
+
+
+def _is_free(port: int) -> bool:
+    found = _bound(port)
+    if found is not None:
+        found.close()
+    return found is not None

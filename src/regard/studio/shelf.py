@@ -1,0 +1,112 @@
+"""The models of a studio: loaded one after the other in a thread, each used by one request at a time.
+
+Knows names, states and locks. Knows nothing of HTTP or views; torch is imported in the thread, not before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from regard.errors import InputError, RegardError, nearest
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from regard.inside.looking import Reader
+    from regard.text import Tokenizer
+
+    Pair = tuple[nn.Module, Reader]
+
+__all__ = ["Entry", "Shelf", "State"]
+
+State = Literal["loading", "ready", "failed"]
+
+
+@dataclass
+class Entry:
+    """One model: its name as it was given, and how far it is."""
+
+    name: str
+    state: State = "loading"
+    error: str = ""
+    loaded: Pair | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def document(self) -> dict[str, str]:
+        return {"name": self.name, "state": self.state, "error": self.error}
+
+
+class Shelf:
+    """Models by name. `start` begins to load them; `use` lends one out."""
+
+    def __init__(self, names: Sequence[str], *, load: Callable[[str], Pair] | None = None) -> None:
+        self.entries = {name: Entry(name) for name in names}
+        self._load = load or _load
+
+    def start(self) -> threading.Thread:
+        """Load all models behind the caller's back, in their order."""
+        thread = threading.Thread(target=self._fill, name="regard-models", daemon=True)
+        thread.start()
+        return thread
+
+    def states(self) -> list[dict[str, str]]:
+        return [entry.document() for entry in self.entries.values()]
+
+    @contextmanager
+    def use(self, name: str) -> Iterator[tuple[nn.Module, Tokenizer | None]]:
+        """The model and its tokenizer, for one user at a time; an `InputError` where it is not there or not yet."""
+        with self.use_any(name) as (model, reader):
+            from regard.translate.subwords import Subwords
+
+            if isinstance(reader, Subwords):
+                raise InputError(f"{name} translates; this view needs a model that reads one text")
+            yield model, reader
+
+    @contextmanager
+    def use_any(self, name: str) -> Iterator[Pair]:
+        """The same, also of a model that translates and so has subwords instead of a tokenizer."""
+        entry = self._entry(name)
+        if entry.state == "failed":
+            self._again(entry)
+        if entry.state == "loading":
+            raise InputError(f"{name} is still being loaded; try again in a moment")
+        with entry.lock:
+            assert entry.loaded is not None
+            yield entry.loaded
+
+    def _entry(self, name: str) -> Entry:
+        if name not in self.entries:
+            raise InputError(f"the studio has no model {name!r}; {nearest(name, self.entries)}")
+        return self.entries[name]
+
+    def _again(self, entry: Entry) -> None:
+        """A folder that was missing may be back: who asks for a failed model has it tried once more."""
+        with entry.lock:
+            if entry.state == "failed":
+                self._fetch(entry)
+        if entry.state == "failed":
+            raise InputError(f"{entry.name} could not be loaded: {entry.error}")
+
+    def _fill(self) -> None:
+        for entry in self.entries.values():
+            with entry.lock:
+                self._fetch(entry)
+
+    def _fetch(self, entry: Entry) -> None:
+        try:
+            entry.loaded = self._load(entry.name)
+            entry.state, entry.error = "ready", ""
+        except RegardError as error:
+            entry.state, entry.error = "failed", str(error)
+        except Exception as error:  # whatever is wrong with one model, the page and the others go on
+            entry.state, entry.error = "failed", f"{type(error).__name__}: {error}"
+
+
+def _load(name: str) -> Pair:
+    from regard.inside.subject import opened
+
+    return opened(name)

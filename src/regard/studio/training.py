@@ -1,0 +1,221 @@
+"""A training that goes on behind the page: started, watched and stopped, one at a time.
+
+Knows `regard.fit`, its events and a thread. Knows nothing of HTTP or of how progress is drawn.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shlex
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from regard.errors import InputError, RegardError
+
+if TYPE_CHECKING:
+    from regard.data.readers import Read
+    from regard.finetune.config import Config
+    from regard.finetune.report import Report
+
+__all__ = ["EPOCHS", "PLACE", "Job", "Order", "Trainings", "file_name"]
+
+State = Literal["running", "done", "failed", "cancelled"]
+PLACE = "trained"  # the folder of new models, in that where the studio was started
+EPOCHS = 20
+ABOUT = ("event", "time", "seed", "epoch", "seconds")  # what an event says beside its scores
+KEPT = 20  # lines of what was said
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to train. `data` is a file's path; `limit` draws that many of its examples, 0 takes all."""
+
+    task: str
+    data: str
+    model: str
+    output: str
+    epochs: int = 3
+    limit: int = 0
+    columns: str = ""
+
+    @property
+    def command(self) -> str:
+        """The same on the command line, where no examples are drawn; else nothing says the same."""
+        if self.limit:
+            return ""
+        columns = ["--columns", self.columns] if self.columns else []
+        settings = ["--set", f"training.epochs={self.epochs}"]
+        parts = ["--train", self.data, *columns, "--model", self.model, *settings, "--output", self.output]
+        return shlex.join(["regard", "train", self.task, *parts])
+
+
+class Cancelled(Exception):
+    """The user has stopped it."""
+
+
+@dataclass
+class Job:
+    """An order and how far it is. Times are in seconds."""
+
+    order: Order
+    state: State = "running"
+    error: str = ""
+    step: int = 0
+    steps: int = 0
+    epoch: int = 0
+    rate: float = 0.0
+    left: float | None = None
+    loss: float | None = None
+    scores: dict[str, float] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    begun: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def document(self) -> dict[str, object]:
+        end = time.monotonic() if self.ended is None else self.ended
+        return {
+            "state": self.state,
+            "error": self.error,
+            "task": self.order.task,
+            "data": self.order.data,
+            "model": self.order.model,
+            "output": self.order.output,
+            "command": self.order.command,
+            "step": self.step,
+            "steps": self.steps,
+            "epoch": self.epoch,
+            "epochs": self.order.epochs,
+            "rate": self.rate,
+            "left": self.left,
+            "loss": self.loss,
+            "scores": dict(self.scores),
+            "said": list(self.said),
+            "seconds": round(end - self.begun, 1),
+            "stopping": self.state == "running" and self.stop.is_set(),
+        }
+
+    def say(self, line: str) -> None:
+        self.check()
+        self.said = [*self.said, line][-KEPT:]
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """An event of the run; raises where the user has stopped it."""
+        self.check()
+        match event["event"]:
+            case "step":
+                used = max(event["seconds"], 1e-9)
+                self.step, self.steps, self.epoch = event["step"], event["steps"], event["epoch"]
+                self.rate, self.loss = self.step / used, event["loss"]
+                self.left = used * (self.steps - self.step) / self.step
+            case "evaluation":
+                self.scores = {name: value for name, value in event.items() if name not in ABOUT}
+                shown = ", ".join(f"{name} {value:.1f}" for name, value in self.scores.items())
+                self.say(f"epoch {event['epoch']}: {shown}")
+            case "cut":
+                self.say(
+                    f"{event['texts']:,} of {event['of']:,} texts are longer than {event['length']} tokens and were cut"
+                )
+
+    def check(self) -> None:
+        if self.stop.is_set():
+            raise Cancelled
+
+
+class Trainings:
+    """At most one job runs."""
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+        self._lock = threading.Lock()
+
+    def check(self, order: Order) -> None:
+        """InputError where it cannot be begun: one runs, or the folder holds a model."""
+        if not 1 <= order.epochs <= EPOCHS:
+            raise InputError(f"epochs is {order.epochs}; expected 1 to {EPOCHS}")
+        if order.limit < 0:
+            raise InputError(f"{order.limit} examples are too few; expected a number above 0, or none for all")
+        if (Path(order.output) / "config.json").exists() or (Path(order.output) / "run.json").exists():
+            raise InputError(f"{order.output} holds a model or a run; choose another name")
+        if self.job is not None and self.job.state == "running":
+            raise InputError(f"{self.job.order.output} is being trained; wait for it, or stop it first")
+
+    def start(self, order: Order, done: Callable[[str], None]) -> threading.Thread:
+        """Begin in a thread of its own; `done` is called with the output of a job that has ended well."""
+        with self._lock:
+            self.check(order)
+            job = self.job = Job(order)
+        thread = threading.Thread(target=self._run, args=(job, done), name="regard-training", daemon=True)
+        thread.start()
+        return thread
+
+    def cancel(self) -> None:
+        """Ask the job to stop, which it does at its next step."""
+        if self.job is not None:
+            self.job.stop.set()
+
+    def _run(self, job: Job, done: Callable[[str], None]) -> None:
+        try:
+            report = train(job)
+            job.scores = report.best.scores
+            job.check()
+            done(job.order.output)
+            job.state = "done"
+        except Cancelled:
+            job.state = "cancelled"
+        except RegardError as error:
+            job.state, job.error = "failed", str(error)
+        except Exception as error:  # whatever goes wrong in a training, the studio goes on
+            job.state, job.error = "failed", f"{type(error).__name__}: {error}"
+        finally:
+            job.ended = time.monotonic()
+
+
+def train(job: Job) -> Report:
+    """Do what the order says; the job is told how far it is."""
+    from regard.finetune.run import fit
+    from regard.finetune.sources import Table, read_examples, shows_pictures
+
+    order = job.order
+    table = Table.said(order.columns or None)
+    Path(order.output).parent.mkdir(parents=True, exist_ok=True)
+    read = read_examples(order.task, order.data, table=table, labelled=True)
+    job.check()
+    if 0 < order.limit < len(read.examples):
+        job.say(f"{order.limit:,} of {len(read.examples):,} examples were drawn")
+        read = drawn(read, order.limit)
+    kind = "pictures" if order.task == "classify" and shows_pictures(order.data) else order.task
+    return fit(
+        order.task,
+        read,
+        model=order.model,
+        output=order.output,
+        config=_config(kind, order.epochs),
+        say=job.say,
+        on_event=job.hear,
+    )
+
+
+def drawn(read: Read[Any], count: int) -> Read[Any]:
+    """So many of the examples in their order, always the same ones."""
+    places = sorted(random.Random(0).sample(range(len(read.examples)), count))
+    examples = [read.examples[place] for place in places]
+    lines = [read.lines[place] for place in places] if read.lines else []
+    return replace(read, examples=examples, lines=lines, how=f"{read.how}; {count:,} drawn")
+
+
+def file_name(given: str, *, otherwise: str) -> str:
+    """What of a name is good for a file: letters, digits, dots, dashes."""
+    cleaned = re.sub(r"[^\w.-]+", "-", Path(given).name).strip(".-")
+    return cleaned[:80] or otherwise
+
+
+def _config(kind: str, epochs: int) -> Config:
+    from regard.finetune.config import DEFAULTS, Config
+
+    return Config.load(overrides=[f"training.epochs={epochs}"], defaults=DEFAULTS[kind])

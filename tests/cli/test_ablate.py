@@ -1,0 +1,82 @@
+"""`regard ablate` as its user sees it: tables, the JSON documents, and messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.cli import ablate as verb
+from regard.cli.app import run
+from regard.inside.ablation import ablate, sweep
+from regard.inside.trial import trial_of
+from regard.tasks.folder import write_task
+from regard.text import Tokenizer
+from tests.inside.classifiers import deciding
+
+Captured = pytest.CaptureFixture[str]
+TEXT = "the _ was [MASK]"
+
+
+@pytest.fixture
+def call(tiny_bert_folder: Path) -> Callable[..., int]:
+    def regard_ablate(*arguments: str, model: Path = tiny_bert_folder) -> int:
+        return run(["ablate", *arguments, "--model", str(model)], registers=[verb.register])
+
+    return regard_ablate
+
+
+def test_the_document_of_heads_and_layers(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
+    assert call(TEXT, "--heads", "0.1,1.*", "--layers", "0", "--top", "3", "--json") == 0
+    out, error = capsys.readouterr()
+    trial = trial_of(*regard.load(tiny_bert_folder), TEXT)
+    heads = [(0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
+    assert json.loads(out) == json.loads(json.dumps(ablate(trial, heads=heads, layers=[0], top=3).document()))
+    assert error == ""
+
+
+def test_the_document_of_a_sweep(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
+    assert call(TEXT, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document == json.loads(json.dumps(sweep(trial_of(*regard.load(tiny_bert_folder), TEXT)).document()))
+    assert len(document["ranked"]) == 8
+
+
+def test_the_tables(call: Callable[..., int], capsys: Captured) -> None:
+    assert call(TEXT, "--heads", "1.2", "--layers", "0", "--top", "2") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [TEXT, "without heads 1.2 and layers 0"]
+    assert [line.split(":")[0] for line in lines if line.startswith("blank")] == ["blank 1", "blank 2"]
+    assert sum("->" in line for line in lines) in (4, 6, 8)
+    assert call(TEXT, "--top", "3") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "each of 8 heads taken out alone; the 3 whose absence changes the answer most"
+    assert len(lines) == 7
+
+
+def test_a_trained_folder(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    write_task(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), tmp_path / "task")
+    assert call("it is a good day for them", "--heads", "0.0", model=tmp_path / "task") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3].startswith("text: positive stays the likeliest; divergence 0.0000 nats")
+    assert [line.split()[0] for line in lines[5:]] == ["positive", "negative"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((TEXT, "--heads", "2.0"), "the layer is 2, and this model has 2: 0 to 1"),
+        ((TEXT, "--heads", "all"), "expected LAYER.HEAD"),
+        ((TEXT, "--layers", "x"), "expected its number from 0"),
+        (("no blank",), "expected a text with a blank"),
+        ((TEXT, "second"), "a second text is for a tuned model"),
+    ],
+)
+def test_bad_input(call: Callable[..., int], arguments: tuple[str, ...], message: str, capsys: Captured) -> None:
+    assert call(*arguments) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert message in error

@@ -1,0 +1,107 @@
+"""`regard compare` as its user sees it: tables, the one JSON document, the page, and messages."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from regard.cli import compare
+from regard.cli.app import run
+from regard.inside.comparison import compare as compared
+from regard.inside.sentences import WARNING
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def call(tiny_bert_folder: Path) -> Callable[..., int]:
+    """Run `regard compare` in this process with the tiny model."""
+
+    def regard_compare(*arguments: str) -> int:
+        return run(["compare", *arguments, "--model", str(tiny_bert_folder)], registers=[compare.register])
+
+    return regard_compare
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> list[str]:
+    (tmp_path / "vocab.txt").write_text("tea\nice\nox\n")
+    for name, logits in (("in-texas", [1.0, 2.0, 3.0]), ("in-new-york", [3.0, 2.0, 0.0])):
+        with gzip.open(tmp_path / f"{name}.json.gz", "wt") as file:
+            json.dump(logits, file)
+    files = [str(tmp_path / f"in-{name}.json.gz") for name in ("texas", "new-york")]
+    return ["--logits", *files, "--vocab", str(tmp_path / "vocab.txt")]
+
+
+def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
+    assert call("he was a _", "she was a _", "--number", "200", "--json") == 0
+    out, error = capsys.readouterr()
+    document = json.loads(out)
+    assert document == compared(["he was a _", "she was a _"], models=[str(tiny_bert_folder)], number=200).document()
+    assert list(document) == ["a", "b", "labels", "caption", "tokens"]
+    assert error == f"note: {WARNING}\n"
+
+
+def test_stored_logits(stored: list[str], capsys: Captured) -> None:
+    assert run(["compare", *stored], registers=[compare.register]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "The model associates these words more with texas than new york: ox. "
+        "It associates these more with new york than texas: tea.",
+        "",
+        "  token      texas   new york  difference of logits",
+        "  tea       9.003%    70.538%       -2.00",
+        "  ice      24.473%    25.950%       +0.00",
+        "  ox       66.524%     3.512%       +3.00",
+    ]
+
+
+def test_a_chart_may_have_more_tokens_than_the_table(call: Callable[..., int], capsys: Captured) -> None:
+    assert call("he was a _", "it is the most _") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].endswith("more in the chart, which --json and --output have")
+    assert len(lines) == 3 + 30 + 1
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["in [1|2] [he|she] _"], "1 / he"),
+        (["in [1901..1905] [he|she] _"], "1901 to 1905"),
+        (["the film was _"], "film: "),
+    ],
+)
+def test_every_kind_has_a_text(call: Callable[..., int], capsys: Captured, texts: list[str], said: str) -> None:
+    assert call(*texts) == 0
+    assert said in capsys.readouterr().out
+
+
+def test_the_page_holds_the_payload(
+    call: Callable[..., int], tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from regard.view import bundle
+
+    monkeypatch.setattr(bundle, "page", lambda payload: json.dumps(payload))
+    assert call("he was a _", "she was a _", "--output", str(tmp_path / "page.html")) == 0
+    payload = json.loads((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert (payload["view"], payload["kind"], payload["warning"]) == ("compare", "pair", WARNING)
+    assert [sentence["text"] for sentence in payload["sentences"]] == ["he was a _", "she was a _"]
+    assert capsys.readouterr().out.endswith(f"The page is in {tmp_path / 'page.html'}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "expected a sentence with a blank"),
+        (["a _", "b _", "--vocab", "v.txt"], "--vocab goes with --logits"),
+        (["--logits", "a", "b"], "needs --vocab"),
+        (["a _", "b _", "--number", "31"], "--number"),
+        (["a _", "b _", "--model", "x", "--model", "y"], "one model or two"),
+    ],
+)
+def test_what_is_refused(call: Callable[..., int], capsys: Captured, arguments: list[str], said: str) -> None:
+    assert call(*arguments) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,69 @@
+"""`regard heads` as its user sees it: the table, the JSON document, the page, and messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from regard.cli import heads
+from regard.cli.app import run
+from regard.inside.census import census_of_file
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("the film was good and the film was long\nthe film was bad\nwe love the water\nyou had a hot day\n")
+    return path
+
+
+@pytest.fixture
+def call(tiny_bert_folder: Path) -> Callable[..., int]:
+    def regard_heads(*arguments: str) -> int:
+        return run(["heads", *arguments, "--model", str(tiny_bert_folder)], registers=[heads.register])
+
+    return regard_heads
+
+
+def test_the_json_document(call: Callable[..., int], texts: Path, tiny_bert_folder: Path, capsys: Captured) -> None:
+    assert call("--text", str(texts), "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document == census_of_file(texts, model=str(tiny_bert_folder)).document()
+    assert (document["read"], document["layers"], document["heads_each"], len(document["heads"])) == (2, 2, 4, 8)
+    assert sum(document["counts"].values()) + sum(head["pattern"] is None for head in document["heads"]) == 8
+
+
+def test_the_table(call: Callable[..., int], texts: Path, capsys: Captured) -> None:
+    assert call("--text", str(texts), "--limit", "1") == 0
+    out, error = capsys.readouterr()
+    assert "8 heads of" in out
+    assert "over 1 texts" in out
+    assert [line.split()[:2] for line in out.splitlines()[-8:]] == [[str(n // 4), str(n % 4)] for n in range(8)]
+    assert error.startswith("reading: 1 texts in ")
+
+
+def test_the_page(
+    call: Callable[..., int], texts: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from regard.view import bundle
+
+    monkeypatch.setattr(bundle, "page", lambda payload: json.dumps(payload))
+    assert call("--text", str(texts), "--output", str(tmp_path / "page.html")) == 0
+    payload = json.loads((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert payload["view"] == "heads"
+    assert payload["cli"].startswith(f"regard heads --text {texts} --model ")
+    assert set(payload["about"]) == set(payload["counts"])
+    assert capsys.readouterr().out.endswith(f"The page is in {tmp_path / 'page.html'}\n")
+
+
+def test_messages(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "empty.txt").write_text("\n\n")
+    assert call("--text", str(tmp_path / "empty.txt")) == 2
+    assert "there is no text" in capsys.readouterr().err
+    assert call("--text", str(tmp_path / "missing.txt")) == 2
+    assert "there is no file" in capsys.readouterr().err

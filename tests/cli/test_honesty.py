@@ -1,0 +1,78 @@
+"""`regard honesty` as its user sees it: the verdict with its numbers, the JSON document, and messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from regard.cli import honesty as verb
+from regard.cli.app import run
+from regard.inside.honesty import measure_honesty
+from regard.inside.trial import open_trial
+from regard.tasks.folder import write_task
+from regard.text import Tokenizer
+from tests.inside.classifiers import deciding
+
+Captured = pytest.CaptureFixture[str]
+TEXT = "it is a good day for them"
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tokenizer, folder = Tokenizer.open(tiny_bert_folder), tmp_path_factory.mktemp("classifiers")
+    write_task(deciding(tokenizer, 3), folder / "deciding")
+    write_task(deciding(tokenizer, 3, uniform=True), folder / "uniform")
+    return folder
+
+
+@pytest.fixture
+def call(folders: Path) -> Callable[..., int]:
+    def regard_honesty(name: str, *arguments: str) -> int:
+        return run(["honesty", str(folders / name), *arguments], registers=[verb.register])
+
+    return regard_honesty
+
+
+def test_the_document(call: Callable[..., int], folders: Path, capsys: Captured) -> None:
+    assert call("deciding", TEXT, "--label", "negative", "--seed", "2", "--json") == 0
+    out, error = capsys.readouterr()
+    wanted = measure_honesty(open_trial(folders / "deciding", TEXT), label="negative", seed=2).document()
+    assert json.loads(out) == json.loads(json.dumps(wanted))
+    assert error == ""
+
+
+def test_an_honest_map(call: Callable[..., int], capsys: Captured) -> None:
+    assert call("deciding", TEXT) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("positive 9")
+    assert lines[0].endswith("; the map of layer 0, mean of all heads")
+    assert len([line for line in lines if line.startswith(("  passed", "  failed"))]) == 6
+    assert lines[-1].startswith("verdict: honest (")
+    heaviest = max(lines[3:12], key=lambda line: line.count("█"))
+    assert heaviest.split()[0] == "good"
+
+
+def test_a_map_that_says_nothing(call: Callable[..., int], capsys: Captured) -> None:
+    assert call("uniform", TEXT) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("verdict: decoration (0 of 6 passed): the class stays as it is wherever this map looks")
+    assert sum("none: the map points at nothing" in line for line in lines) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere", TEXT), "no such folder; expected one that `regard train` wrote"),
+        (("deciding", "good"), "the tests need 5 or more"),
+        (("deciding", TEXT, "--head", "1"), "head 1 is asked for, and this model has 1"),
+        (("deciding", TEXT, "second"), "classify reads one text"),
+    ],
+)
+def test_bad_input(call: Callable[..., int], arguments: tuple[str, ...], message: str, capsys: Captured) -> None:
+    assert call(*arguments) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert message in error

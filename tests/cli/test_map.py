@@ -1,0 +1,108 @@
+"""`regard map` as its user sees it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from regard.cli import map as verb
+from regard.cli.app import run
+from regard.data.examples import Text
+from regard.inside.sentence_map import sentence_map
+from regard.view.bundle import built
+
+Captured = pytest.CaptureFixture[str]
+Call = Callable[..., int]
+
+TEXTS = ["the good film", "the bad film", "a long day", "a day in the water", "they love a film", "no water"]
+
+
+@pytest.fixture
+def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Run `regard map` in this process, in a folder with a plain file and one with labels."""
+    monkeypatch.chdir(tmp_path)
+    Path("plain.txt").write_text("".join(f"{text}\n" for text in TEXTS), encoding="utf-8")
+    rows = [f"{text}\t{'film' in text}\n" for text in TEXTS]
+    Path("labels.tsv").write_text("sentence\tlabel\n" + "".join(rows), encoding="utf-8")
+
+    def regard_map(*arguments: str) -> int:
+        fixed = ["--model", str(tiny_bert_folder), "--device", "cpu"]
+        return run(["map", *arguments, *fixed], registers=[verb.register])
+
+    return regard_map
+
+
+def test_text(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
+    assert call("labels.tsv", "--neighbours", "2") == 0
+    out, error = capsys.readouterr()
+    found = sentence_map(str(tiny_bert_folder), [Text(text) for text in TEXTS], count=2, device="cpu")
+    first, second = found.plane.explained
+    lines = out.splitlines()
+    assert lines[0] == "6 sentences, 32 numbers each, on a plane"
+    assert (
+        lines[1] == f"It keeps {first + second:.1%} of their variance: {first:.1%} to the right, {second:.1%} upwards"
+    )
+    x, y = found.plane.points[0]
+    assert lines[3:6] == [
+        f"({x:.3f}, {y:.3f})  the good film  [True]",
+        *(
+            f"    {cosine:6.3f}  {TEXTS[place]}"
+            for place, cosine in zip(found.neighbours.places[0], found.neighbours.cosines[0], strict=True)
+        ),
+    ]
+    assert "labels.tsv: tab-separated, header" in error and "6 sentences" in error
+
+
+def test_json_and_a_lot(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
+    assert call("plain.txt", "--json", "--layer=1", "--limit", "4", "--seed", "5", "-k", "1", "--pooling", "cls") == 0
+    out, error = capsys.readouterr()
+    examples = [Text(text) for text in TEXTS]
+    found = sentence_map(
+        str(tiny_bert_folder), examples, layer="1", pooling="cls", count=1, limit=4, seed=5, device="cpu"
+    )
+    assert json.loads(out) == {"model": str(tiny_bert_folder), **found.document()}
+    assert "note: 4 of 6 texts were drawn by lot (seed 5); 2 are left out" in error.splitlines()
+
+
+def test_data_file(call: Call, capsys: Captured) -> None:
+    assert call("plain.txt", "--output", "map.json", "--json") == 0
+    assert json.loads(Path("map.json").read_text(encoding="utf-8")) == json.loads(capsys.readouterr().out)
+
+
+def test_page(call: Call, capsys: Captured) -> None:
+    if not built():
+        pytest.skip("the page was not built: python web/build.py")
+    assert call("labels.tsv", "--columns", "sentence,label", "--seed", "3", "--output", "map.html") == 0
+    assert "The page is in map.html" in capsys.readouterr().out
+    text = Path("map.html").read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="regard">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    payload = json.loads(found[1])
+    assert payload["view"] == "map"
+    assert [one["text"] for one in payload["sentences"]] == TEXTS
+    words = shlex.split(payload["cli"])
+    assert words[:7] == ["regard", "map", "labels.tsv", "--columns", "sentence,label", "--seed", "3"]
+    assert run([*words[1:], "--json", "--device", "cpu"], registers=[verb.register]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["sentences"] == payload["sentences"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["plain.txt", "--output", "map.pdf"], "expected a name that ends in .html or .json"),
+        (["absent.txt"], "absent.txt"),
+        (["one.txt"], "two sentences or more, got 1"),
+        (["plain.txt", "--layer", "9"], "layers 0 to 2"),
+    ],
+)
+def test_mistakes(arguments: list[str], said: str, call: Call, capsys: Captured) -> None:
+    Path("one.txt").write_text("one\n", encoding="utf-8")
+    assert call(*arguments) == 2
+    assert said in capsys.readouterr().err
+    assert not list(Path().glob("map*"))

@@ -1,0 +1,44 @@
+"""`regard studio` on the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from regard.cli.app import run
+from regard.known import builtins
+from regard.studio import serve as serving
+from regard.studio.serve import listen
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    calls: list[Any] = []
+    monkeypatch.setattr(serving, "serve", lambda models, *, port, say: calls.append((models, port)))
+    return calls
+
+
+def test_it_serves_what_is_built_in_on_8080(served: list[Any]) -> None:
+    assert run(["studio"]) == 0
+    assert served == [(builtins(), 8080)]
+
+
+def test_several_models_each_once_and_another_port(served: list[Any]) -> None:
+    assert run(["studio", "--model", "b", "-m", "a", "--model", "b", "--port", "0"]) == 0
+    assert served == [(["b", "a"], 0)]
+
+
+def test_a_port_that_cannot_be_is_bad_input(served: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["studio", "--port", "65536"]) == 2
+    assert "65535" in capsys.readouterr().err and served == []
+
+
+def test_a_taken_port_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "built", lambda: True)
+    with listen(0) as taken:
+        assert run(["studio", "--port", str(taken.getsockname()[1])]) == 2
+    said = capsys.readouterr()
+    assert (
+        said.out == "" and said.err.count("\n") == 1 and "is taken; this one is free: regard studio --port" in said.err
+    )

@@ -1,0 +1,77 @@
+"""Classifiers with planted weights: it is known what their attention does, and what decides their class."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+
+from regard.models import Bert, BertConfig
+from regard.tasks.folder import Solved
+from regard.tasks.model import Tuned
+from regard.tasks.texts import Classify
+from regard.text import Tokenizer
+
+__all__ = ["LABELS", "deciding", "sentence"]
+
+LABELS = ("negative", "positive")
+GOOD, BAD = ("good", "love", "funny"), ("bad", "dull")
+PLAIN = ("the", "of", "and", "to", "in", "is", "it", "that", "was", "he", "she", "for", "on", "are", "with", "they")
+WIDTH = 16
+FIRST, TELLING, SIDE = 0, 1, 2  # the parts of a vector that say: I am [CLS]; I decide; for which class
+
+
+def sentence(seed: int, *, words: int = 10) -> tuple[str, str]:
+    """Plain words with one among them that decides, and the label that it decides for."""
+    source = random.Random(seed)
+    positive = source.random() < 0.5
+    chosen = [source.choice(PLAIN) for _ in range(words - 1)]
+    chosen.insert(source.randrange(words), source.choice(GOOD if positive else BAD))
+    return " ".join(chosen), LABELS[positive]
+
+
+def deciding(tokenizer: Tokenizer, seed: int, *, uniform: bool = False, astray: bool = False) -> Solved:
+    """A BERT of one layer whose [CLS] takes the side of the words it looks at.
+
+    It looks at the word that decides; or, `uniform`, at all alike, as frozen attention does, and takes the mean. With
+    two heads and `astray` the first one looks as if it decided, but hands out nothing; the second looks at all alike.
+    """
+    heads = 2 if astray else 1
+    shape = BertConfig(vocabulary=tokenizer.size, width=WIDTH, depth=1, heads=heads, ffn=8, positions=64, dropout=0.0)
+    source = torch.Generator().manual_seed(seed)
+
+    def noise(size: torch.Size, scale: float) -> torch.Tensor:
+        return torch.randn(size, generator=source) * scale
+
+    model = Tuned.new(Bert(shape), Classify(LABELS)).eval()
+    encoder, block = model.encoder, model.encoder.encoder.layers[0]
+    pool, output = model.head.pool[0], model.head.output
+    with torch.no_grad():
+        for parameter in (*block.attention.parameters(), *block.ffn.parameters(), *pool.parameters()):
+            parameter.copy_(noise(parameter.shape, 0.02))
+        embedding = encoder.embedding.tokens.weight
+        embedding.copy_(noise(embedding.shape, 1.0))
+        embedding[:, :3] = noise(embedding[:, :3].shape, 0.05)
+        embedding[tokenizer.cls, FIRST] = 4.0
+        for words, side in ((GOOD, 3.0), (BAD, -3.0)):
+            for word in words:
+                embedding[tokenizer.id(word), TELLING], embedding[tokenizer.id(word), SIDE] = 3.0, side
+        # A norm takes off a vector's mean; were it not 0 before, every word would get a side by it.
+        embedding[:, 3:] -= embedding.sum(1, keepdim=True) / (WIDTH - 3)
+        encoder.embedding.positions.weight.copy_(noise(encoder.embedding.positions.weight.shape, 0.02))
+        encoder.embedding.segments.weight.zero_()
+        query, key, value = block.attention.project.weight.chunk(3)
+        query_bias, _, value_bias = block.attention.project.bias.chunk(3)
+        query[0, FIRST], key[0, TELLING] = 4.0, 1.0
+        handing = WIDTH // 2 if astray else SIDE  # a part of the second head's, or the only head's
+        value[handing, SIDE], block.attention.output.weight[SIDE, handing] = 1.0, 4.0
+        if astray:
+            value[: WIDTH // 2], value_bias[: WIDTH // 2] = 0.0, 0.0
+        if uniform or astray:
+            alone = slice(WIDTH // 2, None) if astray else slice(None)
+            query[alone], query_bias[alone] = 0.0, 0.0
+            block.attention.output.weight[SIDE, handing] = 30.0  # a mean over many words is small
+        pool.weight[SIDE, SIDE] = 1.0
+        output.weight.copy_(noise(output.weight.shape, 0.02))
+        output.weight[:, SIDE] = torch.tensor([-2.0, 2.0])
+    return Solved(Classify(LABELS), model, tokenizer, 64)

@@ -1,0 +1,44 @@
+"""Head patterns in a browser: opened, used, and read against the API's numbers."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from playwright.sync_api import Browser, expect
+
+LINES = "The cat saw the dog in the house.\nThe dog saw the cat.\nHe was a good king.\nThe queen loved the king."
+
+
+def test_heads_are_clicked_and_read(browser: Browser, studio: str, axe: str) -> None:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(120_000)
+    complaints: list[str] = []
+    page.on("console", lambda one: complaints.append(one.text) if one.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    with page.expect_response("**/api/heads") as response:
+        page.goto(f"{studio}/#heads?{urlencode({'texts': LINES})}")
+    payload = response.value.json()
+    assert (payload["read"], len(payload["heads"])) == (2, 48)
+    buttons = page.locator(".head-grid button")
+    expect(buttons).to_have_count(48)
+    buttons.nth(10).click()
+    head = payload["heads"][10]
+    expect(page.locator(".census h2")).to_have_text(
+        f"Layer {head['layer']}, head {head['head']}: {head['pattern'] or 'none of these'}"
+    )
+    shown = [row.locator("td").first.inner_text() for row in page.locator(".findings tbody tr").all()]
+    assert shown == ["\N{EN DASH}" if one["score"] is None else f"{one['score']:.3f}" for one in head["findings"]]
+    expect(page.locator(".examples li")).to_have_count(len(head["examples"]))
+    buttons.nth(10).press("ArrowDown")
+    assert "head=16" in page.url
+    page.get_by_role("button", name="delimiter").first.click()
+    score = payload["heads"][0]["findings"][4]["score"]
+    expect(buttons.first).to_have_text(f"{score:.3f}".lstrip("0"))
+    page.evaluate(axe)
+    found = page.evaluate("async () => (await axe.run()).violations.map(one => [one.id, one.impact])")
+    assert [one for one in found if one[1] in ("serious", "critical")] == []
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()
+    assert complaints == []

@@ -1,0 +1,56 @@
+"""The studio as a program: its address at once, a taken port, and a clean end."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from regard.errors import InputError
+from regard.studio.serve import HOST, listen, serve
+from regard.view import bundle
+
+
+def test_a_taken_port_names_a_free_one() -> None:
+    with listen(0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            InputError, match=rf"port {port} is taken; this one is free: regard studio --port \d+"
+        ) as told:
+            listen(port)
+    free = int(str(told.value).split()[-1])
+    assert free != port
+    with listen(free or 0) as other:
+        assert other.getsockname()[0] == HOST
+
+
+def test_without_a_page_it_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.studio.serve.built", lambda: False)
+    monkeypatch.setattr(bundle, "built", lambda static: False)
+    with pytest.raises(Exception, match=r"python web/build\.py"):
+        serve(["regard-bert"], port=0)
+
+
+@pytest.mark.parametrize("when", ["at once", "when the model is there"])
+def test_the_page_is_there_while_the_model_loads_and_ctrl_c_ends_it_cleanly(page_built: None, when: str) -> None:
+    command = [sys.executable, "-m", "regard", "studio", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        address = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+        assert address is not None
+        with urllib.request.urlopen(address[0], timeout=60) as answer:
+            page = answer.read().decode()
+        assert '"state":"loading"' in page  # torch alone takes longer to import than this page to answer
+        while when != "at once":
+            with urllib.request.urlopen(f"{address[0]}api/models", timeout=60) as answer:
+                if b'"ready"' in answer.read():
+                    break
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+        assert process.stdout.read() == "The studio has ended.\n"
+        assert process.stderr.read() == ""

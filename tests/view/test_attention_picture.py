@@ -1,0 +1,118 @@
+"""Pictures of attention: which lines and maps are drawn, and that SVG and PNG are whole."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from regard.errors import InputError
+from regard.inside.maps import Attention, Kind, Map, Side
+from regard.view.attention_picture import Label, Stroke, Tile, attention_picture, png, svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def looked(
+    tokens: tuple[str, ...], *, layers: int = 2, heads: int = 3, kind: Kind = "encoder", **more: Any
+) -> Attention:
+    count = len(tokens)
+    side = Side(tokens, tuple(range(count)), (0,) * count)
+    weights = np.zeros((layers, heads, count, count), dtype=np.float32)
+    for head in range(heads):  # head n looks n tokens ahead, and a little at the first
+        for row in range(count):
+            weights[:, head, row, (row + head) % count] += 0.75
+            weights[:, head, row, 0] += 0.25
+    one = Map(kind, side, side, weights, None, None, None, None, False, True)
+    return Attention("bert", ("text",), (one,), **more)
+
+
+FOUND = looked(("[CLS]", "a", "b", "[SEP]"))
+
+
+def test_one_head() -> None:
+    picture = attention_picture(FOUND, layer=1, head=2)
+    strokes = [shape for shape in picture.shapes if isinstance(shape, Stroke)]
+    top = min(stroke.start[1] for stroke in strokes)
+    seen = {(round((s.start[1] - top) / 20), round((s.end[1] - top) / 20)): s.opacity for s in strokes}
+    assert seen == {(0, 2): 0.75, (0, 0): 0.25, (1, 3): 0.75, (1, 0): 0.25, (2, 0): 1.0, (3, 1): 0.75, (3, 0): 0.25}
+    assert len({stroke.colour for stroke in strokes}) == 1
+    assert picture.title == "encoder attention, layer 1, head 2"
+
+
+def test_all_heads_of_a_layer_have_their_colours() -> None:
+    picture = attention_picture(FOUND, layer=0)
+    colours = {shape.colour for shape in picture.shapes if isinstance(shape, Stroke)}
+    legend = {
+        shape.text: shape.colour for shape in picture.shapes if isinstance(shape, Label) and "head " in shape.text
+    }
+    assert len(colours) == 3
+    assert {legend[f"head {number}"] for number in range(3)} == colours
+
+
+def test_every_head_has_a_small_map() -> None:
+    picture = attention_picture(FOUND)
+    tiles = [shape for shape in picture.shapes if isinstance(shape, Tile)]
+    assert len(tiles) == 6
+    pixels = tiles[2].pixels  # layer 0, head 2
+    assert pixels.shape == (4, 4, 3)
+    dark = pixels.sum(-1)
+    assert dark[2, 0] == dark.min()  # the map's largest weight
+    assert (pixels[0, 1] == 255).all()
+    assert all(tile.x + tile.width <= picture.width and tile.y + tile.height <= picture.height for tile in tiles)
+
+
+def test_a_long_text_is_made_coarse_and_keeps_its_peaks() -> None:
+    tokens = tuple(f"w{number}" for number in range(512))
+    picture = attention_picture(looked(tokens, layers=1, heads=1))
+    (tile,) = (shape for shape in picture.shapes if isinstance(shape, Tile))
+    assert tile.pixels.shape == (132, 132, 3)
+    assert len({tuple(tile.pixels[place, place]) for place in range(1, 132)}) == 1  # the diagonal is whole
+
+
+def test_patches_over_the_image() -> None:
+    image = np.full((4, 6), 200, dtype=np.uint8)
+    found = looked(("[CLS]", "1,1", "1,2", "1,3", "2,1", "2,2", "2,3"), kind="vit", image=image, grid=(2, 3))
+    picture = attention_picture(found, layer=0, head=1)
+    (tile,) = (shape for shape in picture.shapes if isinstance(shape, Tile))
+    assert tile.pixels.shape == (4, 6, 3)
+    marked = (tile.pixels != tile.pixels[3, 5]).any(-1)
+    assert marked[:2, :2].all() and marked.sum() == 4  # [CLS] looks at the next token, the first patch
+
+
+def test_svg_is_whole_and_holds_any_text() -> None:
+    found = looked(("<b>&\"'", "\x00\ud800", "日本", "שלום", "x" * 40))
+    for options in ({}, {"layer": 1}, {"layer": 1, "head": 0}):
+        text = svg(attention_picture(found, **options))
+        root = ElementTree.fromstring(text.encode("utf-8"))
+        assert root.tag == f"{SVG}svg"
+        assert text.count("http") == 1  # the namespace
+    names = [element.text for element in root.iter(f"{SVG}text")]
+    assert "<b>&\"'" in names and "日本" in names
+    assert "x" * 23 + "…" in names
+
+
+def test_png_has_the_drawing() -> None:
+    picture = attention_picture(FOUND, layer=1, head=2)
+    with Image.open(io.BytesIO(png(picture))) as image:
+        assert image.size == (2 * picture.width, 2 * picture.height)
+        pixels = np.asarray(image.convert("RGB"))
+    (stroke,) = (s for s in picture.shapes if isinstance(s, Stroke) and s.opacity == 1)
+    x, y = ((a + b) for a, b in zip(stroke.start, stroke.end, strict=True))  # the middle, at twice the size
+    red, green, blue = (int(stroke.colour[place : place + 2], 16) for place in (1, 3, 5))
+    assert np.abs(pixels[int(y), int(x)].astype(int) - [red, green, blue]).max() <= 3
+    with Image.open(io.BytesIO(png(attention_picture(FOUND), scale=1))) as image:
+        assert image.width == attention_picture(FOUND).width
+
+
+def test_what_is_not_there() -> None:
+    with pytest.raises(InputError, match="head 1 of which layer"):
+        attention_picture(FOUND, head=1)
+    with pytest.raises(InputError, match="no layer 2"):
+        attention_picture(FOUND, layer=2)
+    with pytest.raises(InputError, match="no cross attention"):
+        attention_picture(FOUND, kind="cross")

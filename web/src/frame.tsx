@@ -1,0 +1,85 @@
+// What surrounds every view: the lines that reproduce it, and the files to keep. Knows no view.
+import { useState } from "preact/hooks";
+import { exported } from "./api";
+import { csv, download, json, png, svg } from "./files";
+import { format, place } from "./place";
+import type { Payload, View } from "./view";
+
+interface Props {
+  readonly view: View;
+  readonly payload: Payload;
+  /** The arguments the studio asked with; none in an exported file. */
+  readonly args?: Readonly<Record<string, string>>;
+}
+
+export function Frame({ view, payload, args }: Props) {
+  const { Show } = view;
+  return (
+    <>
+      <Show payload={payload} />
+      <section class="keep" aria-labelledby="keep">
+        <h2 id="keep">Keep or reproduce this</h2>
+        <Files view={view} payload={payload} {...(args && { args })} />
+        <Code title="Command line" text={payload.cli} />
+        <Code title="Python" text={payload.python} />
+      </section>
+    </>
+  );
+}
+
+function Files({ view, payload, args }: Props) {
+  const [said, say] = useState("");
+  const name = `regard-${view.name}`;
+  const kinds: [string, string, () => void | Promise<void>][] = [
+    ["SVG", "picture as SVG", () => download(svg(view.drawing(payload, place.get())), `${name}.svg`, "image/svg+xml")],
+    ["PNG", "picture as PNG", async () => download(await png(view.drawing(payload, place.get())), `${name}.png`, "image/png")],
+    ["CSV", "numbers shown as CSV", () => download(csv(view.table(payload, place.get())), `${name}.csv`, "text/csv")],
+    ["JSON", "numbers shown as JSON", () => download(json(view.table(payload, place.get())), `${name}.json`, "application/json")],
+    ["Link", "copy the address of this very view", async () => copy(location.href)],
+  ];
+  if (args) {
+    const page = async () =>
+      download(await exported(view.name, { ...args, place: format(place.get()) }), `${name}.html`, "text/html");
+    kinds.unshift(["HTML", "the whole view in one file that works offline", page]);
+  }
+  const act = (title: string, action: () => void | Promise<void>) => {
+    say("");
+    Promise.resolve()
+      .then(action)
+      .then(() => say(title === "Link" ? "Link copied." : `${title} file made.`))
+      .catch((error: unknown) => say(error instanceof Error ? error.message : String(error)));
+  };
+  return (
+    <div class="files">
+      {kinds.map(([title, about, action]) => (
+        <button key={title} type="button" title={about} onClick={() => act(title, action)}>
+          {title}
+        </button>
+      ))}
+      <span role="status" class="quiet">
+        {said}
+      </span>
+    </div>
+  );
+}
+
+function Code({ title, text }: { title: string; text: string }) {
+  const [said, say] = useState("Copy");
+  const press = () =>
+    copy(text)
+      .then(() => say("Copied"))
+      .catch(() => say("Select and copy by hand"));
+  return (
+    <div class="code">
+      <h3>{title}</h3>
+      <button type="button" onClick={press} aria-label={`Copy the ${title} line`}>
+        {said}
+      </button>
+      <pre tabIndex={0} aria-label={title}>{text}</pre>
+    </div>
+  );
+}
+
+async function copy(text: string): Promise<void> {
+  await navigator.clipboard.writeText(text);
+}

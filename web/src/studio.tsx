@@ -1,0 +1,172 @@
+// The studio: choose a view, say its arguments, see what the model does. Knows the server and the list of views.
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { ask, models as fetchModels, type Model } from "./api";
+import { Frame } from "./frame";
+import { go, place } from "./place";
+import { ThemeSwitch } from "./theme";
+import type { Payload, View } from "./view";
+import { views } from "./views";
+
+type Arguments = Readonly<Record<string, string>>;
+type Answer = { state: "waiting" } | { state: "failed"; error: string } | { state: "done"; payload: Payload; args: Arguments };
+
+const asked = views.filter((view) => view.fields.length); // the others show what the command line found
+const PAUSE = 400; // milliseconds between looks at models that are being loaded
+
+export function Studio({ models: first }: { models: readonly Model[] }) {
+  const models = useModels(first);
+  const here = place.use();
+  const view = asked.find((one) => one.name === here.view) ?? asked[0]!;
+  return (
+    <>
+      <header class="top">
+        <h1>Regard</h1>
+        <nav aria-label="Views">
+          {asked.map((one) => (
+            <a key={one.name} href={`#${one.name}`} {...(one === view && { "aria-current": "page" as const })}>
+              {one.title}
+            </a>
+          ))}
+        </nav>
+        <ThemeSwitch />
+      </header>
+      <main>
+        <p class="about">{view.about}</p>
+        <States models={models} />
+        <Asked key={view.name} view={view} models={models} />
+      </main>
+    </>
+  );
+}
+
+function useModels(first: readonly Model[]): readonly Model[] {
+  const [models, set] = useState(first);
+  const pending = models.some((model) => model.state === "loading");
+  useEffect(() => {
+    if (!pending) return;
+    const look = () => void fetchModels().then(set, () => undefined); // the next question says what is wrong
+    const timer = setInterval(look, PAUSE);
+    return () => clearInterval(timer);
+  }, [pending]);
+  return models;
+}
+
+function States({ models }: { models: readonly Model[] }) {
+  return (
+    <ul class="states" aria-label="Models" aria-live="polite">
+      {models.map((model) => (
+        <li key={model.name} class={model.state}>
+          <span class="dot" aria-hidden="true" /> {model.name}{" "}
+          <span class="quiet">{model.state === "loading" ? "is loading …" : model.state}</span>
+          {model.error && <p class="error">{model.error}</p>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** The form of a view and the answer to it. The address holds what was asked, so a link asks the same again. */
+function Asked({ view, models }: { view: View; models: readonly Model[] }) {
+  const { parameters } = place.use();
+  const usable = models.find((model) => model.state !== "failed") ?? models[0];
+  const model = parameters["model"] ?? usable?.name ?? "";
+  const args = useMemo(() => {
+    const said: Record<string, string> = view.model ? { model } : {};
+    const fresh = !view.fields.some((field) => field.name in parameters);
+    for (const field of view.fields) said[field.name] = parameters[field.name] ?? (fresh ? field.start : "");
+    return said;
+  }, [view, model, ...view.fields.map((field) => parameters[field.name])]);
+  const loading = view.model && models.find((one) => one.name === model)?.state === "loading";
+  const [answer, setAnswer] = useState<Answer>({ state: "waiting" });
+  const [turn, again] = useState(0);
+  useEffect(() => {
+    if (loading) return setAnswer({ state: "waiting" });
+    const stop = new AbortController();
+    setAnswer((before) => (before.state === "done" ? before : { state: "waiting" }));
+    ask(view.name, args, stop.signal).then(
+      (payload) => setAnswer({ state: "done", payload, args }),
+      (error: Error) => error.name === "AbortError" || setAnswer({ state: "failed", error: error.message }),
+    );
+    return () => stop.abort();
+  }, [view, args, loading, turn]);
+  const submit = (next: Arguments) => {
+    go({ view: view.name, parameters: next }, { step: true });
+    again(turn + 1);
+  };
+  const busy = answer.state === "waiting" || (answer.state === "done" && answer.args !== args);
+  return (
+    <>
+      <Form key={JSON.stringify(args)} view={view} models={models} args={args} submit={submit} />
+      <p role="status" class="quiet busy">
+        {busy ? (loading ? `Waiting for ${model} …` : "Computing …") : ""}
+      </p>
+      {answer.state === "failed" && (
+        <p role="alert" class="error">
+          {answer.error}
+        </p>
+      )}
+      {answer.state === "done" && (
+        <div aria-busy={busy}>
+          <Frame view={view} payload={answer.payload} args={answer.args} />
+        </div>
+      )}
+    </>
+  );
+}
+
+interface FormProps {
+  readonly view: View;
+  readonly models: readonly Model[];
+  readonly args: Arguments;
+  submit(args: Arguments): void;
+}
+
+function Form({ view, models, args, submit }: FormProps) {
+  const [said, say] = useState(args);
+  const enter = (event: KeyboardEvent) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    submit(said);
+  };
+  return (
+    <form
+      class="ask"
+      onSubmit={(event) => {
+        event.preventDefault();
+        submit(said);
+      }}
+    >
+      {view.fields.map((field) => (
+        <label key={field.name} class={field.optional ? "field optional" : "field"}>
+          <span>{field.label}</span>
+          <textarea
+            name={field.name}
+            rows={field.lines ?? 1}
+            dir="auto"
+            spellcheck={false}
+            value={said[field.name] ?? ""}
+            onInput={(event) => say({ ...said, [field.name]: event.currentTarget.value })}
+            onKeyDown={enter}
+          />
+        </label>
+      ))}
+      {view.model && (
+        <label class="field model">
+          <span>Model</span>
+          <select
+            name="model"
+            value={said["model"] ?? ""}
+            onChange={(event) => say({ ...said, model: event.currentTarget.value })}
+          >
+            {models.map((model) => (
+              <option key={model.name}>{model.name}</option>
+            ))}
+          </select>
+        </label>
+      )}
+      <button type="submit" class="main">
+        Look
+      </button>
+    </form>
+  );
+}

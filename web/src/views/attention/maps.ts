@@ -1,0 +1,206 @@
+// The maps of one kind of attention as numbers: of a head, rolled out over layers, or as flow; by pieces or by words;
+// of all tokens or from one text to the other. Knows no drawing.
+import { bytes, halves, vectors, type RawMap } from "./payload";
+
+export type Source = "heads" | "rollout" | "flow";
+export type Level = "piece" | "word";
+export type Pair = "all" | "aa" | "ab" | "ba" | "bb";
+
+/** Which numbers are wanted. */
+export interface Wanted {
+  readonly source: Source;
+  readonly level: Level;
+  readonly pair: Pair;
+}
+
+/** One side of what is shown: a name for each line and the tokens it is made of. */
+export interface Side {
+  readonly names: readonly string[];
+  readonly tokens: readonly (readonly number[])[];
+}
+
+const KEPT = 40; // whole maps held at once
+
+export class Maps {
+  readonly layers: number;
+  readonly heads: number;
+  readonly paired: boolean;
+  readonly words: boolean;
+  readonly width: number; // of a query
+  private readonly weights: Uint8Array | null;
+  private readonly q: Float32Array | null;
+  private readonly k: Float32Array | null;
+  private readonly bias: Float32Array | null;
+  private readonly rollout: Uint8Array | null;
+  private readonly flow: Uint8Array | null;
+  private readonly kept = new Map<string, Float32Array>();
+  private readonly sides = new Map<string, Side>();
+
+  constructor(readonly raw: RawMap) {
+    this.layers = raw.layers;
+    this.heads = raw.heads;
+    this.weights = raw.weights === null ? null : bytes(raw.weights);
+    this.q = raw.q === null ? null : vectors(raw.q, raw.q_step ?? null);
+    this.k = raw.k === null ? null : vectors(raw.k, raw.k_step ?? null);
+    this.bias = raw.bias ? halves(raw.bias) : null;
+    this.rollout = raw.rollout === null ? null : bytes(raw.rollout);
+    this.flow = raw.flow === null ? null : bytes(raw.flow);
+    this.width = this.q ? this.q.length / (raw.layers * raw.heads * raw.rows.length) : 0;
+    this.paired = new Set([...raw.row_segments, ...raw.column_segments]).size > 1;
+    this.words = repeats(raw.row_words) || repeats(raw.column_words);
+  }
+
+  get sources(): readonly Source[] {
+    return ["heads", ...(this.rollout ? (["rollout"] as const) : []), ...(this.flow ? (["flow"] as const) : [])];
+  }
+
+  /** Whether queries and keys are here, to show how a weight comes about. */
+  get explained(): boolean {
+    return this.q !== null && this.k !== null && this.raw.scale !== null;
+  }
+
+  rows({ level, pair }: Wanted): Side {
+    const { rows, row_words, row_segments } = this.raw;
+    return this.side(`rows ${level} ${pair[0]}`, () => side(rows, row_words, row_segments, level, segmentOf(pair, 0)));
+  }
+
+  columns({ level, pair }: Wanted): Side {
+    const { columns, column_words, column_segments } = this.raw;
+    return this.side(`columns ${level} ${pair[1]}`, () => side(columns, column_words, column_segments, level, segmentOf(pair, 1)));
+  }
+
+  /** The same object for the same wish, so that what is drawn of it need not be drawn again. */
+  private side(name: string, make: () => Side): Side {
+    const found = this.sides.get(name) ?? make();
+    this.sides.set(name, found);
+    return found;
+  }
+
+  /** What is shown of a layer and head, row after row. A word looks as its pieces do on average, and is looked at as they are in sum. */
+  shown(layer: number, head: number, wanted: Wanted): Float32Array {
+    const { source, level, pair } = wanted;
+    if (level === "piece" && pair === "all") return this.whole(layer, head, source);
+    return this.keep(`${source} ${layer} ${head} ${level} ${pair}`, () => {
+      const map = this.whole(layer, head, source);
+      const rows = this.rows(wanted).tokens;
+      const columns = this.columns(wanted).tokens;
+      const found = new Float32Array(rows.length * columns.length);
+      const across = this.raw.columns.length;
+      rows.forEach((row, i) => {
+        columns.forEach((column, j) => {
+          let sum = 0;
+          for (const t of row) for (const s of column) sum += map[t * across + s]!;
+          found[i * columns.length + j] = Math.min(1, sum / row.length);
+        });
+      });
+      return found;
+    });
+  }
+
+  /** A query, or null where there are none. */
+  query(layer: number, head: number, row: number): Float32Array | null {
+    return this.q && part(this.q, (layer * this.heads + head) * this.raw.rows.length + row, this.width);
+  }
+
+  key(layer: number, head: number, column: number): Float32Array | null {
+    return this.k && part(this.k, (layer * this.heads + head) * this.raw.columns.length + column, this.width);
+  }
+
+  /** The scores of a row before softmax; -Infinity where it may not look. */
+  scores(layer: number, head: number, row: number): Float32Array {
+    const { columns, rows, causal } = this.raw;
+    const { k, width } = this;
+    const q = this.query(layer, head, row)!;
+    const scale = this.raw.scale ?? 1;
+    const found = new Float32Array(columns.length);
+    let at = (layer * this.heads + head) * columns.length * width;
+    for (let column = 0; column < columns.length; column++) {
+      // Two sums: each step of one need not wait for the other, which is half the time for a long text.
+      let [even, odd, d] = [0, 0, 0];
+      for (; d + 1 < width; d += 2, at += 2) {
+        even += q[d]! * k![at]!;
+        odd += q[d + 1]! * k![at + 1]!;
+      }
+      for (; d < width; d++, at++) even += q[d]! * k![at]!;
+      const product = even + odd;
+      const bias = this.bias ? this.bias[head * (rows.length + columns.length - 1) + column - row + rows.length - 1]! : 0;
+      found[column] = causal && column > row ? -Infinity : product * scale + bias;
+    }
+    return found;
+  }
+
+  private whole(layer: number, head: number, source: Source): Float32Array {
+    const size = this.raw.rows.length * this.raw.columns.length;
+    if (source === "flow" && this.flow) return this.keep("flow", () => shares(this.flow!, 0, size));
+    if (source === "rollout" && this.rollout) return this.keep(`rollout ${layer}`, () => shares(this.rollout!, layer * size, size));
+    return this.keep(`${layer} ${head}`, () =>
+      this.weights ? shares(this.weights, (layer * this.heads + head) * size, size) : this.rebuilt(layer, head),
+    );
+  }
+
+  private rebuilt(layer: number, head: number): Float32Array {
+    const across = this.raw.columns.length;
+    const found = new Float32Array(this.raw.rows.length * across);
+    for (let row = 0; row < this.raw.rows.length; row++) found.set(softmax(this.scores(layer, head, row)), row * across);
+    return found;
+  }
+
+  private keep(name: string, make: () => Float32Array): Float32Array {
+    const found = this.kept.get(name) ?? make();
+    this.kept.delete(name); // and to the end: the one used longest ago goes first
+    this.kept.set(name, found);
+    if (this.kept.size > KEPT) this.kept.delete(this.kept.keys().next().value!);
+    return found;
+  }
+}
+
+export function softmax(scores: Float32Array): Float32Array {
+  // Plain loops: a long text has a million of these to do.
+  const count = scores.length;
+  const found = new Float32Array(count);
+  let most = -Infinity;
+  for (let i = 0; i < count; i++) if (scores[i]! > most) most = scores[i]!;
+  let sum = 0;
+  for (let i = 0; i < count; i++) sum += found[i] = Math.exp(scores[i]! - most);
+  for (let i = 0; i < count; i++) found[i] = found[i]! / sum;
+  return found;
+}
+
+function shares(values: Uint8Array, start: number, size: number): Float32Array {
+  const found = new Float32Array(size);
+  for (let i = 0; i < size; i++) found[i] = values[start + i]! / 255;
+  return found;
+}
+
+function part(values: Float32Array, number: number, width: number): Float32Array {
+  return values.subarray(number * width, (number + 1) * width);
+}
+
+function segmentOf(pair: Pair, end: 0 | 1): 0 | 1 | null {
+  return pair === "all" ? null : pair[end] === "a" ? 0 : 1;
+}
+
+function repeats(words: readonly number[]): boolean {
+  return words.some((word, i) => i > 0 && word === words[i - 1]);
+}
+
+function side(
+  names: readonly string[],
+  words: readonly number[],
+  segments: readonly number[],
+  level: Level,
+  segment: 0 | 1 | null,
+): Side {
+  const tokens: number[][] = [];
+  names.forEach((_, i) => {
+    if (segment !== null && segments[i] !== segment) return;
+    const last = tokens.at(-1)?.at(-1);
+    if (level === "word" && last === i - 1 && words[i] === words[last] && segments[i] === segments[last]) tokens.at(-1)!.push(i);
+    else tokens.push([i]);
+  });
+  return { tokens, names: tokens.map((group) => group.map((i, n) => (n ? bare(names[i]!) : names[i]!)).join("")) };
+}
+
+function bare(piece: string): string {
+  return piece.startsWith("##") && piece.length > 2 ? piece.slice(2) : piece;
+}

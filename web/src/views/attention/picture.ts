@@ -1,0 +1,148 @@
+// What is shown, as a picture for a file and as a table of numbers. Knows the same drawing as the screen.
+import type { Surface } from "../../surface";
+import { colors } from "../../theme";
+import type { Drawing, Table } from "../../view";
+import type { Choice } from "./choice";
+import { cut, drawHeat, layoutOf } from "./heat";
+import { explain } from "./neuron";
+import { drawStrokes, headColor } from "./strokes";
+
+const [WIDTH, MARGIN, HEADING, HIGH] = [720, 16, 34, 20];
+
+export function drawing(choice: Choice): Drawing {
+  if (choice.mode === "lines") return linesDrawing(choice);
+  if (choice.mode === "neuron") return neuronDrawing(choice);
+  return gridDrawing(choice);
+}
+
+export function table(choice: Choice): Table {
+  if (choice.mode === "neuron") return neuronTable(choice);
+  const { maps, layer, rows, columns, source } = choice;
+  const kind = source === "heads" ? maps.raw.kind : source;
+  return {
+    headers: ["map", "layer", "head", "row", "row_token", "column", "column_token", "weight"],
+    rows: choice.heads.flatMap((head) => {
+      const map = maps.shown(layer, head, choice);
+      return rows.names.flatMap((name, i) =>
+        columns.names.map((other, j) => [kind, layer, head, i, name, j, other, rounded(map[i * columns.names.length + j]!)]),
+      );
+    }),
+  };
+}
+
+function neuronTable(choice: Choice): Table {
+  const { keys, products, query, scores, weights } = explain(choice);
+  const dimensions = Array.from(query, (_, d) => d);
+  const numbers = (values: Float32Array) => Array.from(values, rounded);
+  const rest = choice.columns.names.map((name, j) => [j, name, score(scores[j]!), rounded(weights[j]!), ...numbers(keys[j]!), ...numbers(products[j]!)]);
+  return {
+    headers: ["column", "column_token", "score", "softmax", ...dimensions.map((d) => `k_${d}`), ...dimensions.map((d) => `qk_${d}`)],
+    rows: rest,
+  };
+}
+
+function heading({ source, layer, heads, maps }: Choice): string {
+  if (source === "flow") return "Attention flow";
+  if (source === "rollout") return `Attention rollout to layer ${layer}`;
+  const which = heads.length === maps.heads ? "all heads" : `head${heads.length > 1 ? "s" : ""} ${heads.join(", ")}`;
+  return `${maps.raw.kind}, layer ${layer}, ${which}`;
+}
+
+function linesDrawing(choice: Choice): Drawing {
+  const { rows, columns, locked } = choice;
+  const height = HEADING + Math.max(rows.names.length, columns.names.length) * HIGH + MARGIN;
+  const left = WIDTH / 2 - 130;
+  const right = WIDTH / 2 + 130;
+  const middle = (index: number) => HEADING + (index + 0.5) * HIGH;
+  return {
+    width: WIDTH,
+    height,
+    draw(surface) {
+      title(surface, choice);
+      drawStrokes(surface, choice, locked, { left, right, row: middle, column: middle });
+      rows.names.forEach((name, i) => surface.text(cut(name), left - 8, middle(i), { align: "right", bold: locked?.side === "row" && locked.index === i }));
+      columns.names.forEach((name, j) => surface.text(cut(name), right + 8, middle(j), { bold: locked?.side === "column" && locked.index === j }));
+    },
+  };
+}
+
+function title(surface: Surface, choice: Choice): void {
+  surface.text(heading(choice), MARGIN, HEADING / 2, { bold: true });
+  if (choice.source !== "heads" || choice.heads.length < 2) return;
+  choice.heads.forEach((head, number) => {
+    const x = WIDTH - MARGIN - (choice.heads.length - number) * 30;
+    surface.rect(x, HEADING / 2 - 5, 10, 10, headColor(choice, number));
+    surface.text(String(head), x + 13, HEADING / 2, { size: 11 });
+  });
+}
+
+function gridDrawing(choice: Choice): Drawing {
+  const { maps, source, layer } = choice;
+  const heads = source === "heads" ? maps.heads : 1;
+  const layers = source === "flow" ? 1 : maps.layers;
+  const size = Math.min(64, (WIDTH - 2 * MARGIN - 24) / heads - 4);
+  const layout = layoutOf(choice, WIDTH - 2 * MARGIN);
+  const below = HEADING + 20 + layers * (size + 4) + 44;
+  const { quiet, rule, accent } = colors.get();
+  return {
+    width: WIDTH,
+    height: Math.ceil(below + layout.height + MARGIN),
+    draw(surface) {
+      surface.text(source === "heads" ? `${maps.raw.kind}: layers down, heads across` : heading(choice), MARGIN, HEADING / 2, { bold: true });
+      for (let row = 0; row < layers; row++) {
+        const y = HEADING + 20 + row * (size + 4);
+        surface.text(source === "flow" ? "" : String(row), MARGIN + 14, y + size / 2, { align: "right", size: 11, color: quiet });
+        for (let head = 0; head < heads; head++) {
+          const x = MARGIN + 24 + head * (size + 4);
+          if (row === 0 && heads > 1) surface.text(String(head), x + size / 2, HEADING + 8, { align: "center", size: 11, color: quiet });
+          surface.matrix(maps.shown(row, head, choice), choice.columns.names.length, x, y, size, size, accent);
+          surface.lines([x, y, x + size, y, x + size, y, x + size, y + size, x + size, y + size, x, y + size, x, y + size, x, y], rule, 1, false, 1);
+        }
+      }
+      surface.text(source === "heads" ? `layer ${layer}, head ${choice.heads[0]}` : "", MARGIN, below - 18, { bold: true });
+      drawHeat(surface, choice, choice.heads[0]!, layout, MARGIN, below);
+    },
+  };
+}
+
+function neuronDrawing(choice: Choice): Drawing {
+  const found = explain(choice);
+  const { columns, layer, heads, maps } = choice;
+  const { accent, other, quiet } = colors.get();
+  const [names, strip, gap] = [110, 210, 16];
+  const most = (rows: readonly Float32Array[]) => Math.max(1e-9, ...rows.map((row) => row.reduce((a, b) => Math.max(a, Math.abs(b)), 0)));
+  const middle = (index: number) => HEADING + 24 + (index + 0.5) * HIGH;
+  const stripe = (surface: Surface, row: Float32Array, strongest: number, x: number, y: number) =>
+    row.forEach((value, d) => {
+      surface.rect(x + (d * strip) / row.length, y - HIGH / 2 + 2, strip / row.length, HIGH - 4, value < 0 ? other : accent, Math.abs(value) / strongest);
+    });
+  return {
+    width: WIDTH,
+    height: HEADING + 24 + (columns.names.length + 1) * HIGH + MARGIN,
+    draw(surface) {
+      surface.text(`${maps.raw.kind}, layer ${layer}, head ${heads[0]}: how ${cut(maps.raw.rows[found.row]!)} looks`, MARGIN, HEADING / 2, { bold: true });
+      const x = [MARGIN + names, MARGIN + names + strip + gap, WIDTH - MARGIN - 65, WIDTH - MARGIN] as const;
+      ["q and keys", "q × k"].forEach((text, i) => surface.text(text, x[i]!, HEADING + 8, { size: 11, color: quiet }));
+      ["score", "softmax"].forEach((text, i) => surface.text(text, x[i + 2]!, HEADING + 8, { size: 11, color: quiet, align: "right" }));
+      surface.text(`q of ${cut(maps.raw.rows[found.row]!)}`, x[0] - 8, middle(0), { align: "right", bold: true });
+      stripe(surface, found.query, most([found.query]), x[0], middle(0));
+      const [strongestKey, strongestProduct] = [most(found.keys), most(found.products)];
+      columns.names.forEach((name, j) => {
+        const y = middle(j + 1);
+        surface.text(cut(name), x[0] - 8, y, { align: "right" });
+        stripe(surface, found.keys[j]!, strongestKey, x[0], y);
+        stripe(surface, found.products[j]!, strongestProduct, x[1], y);
+        surface.text(score(found.scores[j]!).toString(), x[2], y, { align: "right", mono: true, size: 12 });
+        surface.text(found.weights[j]!.toFixed(3), x[3], y, { align: "right", mono: true, size: 12 });
+      });
+    },
+  };
+}
+
+function rounded(value: number): number {
+  return Number(value.toFixed(4));
+}
+
+function score(value: number): number | string {
+  return Number.isFinite(value) ? Number(value.toFixed(3)) : "hidden";
+}

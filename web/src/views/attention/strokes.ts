@@ -1,0 +1,93 @@
+// The lines of the head view: from each token that looks to those it looks at, the stronger the darker. Knows places
+// and colours, not the screen.
+import type { Surface } from "../../surface";
+import { colors, series } from "../../theme";
+import type { Choice, Focus } from "./choice";
+
+const MOST = 3_000; // lines at once; more cannot be told apart, and cost time
+const CURVED = 1_500;
+const STEPS = 24; // of darkness
+
+export interface Ends {
+  readonly left: number;
+  readonly right: number;
+  row(index: number): number;
+  column(index: number): number;
+  /** The first and last line in sight, where not all are. */
+  readonly sight?: readonly [number, number];
+}
+
+export interface Drawn {
+  readonly lines: number;
+  readonly left: number;
+}
+
+/** How strongly head `number` of those chosen is drawn, and in which colour. */
+export function headColor(choice: Choice, number: number): string {
+  return choice.source === "heads" && choice.heads.length > 1 ? series(choice.heads[number]!) : colors.get().accent;
+}
+
+/** Draw the lines of all chosen heads, or only those of the token in focus; says how many, and how many were too many. */
+export function drawStrokes(surface: Surface, choice: Choice, focus: Focus | null, ends: Ends): Drawn {
+  const maps = choice.heads.map((head) => choice.maps.shown(choice.layer, head, choice));
+  const counts = new Uint32Array(256);
+  visit(choice, focus, ends.sight, (row, column) => {
+    for (const map of maps) counts[Math.floor(map[row + column]! * 255)]!++;
+  });
+  const threshold = strongest(counts);
+  const total = counts.reduce((sum, count, step) => (step ? sum + count : sum), 0);
+  const buckets = new Map<number, number[]>();
+  let lines = 0;
+  const across = choice.columns.names.length;
+  visit(choice, focus, ends.sight, (row, column) => {
+    maps.forEach((map, head) => {
+      const weight = map[row + column]!;
+      if (weight * 255 < threshold) return;
+      const bucket = head * (STEPS + 1) + Math.ceil(weight ** 0.75 * STEPS);
+      const list = buckets.get(bucket) ?? [];
+      buckets.set(bucket, list);
+      list.push(ends.left, ends.row(row / across), ends.right, ends.column(column));
+      lines++;
+    });
+  });
+  // Weak before strong: what matters lies on top.
+  const order = [...buckets].sort(([a], [b]) => (a % (STEPS + 1)) - (b % (STEPS + 1)));
+  for (const [bucket, list] of order) {
+    const opacity = (bucket % (STEPS + 1)) / STEPS;
+    surface.lines(list, headColor(choice, Math.floor(bucket / (STEPS + 1))), opacity, lines <= CURVED, 1 + opacity);
+  }
+  return { lines, left: total - lines };
+}
+
+/** Every cell whose line may be in sight: its row times the number of columns, and its column. */
+function visit(choice: Choice, focus: Focus | null, sight: Ends["sight"], cell: (row: number, column: number) => void): void {
+  const [down, across] = [choice.rows.names.length, choice.columns.names.length];
+  const [top, bottom] = sight ?? [0, Math.max(down, across)];
+  const [first, last] = focus?.side === "row" ? [focus.index, focus.index] : [0, down - 1];
+  for (let row = first; row <= last; row++) {
+    // A line that begins above or below is in sight only if it ends elsewhere.
+    let [from, to] = [row < top ? top : 0, Math.min(across - 1, row > bottom ? bottom : across)];
+    if (focus?.side === "column") [from, to] = [Math.max(from, focus.index), Math.min(to, focus.index)];
+    for (let column = from; column <= to; column++) cell(row * across, column);
+  }
+}
+
+/** The least of 255 steps that leaves at most MOST lines. */
+function strongest(counts: Uint32Array): number {
+  let total = 0;
+  for (let step = 255; step > 0; step--) {
+    total += counts[step]!;
+    if (total > MOST) return Math.min(255, step + 1);
+  }
+  return 1; // what 8 bits call zero is not drawn
+}
+
+/** The weights of the token in focus with each token of the other side, one list a head. */
+export function looks(choice: Choice, focus: Focus): Float32Array[] {
+  const across = choice.columns.names.length;
+  return choice.heads.map((head) => {
+    const map = choice.maps.shown(choice.layer, head, choice);
+    if (focus.side === "row") return map.slice(focus.index * across, (focus.index + 1) * across);
+    return Float32Array.from(choice.rows.names, (_, row) => map[row * across + focus.index]!);
+  });
+}

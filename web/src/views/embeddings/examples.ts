@@ -1,0 +1,54 @@
+// What the forms hold at first. Written for this page.
+
+export const TRAIN = `He took a train.
+He likes to train in the mornings.
+The train to the city was late.
+She missed the last train home.
+They train for the race every day.
+We train young players in the summer.
+The train stopped at the old station.
+You have to train hard to win.`;
+
+export const TOPICS = `The soup needs more salt. | food
+She baked bread in the old oven. | food
+We ate rice and fish for dinner. | food
+The cake was sweet and soft. | food
+He cooked the meat over the fire. | food
+Fresh fruit is sold in the market. | food
+The band played until midnight. | music
+She sings in a choir on Sundays. | music
+He learned to play the piano. | music
+The song was written for a film. | music
+The orchestra gave a concert in the park. | music
+Their first album sold many copies. | music
+The team won the final game. | sport
+He scored two goals in the match. | sport
+She ran the race in record time. | sport
+The players trained every morning. | sport
+The coach left the club in May. | sport
+They lost the cup in the last minute. | sport`;
+
+export const FILMS = `a warm and funny film with a great cast | good
+a dull and empty film with no story | bad
+one of the best films of the year | good
+one of the worst films of the year | bad
+i loved every minute of this story | good
+i hated every minute of this mess | bad
+the actors are wonderful and the music is lovely | good
+the actors are weak and the music is awful | bad
+a beautiful and moving film about friendship | good
+a slow and boring film about nothing | bad
+smart , fresh and very funny | good
+stupid , stale and never funny | bad
+a great story , well told and well played | good
+a poor story , badly told and badly played | bad
+this is a charming and clever comedy | good
+this is a tired and silly comedy | bad
+the director has made a rich and exciting film | good
+the director has made a long and lifeless film | bad
+a touching film with a brilliant ending | good
+a cheap film with a terrible ending | bad
+it is a joy to watch from the first scene to the last | good
+it is a pain to watch from the first scene to the last | bad
+an honest and powerful film | good
+a false and pointless film | bad`;

@@ -1,0 +1,119 @@
+// The tree of a search in its place: a column for each step, a box for each candidate, a line from its beginning to it.
+// Knows the trace and pixels. The page and the SVG and PNG files are drawn from the same places.
+import type { Surface } from "../../surface";
+import { colors } from "../../theme";
+import { decimal, fate, percent, visible, type Candidate, type Row } from "./trace";
+
+export const COLUMN = 176;
+export const WIDE = COLUMN - 40;
+export const HIGH = 22;
+const LINE = 30;
+const MARGIN = 26;
+const LETTERS = 12; // of a token that fit into its box
+const SHOWN = 12; // candidates in a column, not counting what was taken
+
+export interface Box {
+  readonly one: Candidate;
+  readonly x: number;
+  readonly y: number;
+  readonly label: string;
+  readonly share: string;
+  readonly taken: boolean;
+  readonly best: boolean;
+  readonly tip: string;
+  /** Where its beginning ends: the start of the line to it. */
+  readonly from: readonly [number, number];
+}
+
+export interface Tree {
+  readonly width: number;
+  readonly height: number;
+  readonly boxes: readonly Box[];
+  /** The number of each step and where it stands. */
+  readonly heads: readonly (readonly [string, number])[];
+}
+
+export function treeOf(row: Row): Tree {
+  const best = bestPath(row);
+  const died = new Map(row.steps.flatMap((step) => step.died.map((node) => [node, step.step] as const)));
+  const ends = new Map<number, readonly [number, number]>([[0, [MARGIN + WIDE, MARGIN + HIGH / 2]]]);
+  const boxes: Box[] = [];
+  let most = 1;
+  row.steps.forEach((_, number) => {
+    const x = MARGIN + COLUMN * (number + 1);
+    const column = columnOf(row, number);
+    most = Math.max(most, column.length);
+    column.forEach(({ one, parent }, line) => {
+      const y = MARGIN + LINE * line;
+      if (one.child !== undefined) ends.set(one.child, [x + WIDE, y + HIGH / 2]);
+      const text = visible(one.text);
+      const short = text.length <= LETTERS ? text : `${text.slice(0, LETTERS - 1)}…`;
+      boxes.push({
+        one,
+        x,
+        y,
+        label: died.has(one.child ?? -1) ? `${short} †` : short,
+        share: percent(one.log_probability),
+        taken: one.child !== undefined,
+        best: best.has(one.child ?? -1),
+        tip: tipOf(one, died),
+        from: ends.get(parent)!,
+      });
+    });
+  });
+  const heads = row.steps.map((_, number) => [String(number + 1), MARGIN + COLUMN * (number + 1)] as const);
+  return { width: MARGIN + COLUMN * (row.steps.length + 1), height: MARGIN + LINE * most + 8, boxes, heads };
+}
+
+/** The candidates of a step, best first: all that were taken and the best of the others. */
+function columnOf(row: Row, number: number): { one: Candidate; parent: number }[] {
+  const every = row.steps[number]!.choices.flatMap((choice) => choice.candidates.map((one) => ({ one, parent: choice.node })));
+  every.sort((a, b) => (b.one.total ?? -Infinity) - (a.one.total ?? -Infinity) || 0);
+  let others = 0;
+  return every.filter(({ one }) => one.child !== undefined || others++ < SHOWN);
+}
+
+/** The nodes of the best text. */
+function bestPath(row: Row): Set<number> {
+  const parents = new Map<number, number>();
+  for (const step of row.steps)
+    for (const choice of step.choices)
+      for (const one of choice.candidates) if (one.child !== undefined) parents.set(one.child, choice.node);
+  const found = new Set<number>();
+  for (let node = row.results[0]?.node ?? 0; node; node = parents.get(node) ?? 0) found.add(node);
+  return found;
+}
+
+function tipOf(one: Candidate, died: ReadonlyMap<number, number>): string {
+  const lines = [`${JSON.stringify(one.text)}, token ${one.token}: ${fate(one)}`];
+  lines.push(`log-probability ${decimal(one.log_probability)}, in all ${decimal(one.total)}`);
+  if (one.chance !== undefined) lines.push(`chance after the filters ${(100 * one.chance).toFixed(2)}%`);
+  const step = died.get(one.child ?? -1);
+  if (step !== undefined) lines.push(`nothing behind it was kept in step ${step}`);
+  return lines.join("\n");
+}
+
+export function drawTree(surface: Surface, tree: Tree): void {
+  const { accent, quiet, ink, rule } = colors.get();
+  surface.text("prompt", MARGIN, MARGIN + HIGH / 2, { color: quiet });
+  for (const [text, x] of tree.heads) surface.text(text, x, 12, { color: quiet, size: 12 });
+  for (const box of tree.boxes) {
+    const ends = [...box.from, box.x, box.y + HIGH / 2];
+    surface.lines(ends, quiet, box.taken ? 1 : 0.35, true, box.best ? 3 : box.taken ? 1.2 : 0.6);
+  }
+  for (const box of tree.boxes) {
+    const { x, y, one } = box;
+    surface.rect(x, y, WIDE, HIGH, accent, box.best ? 0.3 : box.taken ? 0.14 : 0);
+    frame(surface, x, y, WIDE, HIGH, box.taken ? accent : rule);
+    if (one.fate === "ended") frame(surface, x + 2.5, y + 2.5, WIDE - 5, HIGH - 5, accent);
+    surface.text(box.label, x + 6, y + HIGH / 2, { size: 12, color: box.taken ? ink : quiet });
+    if (one.fate === "cut") surface.lines([x + 5, y + HIGH / 2, x + 70, y + HIGH / 2], quiet, 1, false, 1);
+    surface.text(box.share, x + WIDE - 6, y + HIGH / 2, { size: 11, align: "right", color: quiet });
+  }
+}
+
+function frame(surface: Surface, x: number, y: number, width: number, height: number, color: string): void {
+  const [right, bottom] = [x + width, y + height];
+  const ends = [x, y, right, y, right, y, right, bottom, right, bottom, x, bottom, x, bottom, x, y];
+  surface.lines(ends, color, 1, false, 1);
+}
