@@ -73,7 +73,7 @@ function Thumbnail({ choice, layer, head, size, chosen }: ThumbnailProps) {
     const context = canvas.current?.getContext("2d");
     if (!context) return;
     const pixels = size * (devicePixelRatio || 1);
-    const small = raster(maps.shown(layer, head, choice), columns.names.length, accent, pixels);
+    const small = raster(maps.sketch(layer, head, choice, Math.ceil(pixels)), columns.names.length, accent, pixels);
     context.canvas.width = context.canvas.height = pixels;
     context.imageSmoothingEnabled = false;
     context.drawImage(small, 0, 0, pixels, pixels);

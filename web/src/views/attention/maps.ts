@@ -1,6 +1,6 @@
 // The maps of one kind of attention as numbers: of a head, rolled out over layers, or as flow; by pieces or by words;
 // of all tokens or from one text to the other. Knows no drawing.
-import { bytes, halves, vectors, type RawMap } from "./payload";
+import { bytes, halves, Vectors, type RawMap } from "./payload";
 
 export type Source = "heads" | "rollout" | "flow";
 export type Level = "piece" | "word";
@@ -28,8 +28,8 @@ export class Maps {
   readonly words: boolean;
   readonly width: number; // of a query
   private readonly weights: Uint8Array | null;
-  private readonly q: Float32Array | null;
-  private readonly k: Float32Array | null;
+  private readonly q: Vectors | null;
+  private readonly k: Vectors | null;
   private readonly bias: Float32Array | null;
   private readonly rollout: Uint8Array | null;
   private readonly flow: Uint8Array | null;
@@ -40,12 +40,13 @@ export class Maps {
     this.layers = raw.layers;
     this.heads = raw.heads;
     this.weights = raw.weights === null ? null : bytes(raw.weights);
-    this.q = raw.q === null ? null : vectors(raw.q, raw.q_step ?? null);
-    this.k = raw.k === null ? null : vectors(raw.k, raw.k_step ?? null);
-    this.bias = raw.bias ? halves(raw.bias) : null;
+    const maps = raw.layers * raw.heads;
+    this.q = raw.q === null ? null : new Vectors(raw.q, raw.q_step ?? null, maps * raw.rows.length);
+    this.k = raw.k === null ? null : new Vectors(raw.k, raw.k_step ?? null, maps * raw.columns.length);
+    this.bias = raw.bias ? halves(bytes(raw.bias)) : null;
     this.rollout = raw.rollout === null ? null : bytes(raw.rollout);
     this.flow = raw.flow === null ? null : bytes(raw.flow);
-    this.width = this.q ? this.q.length / (raw.layers * raw.heads * raw.rows.length) : 0;
+    this.width = this.q?.width ?? 0;
     this.paired = new Set([...raw.row_segments, ...raw.column_segments]).size > 1;
     this.words = repeats(raw.row_words) || repeats(raw.column_words);
   }
@@ -97,34 +98,52 @@ export class Maps {
     });
   }
 
-  /** A query, or null where there are none. */
-  query(layer: number, head: number, row: number): Float32Array | null {
-    return this.q && part(this.q, (layer * this.heads + head) * this.raw.rows.length + row, this.width);
+  /** A map for a small picture: where it must be made of queries and keys, of evenly spread rows only. */
+  sketch(layer: number, head: number, wanted: Wanted, rows: number): Float32Array {
+    const { source, level, pair } = wanted;
+    const count = this.raw.rows.length;
+    const plain = source === "heads" && level === "piece" && pair === "all";
+    if (this.weights || !plain || count <= rows) return this.shown(layer, head, wanted);
+    const keys = this.keys(layer, head);
+    const found = new Float32Array(rows * this.raw.columns.length);
+    for (let i = 0; i < rows; i++) {
+      const row = Math.floor(((i + 0.5) * count) / rows);
+      found.set(softmax(this.scores(layer, head, row, keys)), i * this.raw.columns.length);
+    }
+    return found;
   }
 
-  key(layer: number, head: number, column: number): Float32Array | null {
-    return this.k && part(this.k, (layer * this.heads + head) * this.raw.columns.length + column, this.width);
+  query(layer: number, head: number, row: number): Float32Array {
+    const number = (layer * this.heads + head) * this.raw.rows.length + row;
+    return this.q!.slice(number, number + 1);
+  }
+
+  /** The keys of a head, one after the other. */
+  keys(layer: number, head: number): Float32Array {
+    const count = this.raw.columns.length;
+    const first = (layer * this.heads + head) * count;
+    return this.k!.slice(first, first + count);
   }
 
   /** The scores of a row before softmax; -Infinity where it may not look. */
-  scores(layer: number, head: number, row: number): Float32Array {
+  scores(layer: number, head: number, row: number, keys = this.keys(layer, head)): Float32Array {
     const { columns, rows, causal } = this.raw;
-    const { k, width } = this;
-    const q = this.query(layer, head, row)!;
+    const { width, bias } = this;
+    const q = this.query(layer, head, row);
     const scale = this.raw.scale ?? 1;
-    const found = new Float32Array(columns.length);
-    let at = (layer * this.heads + head) * columns.length * width;
-    for (let column = 0; column < columns.length; column++) {
-      // Two sums: each step of one need not wait for the other, which is half the time for a long text.
+    const count = columns.length;
+    const last = causal ? Math.min(count - 1, row) : count - 1;
+    const found = new Float32Array(count).fill(-Infinity, last + 1);
+    for (let column = 0, at = 0; column <= last; column++) {
+      // Two sums: no step of one need wait for the other.
       let [even, odd, d] = [0, 0, 0];
       for (; d + 1 < width; d += 2, at += 2) {
-        even += q[d]! * k![at]!;
-        odd += q[d + 1]! * k![at + 1]!;
+        even += q[d]! * keys[at]!;
+        odd += q[d + 1]! * keys[at + 1]!;
       }
-      for (; d < width; d++, at++) even += q[d]! * k![at]!;
-      const product = even + odd;
-      const bias = this.bias ? this.bias[head * (rows.length + columns.length - 1) + column - row + rows.length - 1]! : 0;
-      found[column] = causal && column > row ? -Infinity : product * scale + bias;
+      for (; d < width; d++, at++) even += q[d]! * keys[at]!;
+      const added = bias ? bias[head * (rows.length + count - 1) + column - row + rows.length - 1]! : 0;
+      found[column] = (even + odd) * scale + added;
     }
     return found;
   }
@@ -141,7 +160,8 @@ export class Maps {
   private rebuilt(layer: number, head: number): Float32Array {
     const across = this.raw.columns.length;
     const found = new Float32Array(this.raw.rows.length * across);
-    for (let row = 0; row < this.raw.rows.length; row++) found.set(softmax(this.scores(layer, head, row)), row * across);
+    const keys = this.keys(layer, head);
+    for (let row = 0; row < this.raw.rows.length; row++) found.set(softmax(this.scores(layer, head, row, keys)), row * across);
     return found;
   }
 
@@ -170,10 +190,6 @@ function shares(values: Uint8Array, start: number, size: number): Float32Array {
   const found = new Float32Array(size);
   for (let i = 0; i < size; i++) found[i] = values[start + i]! / 255;
   return found;
-}
-
-function part(values: Float32Array, number: number, width: number): Float32Array {
-  return values.subarray(number * width, (number + 1) * width);
 }
 
 function segmentOf(pair: Pair, end: 0 | 1): 0 | 1 | null {

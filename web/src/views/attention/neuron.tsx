@@ -24,8 +24,9 @@ export function explain({ maps, layer, heads, rows, columns, locked }: Choice): 
   const line = locked?.side === "row" ? locked.index : Math.min(1, rows.tokens.length - 1);
   const row = rows.tokens[line]?.[0] ?? 0;
   const head = heads[0]!;
-  const query = maps.query(layer, head, row)!;
-  const keys = columns.tokens.map(([column]) => maps.key(layer, head, column!)!);
+  const query = maps.query(layer, head, row);
+  const all = maps.keys(layer, head);
+  const keys = columns.tokens.map(([column]) => all.subarray(column! * maps.width, (column! + 1) * maps.width));
   const scores = maps.scores(layer, head, row);
   const weights = softmax(scores);
   const pick = (values: Float32Array) => Float32Array.from(columns.tokens, ([column]) => values[column!]!);

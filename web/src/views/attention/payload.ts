@@ -49,21 +49,39 @@ export function bytes(text: string): Uint8Array {
 }
 
 /** IEEE halves, little-endian, as floats. */
-export function halves(text: string): Float32Array {
-  const raw = bytes(text);
+export function halves(raw: Uint8Array): Float32Array {
+  table ??= Float32Array.from({ length: 65536 }, (_, bits) => half(bits));
   const found = new Float32Array(raw.length >> 1);
-  for (let i = 0; i < found.length; i++) found[i] = half(raw[2 * i]! | (raw[2 * i + 1]! << 8));
+  for (let i = 0; i < found.length; i++) found[i] = table[raw[2 * i]! | (raw[2 * i + 1]! << 8)]!;
   return found;
 }
 
-/** Vectors as 16-bit floats, or as signed bytes with a step for each vector. */
-export function vectors(text: string, steps: string | null): Float32Array {
-  if (!steps) return halves(text);
-  const raw = new Int8Array(bytes(text).buffer);
-  const step = halves(steps);
-  const width = raw.length / step.length;
-  return Float32Array.from(raw, (value, i) => value * step[Math.floor(i / width)]!);
+/** Vectors [N,D] as they came: 16-bit floats, or signed bytes with a step for each vector. Decoded where asked for. */
+export class Vectors {
+  private readonly raw: Uint8Array;
+  private readonly steps: Float32Array | null;
+  readonly width: number;
+
+  constructor(text: string, steps: string | null, count: number) {
+    this.raw = bytes(text);
+    this.steps = steps ? halves(bytes(steps)) : null;
+    this.width = this.raw.length / (steps ? 1 : 2) / count;
+  }
+
+  /** Those from `first` up to but without `last`, one after the other. */
+  slice(first: number, last: number): Float32Array {
+    const { raw, steps, width } = this;
+    if (!steps) return halves(raw.subarray(2 * first * width, 2 * last * width));
+    const found = new Float32Array((last - first) * width);
+    for (let vector = first, at = 0; vector < last; vector++) {
+      const step = steps[vector]!;
+      for (let d = 0; d < width; d++, at++) found[at] = ((raw[vector * width + d]! << 24) >> 24) * step;
+    }
+    return found;
+  }
 }
+
+let table: Float32Array | undefined;
 
 function half(bits: number): number {
   const sign = bits & 0x8000 ? -1 : 1;
