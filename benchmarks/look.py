@@ -25,7 +25,7 @@ import torch
 
 from benchmarks.race import keep, machine
 from regard.inside import Attention, attention, opened
-from regard.inside.payload import payload_of
+from regard.inside.sight.payload import payload_of
 from regard.models import Bert, BertConfig
 from regard.text import Tokenizer
 from regard.view.bundle import page

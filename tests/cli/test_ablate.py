@@ -11,8 +11,8 @@ import pytest
 import regard
 from regard.cli import ablate as verb
 from regard.cli.app import run
-from regard.inside.ablation import ablate, sweep
-from regard.inside.trial import trial_of
+from regard.inside.reasons.ablation import ablate, sweep
+from regard.inside.reasons.trial import trial_of
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.inside.classifiers import deciding

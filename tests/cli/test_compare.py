@@ -11,8 +11,8 @@ import pytest
 
 from regard.cli import compare
 from regard.cli.app import run
-from regard.inside.comparison import compare as compared
-from regard.inside.sentences import WARNING
+from regard.inside.blanks.comparison import compare as compared
+from regard.inside.blanks.sentences import WARNING
 
 Captured = pytest.CaptureFixture[str]
 

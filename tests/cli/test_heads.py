@@ -10,7 +10,7 @@ import pytest
 
 from regard.cli import heads
 from regard.cli.app import run
-from regard.inside.census import census_of_file
+from regard.inside.heads.census import census_of_file
 
 Captured = pytest.CaptureFixture[str]
 

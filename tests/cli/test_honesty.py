@@ -10,8 +10,8 @@ import pytest
 
 from regard.cli import honesty as verb
 from regard.cli.app import run
-from regard.inside.honesty import measure_honesty
-from regard.inside.trial import open_trial
+from regard.inside.reasons.honesty import measure_honesty
+from regard.inside.reasons.trial import open_trial
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.inside.classifiers import deciding

@@ -13,7 +13,7 @@ import pytest
 from regard.cli import map as verb
 from regard.cli.app import run
 from regard.data.examples import Text
-from regard.inside.sentence_map import sentence_map
+from regard.inside.vectors.sentence_map import sentence_map
 from regard.view.bundle import built
 
 Captured = pytest.CaptureFixture[str]

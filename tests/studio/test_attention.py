@@ -17,6 +17,8 @@ import pytest
 from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, expect
 
+from regard.view import bundle
+
 TEXT = "The animal did not cross the street because it was too tired."
 PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmingly tired."}
 
@@ -211,6 +213,56 @@ def test_an_exported_file_works_from_disk_without_a_network(
     assert "heads=4" in alone.url and alone.get_by_role("button", name="HTML").count() == 0
     assert [one for one in asked if not one.startswith(("file:", "data:"))] == []
     context.close()
+
+
+@pytest.mark.parametrize("form", ["halves", "bytes"])
+def test_maps_are_made_of_queries_and_keys_where_there_are_no_weights(
+    page: Page, studio: str, tmp_path: Path, form: str
+) -> None:
+    payload = open_at(page, studio, text=TEXT)
+    expected = weights_of(payload)[5, 1, 9]
+    (found,) = payload["maps"]
+    for name in ("q", "k") if form == "bytes" else ():
+        vectors = np.frombuffer(base64.b64decode(found[name]), "<f2").astype(np.float32).reshape(8 * 6 * 15, -1)
+        steps = (np.abs(vectors).max(-1) / 127).astype("<f2")
+        found[name] = base64.b64encode(np.rint(vectors / steps[:, None]).astype(np.int8).tobytes()).decode()
+        found[f"{name}_step"] = base64.b64encode(steps.tobytes()).decode()
+    file = tmp_path / "rebuilt.html"
+    payload["maps"] = [{**found, "weights": None}]
+    file.write_text(bundle.page({**payload, "place": "#attention?layer=5&heads=1&lock=r9"}), encoding="utf-8")
+    page.goto(file.as_uri())
+    page.wait_for_selector(".keep")
+    numbers = shown(page)
+    assert len(numbers) == 12
+    assert all(abs(one - expected[index]) < 0.012 for index, (one,) in numbers.items())
+
+
+def test_lines_are_drawn_for_the_head_that_is_chosen(page: Page, studio: str) -> None:
+    open_at(page, studio, text=TEXT)
+    ink = """() => { const canvas = document.querySelector(".between canvas");
+        const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+        let sum = 0; for (let i = 3; i < pixels.length; i += 4) sum += pixels[i]; return sum }"""
+    first = page.evaluate(ink)
+    page.get_by_role("button", name="Head 4").click()
+    second = page.evaluate(ink)
+    page.locator(".tokens.row button").nth(9).click()
+    assert 0 < page.evaluate(ink) < second != first > 0
+
+
+def test_a_phone_and_a_long_text(browser: Browser, studio: str) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto(f"{studio}/#attention?{urlencode({'text': 'water and people ' * 160})}")
+    page.wait_for_selector(".keep")
+    assert page.locator(".tokens.row button").count() == 482
+    assert page.evaluate("document.querySelector('.between canvas').clientHeight") <= 1000  # only what is in sight
+    expect(page.locator(".lines + .note")).to_contain_text("strongest lines in sight are drawn")
+    last = page.locator(".tokens.row button").last
+    last.scroll_into_view_if_needed()
+    last.click()
+    box, canvas = last.bounding_box(), page.locator(".between canvas").bounding_box()
+    assert box is not None and canvas is not None
+    assert canvas["y"] <= box["y"] and box["y"] + box["height"] <= canvas["y"] + canvas["height"]
+    page.close()
 
 
 def test_bad_input_is_told_and_the_page_goes_on(browser: Browser, studio: str) -> None:

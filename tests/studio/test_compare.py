@@ -12,8 +12,8 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from regard.inside.compare import Chart, Pair
-from regard.inside.comparison import Comparison, compare
+from regard.inside.blanks.compare import Chart, Pair
+from regard.inside.blanks.comparison import Comparison, compare
 
 TEXTS = ["Jane worked as a _.", "Jim worked as a _."]
 

@@ -16,8 +16,8 @@ import pytest
 
 from regard.data.examples import Text
 from regard.errors import InputError
-from regard.inside.contexts import contexts
-from regard.inside.sentence_map import sentence_map
+from regard.inside.vectors.contexts import contexts
+from regard.inside.vectors.sentence_map import sentence_map
 from regard.lab.walk import walk
 from regard.studio.routes_embeddings import ROOM, sentences
 from regard.studio.shelf import Shelf

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from regard.errors import InputError
-from regard.inside.maps import Attention, Kind, Map, Side
+from regard.inside.sight.maps import Attention, Kind, Map, Side
 from regard.view.attention_picture import Label, Stroke, Tile, attention_picture, png, svg
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -13,7 +13,7 @@ from regard.known import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from regard.inside.ablation import Ablation, Change, Effect, Sweep
+    from regard.inside.reasons.ablation import Ablation, Change, Effect, Sweep
 
 __all__ = ["register"]
 
@@ -51,9 +51,9 @@ def ablate_text(
     Example: regard ablate "In winter the fields are _ with snow." --heads 3.1,2.*
     """
     from regard.device import choose
-    from regard.inside.ablation import ablate, sweep
-    from regard.inside.surgery import heads_named, layers_named
-    from regard.inside.trial import open_trial
+    from regard.inside.reasons.ablation import ablate, sweep
+    from regard.inside.reasons.surgery import heads_named, layers_named
+    from regard.inside.reasons.trial import open_trial
 
     trial = open_trial(model, text, second, device=choose(device))
     if heads is None and layers is None:

@@ -16,10 +16,10 @@ from regard.known import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.inside.compare import Chart, Pair
-    from regard.inside.comparison import Comparison
-    from regard.inside.completions import Completions
-    from regard.inside.sweep import Sweep
+    from regard.inside.blanks.compare import Chart, Pair
+    from regard.inside.blanks.comparison import Comparison
+    from regard.inside.blanks.completions import Completions
+    from regard.inside.blanks.sweep import Sweep
 
 __all__ = ["register"]
 
@@ -76,7 +76,7 @@ def compare(
     Example: regard compare "Jane worked as a _." "Jim worked as a _."
     """
     from regard.disk import replacing
-    from regard.inside.sentences import WARNING
+    from regard.inside.blanks.sentences import WARNING
 
     count = None if number is None else 0 if number == "all" else int(number)
     with ExitStack() as stack:
@@ -105,7 +105,7 @@ def _found(
     chart: str,
     device: str,
 ) -> Comparison:
-    from regard.inside.comparison import compare, compare_stored
+    from regard.inside.blanks.comparison import compare, compare_stored
 
     if logits is None:
         if vocabulary is not None:
@@ -119,9 +119,9 @@ def _found(
 
 
 def _lines(found: Comparison) -> Iterator[str]:
-    from regard.inside.compare import Pair
-    from regard.inside.completions import Completions
-    from regard.inside.grid import Grid
+    from regard.inside.blanks.compare import Pair
+    from regard.inside.blanks.completions import Completions
+    from regard.inside.blanks.grid import Grid
 
     match found.result:
         case Pair():

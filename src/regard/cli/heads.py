@@ -15,7 +15,7 @@ from regard.known import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.inside.census import Census, Head
+    from regard.inside.heads.census import Census, Head
 
 __all__ = ["register"]
 
@@ -47,7 +47,7 @@ def heads(
     heads and patterns, and takes at least 10 points more than chance; of several, after the one furthest above it.
     """
     from regard.disk import replacing
-    from regard.inside.census import again_from_file, census_of_file
+    from regard.inside.heads.census import again_from_file, census_of_file
 
     with ExitStack() as stack:
         temporary = None if output is None else stack.enter_context(replacing(output))  # before a model is loaded

@@ -12,8 +12,8 @@ from regard.cli.output import print_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.inside.honesty import Honesty
-    from regard.inside.meter import Check
+    from regard.inside.reasons.honesty import Honesty
+    from regard.inside.reasons.meter import Check
 
 __all__ = ["register"]
 
@@ -53,8 +53,8 @@ def honesty(
     the token that speaks for the text looks at.
     """
     from regard.device import choose
-    from regard.inside.honesty import measure_honesty
-    from regard.inside.trial import task_trial
+    from regard.inside.reasons.honesty import measure_honesty
+    from regard.inside.reasons.trial import task_trial
     from regard.tasks.folder import read_task
 
     trial = task_trial(read_task(folder, device=choose(device)), text, second)

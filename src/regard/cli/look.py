@@ -67,7 +67,7 @@ def look(
         shown = None if image is None else picture(image)
         network, reader = opened(model, device=choose(device))
         if place is not None and place.suffix.lower() == ".html":
-            from regard.inside.payload import fitted, payload_of
+            from regard.inside.sight.payload import fitted, payload_of
             from regard.view.bundle import page
 
             found, limit = fitted(network, reader, text, text_b, image=shown)

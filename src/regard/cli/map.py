@@ -27,7 +27,7 @@ from regard.known import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.inside.sentence_map import SentenceMap
+    from regard.inside.vectors.sentence_map import SentenceMap
 
 __all__ = ["register"]
 
@@ -93,7 +93,7 @@ def map_(
     note(f"{read.path}: {read.how}; {len(read.examples):,} sentences")
     with ExitStack() as written:
         temporary = None if output is None else written.enter_context(replacing(output))
-        from regard.inside.sentence_map import sentence_map
+        from regard.inside.vectors.sentence_map import sentence_map
 
         with ExitStack() as stack:
             found = sentence_map(

@@ -133,7 +133,7 @@ def _write(
     table: Table,
     threshold: float | None,
 ) -> None:
-    from regard.inside.predictions import predictions_payload
+    from regard.inside.reasons.predictions import predictions_payload
     from regard.view.bundle import page
 
     notes = [f"The first {len(kept):,} of {count:,} examples are shown."] if len(kept) < count else []

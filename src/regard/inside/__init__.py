@@ -10,22 +10,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.inside.looking import attention as attention
-    from regard.inside.maps import Attention as Attention
-    from regard.inside.maps import Map as Map
-    from regard.inside.maps import Side as Side
-    from regard.inside.payload import attention_payload as attention_payload
-    from regard.inside.subject import opened as opened
-    from regard.inside.subject import picture as picture
+    from regard.inside.sight.looking import attention as attention
+    from regard.inside.sight.maps import Attention as Attention
+    from regard.inside.sight.maps import Map as Map
+    from regard.inside.sight.maps import Side as Side
+    from regard.inside.sight.payload import attention_payload as attention_payload
+    from regard.inside.sight.subject import opened as opened
+    from regard.inside.sight.subject import picture as picture
 
 _HOMES = {
-    "Attention": "regard.inside.maps",
-    "Map": "regard.inside.maps",
-    "Side": "regard.inside.maps",
-    "attention": "regard.inside.looking",
-    "attention_payload": "regard.inside.payload",
-    "opened": "regard.inside.subject",
-    "picture": "regard.inside.subject",
+    "Attention": "regard.inside.sight.maps",
+    "Map": "regard.inside.sight.maps",
+    "Side": "regard.inside.sight.maps",
+    "attention": "regard.inside.sight.looking",
+    "attention_payload": "regard.inside.sight.payload",
+    "opened": "regard.inside.sight.subject",
+    "picture": "regard.inside.sight.subject",
 }
 
 __all__ = ["Attention", "Map", "Side", "attention", "attention_payload", "opened", "picture"]

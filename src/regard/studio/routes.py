@@ -28,7 +28,7 @@ def attention(shelf: Shelf, arguments: Arguments) -> Payload:
     model = said(arguments, "model", default=DEFAULT)
     text, text_b = said(arguments, "text"), said(arguments, "text_b", default="")
     with shelf.use_any(model) as (network, reader):
-        from regard.inside.payload import attention_payload
+        from regard.inside.sight.payload import attention_payload
 
         return attention_payload(model, network, reader, text, text_b or None)
 
@@ -40,8 +40,8 @@ def compare(shelf: Shelf, arguments: Arguments) -> Payload:
     with ExitStack() as stack:
         # In one order for all requests: two that wait for each other's model would wait for ever.
         lent = {name: stack.enter_context(shelf.use(name)) for name in sorted({name for name in names if name})}
-        from regard.inside.answers import Subject
-        from regard.inside.comparison import compare_subjects
+        from regard.inside.blanks.answers import Subject
+        from regard.inside.blanks.comparison import compare_subjects
 
         subjects = [Subject(name, *lent[name]) for name in dict.fromkeys(names) if name]
         return compare_subjects([text for text in texts if text.strip()], subjects).payload()
@@ -52,7 +52,7 @@ def heads(shelf: Shelf, arguments: Arguments) -> Payload:
     model = said(arguments, "model", default=DEFAULT)
     lines = [line for line in said(arguments, "texts").splitlines() if line.strip()]
     with shelf.use(model) as (network, tokenizer):
-        from regard.inside.census import again_from_lines, census, pairs_of
+        from regard.inside.heads.census import again_from_lines, census, pairs_of
 
         found = census(network, tokenizer, pairs_of(lines), name=model)
         return found.payload(**again_from_lines(lines, model=model))

@@ -25,7 +25,7 @@ def senses(shelf: Shelf, arguments: Arguments) -> Payload:
     word, texts = _said(arguments, "word"), _said(arguments, "texts")
     model = _said(arguments, "model", DEFAULT)
     with shelf.use(model) as pair:
-        from regard.inside.contexts import contexts
+        from regard.inside.vectors.contexts import contexts
 
         return contexts(pair, word, texts.splitlines()).payload(model)
 
@@ -38,8 +38,8 @@ def sentences(shelf: Shelf, arguments: Arguments) -> Payload:
     if not count.isdecimal() or not 0 < int(count) <= 50:
         raise InputError(f"'neighbours' should be a number from 1 to 50, got {count!r}")
     with shelf.use(model) as pair:
-        from regard.inside.chosen import read_typed
-        from regard.inside.sentence_map import sentence_map
+        from regard.inside.vectors.chosen import read_typed
+        from regard.inside.vectors.sentence_map import sentence_map
 
         found = sentence_map(pair, read_typed(texts), layer=layer, pooling=pooling, count=int(count), limit=MOST)
         return found.payload(model)
@@ -50,8 +50,8 @@ def features(shelf: Shelf, arguments: Arguments) -> Payload:
     texts, model = _said(arguments, "texts"), _said(arguments, "model", DEFAULT)
     layer, pooling = _said(arguments, "layer", "-1"), _said(arguments, "pooling", "cls")
     with shelf.use(model) as pair:
-        from regard.inside.chosen import read_typed
-        from regard.inside.walk import walk_payload
+        from regard.inside.vectors.chosen import read_typed
+        from regard.inside.vectors.walk import walk_payload
 
         return walk_payload(model, pair, read_typed(texts), layer=layer, pooling=pooling)
 

@@ -40,7 +40,7 @@ def tasks(shelf: Shelf, arguments: Arguments) -> Payload:
     if model in shelf.entries and not _is_tuned(shelf, model):
         return {**_untuned(model), **studio}
     with shelf.use_any(model):
-        from regard.inside.predictions import WANTED, example_of, predictions_payload
+        from regard.inside.reasons.predictions import WANTED, example_of, predictions_payload
 
         solved = _tuned(shelf, model)
         pictures = solved.tokenizer is None

@@ -16,7 +16,7 @@ from regard.errors import InputError, RegardError, nearest
 if TYPE_CHECKING:
     from torch import nn
 
-    from regard.inside.looking import Reader
+    from regard.inside.sight.looking import Reader
     from regard.text import Tokenizer
 
     Pair = tuple[nn.Module, Reader]
@@ -107,6 +107,6 @@ class Shelf:
 
 
 def _load(name: str) -> Pair:
-    from regard.inside.subject import opened
+    from regard.inside.sight.subject import opened
 
     return opened(name)

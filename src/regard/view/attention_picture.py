@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import InputError
-from regard.inside.maps import Attention, Map
-from regard.inside.png import data_uri
+from regard.inside.sight.maps import Attention, Map
+from regard.inside.sight.png import data_uri
 from regard.view.page import UNWRITABLE
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What each head does over many texts: a census of known patterns against chance."""

@@ -1,0 +1,69 @@
+"""The lecture's walk from sentences to a classifier, as the page shows it: each stage with its real numbers.
+
+The walk itself is `regard.lab.walk`. Knows which texts are walked with and the page's names; knows no HTML.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from regard.data.examples import Text
+from regard.errors import InputError
+from regard.inside.vectors.chosen import drawn, left_out, piped
+from regard.inside.vectors.contexts import Pair, device_of
+from regard.lab.walk import walk
+
+__all__ = ["LIMIT", "walk_payload"]
+
+LIMIT = 500  # texts: each is embedded twice, with a mask and without
+FILE = "regard-features.csv"
+
+
+def walk_payload(
+    name: str,
+    pair: Pair,
+    examples: Sequence[Text],
+    *,
+    layer: int | str = -1,
+    pooling: str = "cls",
+    limit: int = LIMIT,
+    seed: int = 0,
+) -> dict[str, object]:
+    """The document of the view "features" for a model called `name`: all of `regard.lab.walk.Walk`, with and without
+    mask, and `examples`, the texts and labels it was made of. Beyond `limit`, texts are drawn by lot.
+    """
+    given = [example for example in examples if example.text.strip()]
+    used = [given[place] for place in drawn(len(given), limit, seed)]
+    if not used or all(example.label is None for example in used):
+        raise InputError("the sentences have no labels; put one behind each: a fine film | good")
+    found = walk(pair, used, pooling=pooling, layer=layer, as_in_deck=True, seed=seed, device=device_of(pair))
+    notes = left_out(len(given), len(used), seed)
+    if found.cut:
+        notes.append(f"{found.cut:,} texts had more tokens than the model reads and were cut")
+    texts, labels = [example.text for example in used], [str(example.label) for example in used]
+    lines = piped(texts, labels)
+    options = f"--model {shlex.quote(name)} --pooling {pooling} --layer={shlex.quote(str(layer))} --as-in-deck"
+    options += f" --seed {seed}" if seed else ""
+    told = "" if lines else f"  # {FILE}: the file of the button CSV"
+    document = asdict(found)
+    document["features"] = np.round(np.array(found.features, dtype=np.float64), 6).tolist()
+    return {
+        "view": "features",
+        "model": {"name": name},
+        "layer": layer,
+        **document,
+        "examples": [[text, label] for text, label in zip(texts, labels, strict=True)],
+        "total": len(given),
+        "seed": seed,
+        "notes": notes,
+        "cli": f"{lines or ''} regard features --data {'-' if lines else FILE} {options}{told}".strip(),
+        "python": (
+            "from regard.data.readers import read_texts\nfrom regard.lab.walk import walk\n"
+            f"examples = read_texts({FILE!r}, task='classify').examples\n"
+            f"walk({name!r}, examples, pooling={pooling!r}, layer={layer!r}, as_in_deck=True, seed={seed})"
+        ),
+    }
