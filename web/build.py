@@ -41,8 +41,13 @@ def build(*, force: bool = False, quiet: bool = False) -> bool:
         if not quiet:
             print(f"building the page with {tools.node} ...", file=sys.stderr, flush=True)
         tools.install()
-        tools.run("vite/bin/vite.js", "build", "--logLevel", "error")
-    (STATIC / STAMP).write_text(wanted + "\n", encoding="utf-8")
+        # Aside first: a build that fails leaves the last page, and one that works replaces it under a running studio.
+        with tempfile.TemporaryDirectory(prefix=".build-", dir=WEB) as folder:
+            tools.run("vite/bin/vite.js", "build", "--logLevel", "error", "--outDir", folder)
+            (Path(folder) / STAMP).write_text(wanted + "\n", encoding="utf-8")
+            STATIC.mkdir(parents=True, exist_ok=True)
+            for file in Path(folder).iterdir():
+                os.replace(file, STATIC / file.name)
     return True
 
 

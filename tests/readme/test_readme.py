@@ -134,3 +134,16 @@ def test_every_figure_is_filled_in() -> None:
 def test_links_and_pictures_are_there() -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_the_inside_can_be_looked_at(tmp_path: Path) -> None:
+    asked = [c for c in COMMANDS if c.split()[1] in ("look", "compare", "ablate")]
+    assert len(asked) == 3 and "regard studio" in COMMANDS
+    for command in asked:
+        words = shlex.split(command)
+        done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (command, done.stderr)
+        if "--output" in words:
+            assert '"view":' in (tmp_path / words[-1]).read_text(encoding="utf-8")
+        else:
+            assert done.stdout

@@ -87,6 +87,12 @@ def test_a_text_is_typed_and_its_numbers_are_the_apis(page: Page, studio: str) -
     assert "layer=1" in page.url and "heads=3" in page.url and "lock=r9" in page.url
     assert page.locator("pre", has_text="regard look").inner_text() == payload["cli"]
     assert page.locator("pre", has_text="import").inner_text() == payload["python"]
+    page.get_by_label("Text", exact=True).fill("Another text")
+    page.get_by_role("button", name="Look").click()
+    expect(page.locator(".tokens.row button").nth(1)).to_have_text("another")
+    assert "layer=1" in page.url and "heads=3" in page.url and "lock" not in page.url
+    page.go_back()
+    expect(page.locator(".tokens.row button", has_text="wide")).to_be_visible()
 
 
 def test_two_heads_a_pair_and_words(page: Page, studio: str) -> None:
@@ -240,7 +246,9 @@ def test_maps_are_made_of_queries_and_keys_where_there_are_no_weights(
 def test_lines_are_drawn_for_the_head_that_is_chosen(page: Page, studio: str) -> None:
     open_at(page, studio, text=TEXT)
     ink = """() => { const canvas = document.querySelector(".between canvas");
-        const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+        const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+        copy.drawImage(canvas, 0, 0);
+        const pixels = copy.getImageData(0, 0, canvas.width, canvas.height).data;
         let sum = 0; for (let i = 3; i < pixels.length; i += 4) sum += pixels[i]; return sum }"""
     first = page.evaluate(ink)
     page.get_by_role("button", name="Head 4").click()
@@ -251,7 +259,7 @@ def test_lines_are_drawn_for_the_head_that_is_chosen(page: Page, studio: str) ->
 
 def test_a_phone_and_a_long_text(browser: Browser, studio: str) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 800})
-    page.goto(f"{studio}/#attention?{urlencode({'text': 'water and people ' * 160})}")
+    page.goto(f"{studio}/#attention?{urlencode({'text': 'water and people ' * 160, 'heads': 'all'})}")
     page.wait_for_selector(".keep")
     assert page.locator(".tokens.row button").count() == 482
     assert page.evaluate("document.querySelector('.between canvas').clientHeight") <= 1000  # only what is in sight

@@ -34,8 +34,8 @@ def fake_run(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def run(command: list[str], environment: dict[str, str]) -> None:
         commands.append(Path(command[1]).name)
         if command[1].endswith("vite.js"):
-            (build.STATIC / "bundle.js").write_text("", encoding="utf-8")
-            (build.STATIC / "bundle.css").write_text("", encoding="utf-8")
+            for name in ("bundle.js", "bundle.css"):
+                (Path(command[-1]) / name).write_text("", encoding="utf-8")
 
     monkeypatch.setattr(build, "_run", run)
     monkeypatch.setattr(build, "_version", lambda node: (20, 19))

@@ -90,7 +90,9 @@ function Asked({ view, models }: { view: View; models: readonly Model[] }) {
     return () => stop.abort();
   }, [view, args, loading, turn]);
   const submit = (next: Arguments) => {
-    go({ view: view.name, parameters: next }, { step: true });
+    // Layer, head and the like stay; what is locked was a token of the old text.
+    const { lock: _, ...kept } = place.get().parameters;
+    go({ view: view.name, parameters: { ...kept, ...next } }, { step: true });
     again(turn + 1);
   };
   const busy = answer.state === "waiting" || (answer.state === "done" && answer.args !== args);
