@@ -138,37 +138,51 @@ function Form({ view, models, args, submit }: FormProps) {
         submit(said);
       }}
     >
-      {view.fields.map((field) => (
-        <label key={field.name} class={field.optional ? "field optional" : "field"}>
-          <span>{field.label}</span>
-          <textarea
-            name={field.name}
-            rows={field.lines ?? 1}
-            dir="auto"
-            spellcheck={false}
-            value={said[field.name] ?? ""}
-            onInput={(event) => say({ ...said, [field.name]: event.currentTarget.value })}
-            onKeyDown={enter}
-          />
-        </label>
-      ))}
-      {view.model && (
-        <label class="field model">
-          <span>Model</span>
-          <select
-            name="model"
-            value={said["model"] ?? ""}
-            onChange={(event) => say({ ...said, model: event.currentTarget.value })}
-          >
-            {models.map((model) => (
-              <option key={model.name}>{model.name}</option>
-            ))}
-          </select>
-        </label>
+      {view.fields.map((field) =>
+        field.model ? (
+          <ModelChoice key={field.name} name={field.name} label={field.label} models={["", ...models.map((model) => model.name)]} said={said} say={say} />
+        ) : (
+          <label key={field.name} class={field.optional ? "field optional" : "field"}>
+            <span>{field.label}</span>
+            <textarea
+              name={field.name}
+              rows={field.lines ?? 1}
+              dir="auto"
+              spellcheck={false}
+              value={said[field.name] ?? ""}
+              onInput={(event) => say({ ...said, [field.name]: event.currentTarget.value })}
+              onKeyDown={enter}
+            />
+          </label>
+        ),
       )}
+      {view.model && <ModelChoice name="model" label="Model" models={models.map((model) => model.name)} said={said} say={say} />}
       <button type="submit" class="main">
-        Look
+        {view.verb ?? "Look"}
       </button>
     </form>
+  );
+}
+
+interface ChoiceProps {
+  readonly name: string;
+  readonly label: string;
+  readonly models: readonly string[];
+  readonly said: Arguments;
+  say(args: Arguments): void;
+}
+
+function ModelChoice({ name, label, models, said, say }: ChoiceProps) {
+  return (
+    <label class="field model">
+      <span>{label}</span>
+      <select name={name} value={said[name] ?? ""} onChange={(event) => say({ ...said, [name]: event.currentTarget.value })}>
+        {models.map((model) => (
+          <option key={model} value={model}>
+            {model || "none"}
+          </option>
+        ))}
+      </select>
+    </label>
   );
 }

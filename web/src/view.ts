@@ -20,6 +20,8 @@ export interface Field {
   readonly label: string;
   readonly lines?: number;
   readonly optional?: boolean;
+  /** It names one of the studio's models, or none. */
+  readonly model?: boolean;
   /** What stands there at first. */
   readonly start: string;
 }
@@ -45,6 +47,8 @@ export interface View<P extends Payload = Payload> {
   readonly fields: readonly Field[];
   /** Whether the studio asks for one of its models. */
   readonly model: boolean;
+  /** What the button says that asks; otherwise "Look". */
+  readonly verb?: string;
   readonly Show: ComponentType<{ payload: P }>;
   /** For SVG and PNG: what is shown at this place. */
   drawing(payload: P, place: Place): Drawing;

@@ -67,8 +67,9 @@ export const compare: View<Comparison> = {
   fields: [
     { name: "a", label: "Sentence one", start: "In Texas, they like to buy _." },
     { name: "b", label: "Sentence two", start: "In New York, they like to buy _.", optional: true },
-    { name: "other", label: "Another model to set against it", start: "", optional: true },
+    { name: "other", label: "Second model (optional)", start: "", optional: true, model: true },
   ],
+  verb: "Update",
   Show,
   drawing: (payload, here) =>
     payload.kind === "sentence" ? drawSentence(payload, here) : payload.kind === "sweep" ? sweepDrawing(payload, here) : chartsDrawing(payload, here),
