@@ -47,6 +47,22 @@ def test_the_table(call: Callable[..., int], texts: Path, capsys: Captured) -> N
     assert error.startswith("reading: 1 texts in ")
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_what_was_left_out_is_told(options: list[str], call: Callable[..., int], texts: Path, capsys: Captured) -> None:
+    texts.write_text("the film " * 200 + "\nthe film was bad\nwe love the water\nyou had a hot day\n")
+    assert call("--text", str(texts), "--limit", "1", *options) == 0
+    out, error = capsys.readouterr()
+    notes = error.splitlines()[1:]
+    assert notes == [
+        "2 lines are left out; regard heads --limit N reads more pairs",
+        "1 of 1 texts had more than 128 tokens and were cut",
+    ]
+    if options:
+        assert json.loads(out)["notes"] == notes
+    assert call("--text", str(texts), "--limit", "2", *options) == 0
+    assert "left out" not in capsys.readouterr().err
+
+
 def test_the_page(
     call: Callable[..., int], texts: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,3 +146,13 @@ def test_compiled_steps_are_the_same() -> None:
         traced = torch.compile(made_of._logits, backend="aot_eager", fullgraph=True)
         torch.testing.assert_close(traced(inputs()), expected, atol=1e-5, rtol=1e-5)
     assert expected.shape == (3, VOCABULARY)
+
+
+def test_two_texts_that_are_written_in_turns_do_not_disturb_each_other() -> None:
+    model, (ids, layout) = family("gpt"), PROMPTS[0]
+    settings: dict[str, Any] = {"sampling": Sampling(), "end": None, "max_tokens": 30}
+    expected = [list(sample(model, ids, layout, **settings, seed=seed)) for seed in (1, 2)]
+    with bursting("plain"):
+        both = zip(*(sample(model, ids, layout, **settings, seed=seed) for seed in (1, 2)), strict=True)
+        found = [list(one) for one in zip(*both, strict=True)]
+    assert found == expected

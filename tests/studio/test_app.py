@@ -53,6 +53,7 @@ def test_the_page_holds_the_models_and_asks_nobody(tiny: str, model: str, page_b
     assert status == 200 and headers["content-type"].startswith("text/html")
     assert model in text and "connect-src 'self'" in text
     assert not any(name.lower().startswith("access-control") for name in headers)
+    assert headers["x-frame-options"] == "DENY" and "frame-ancestors 'none'" in headers["content-security-policy"]
 
 
 def test_the_states_of_the_models(tiny: str, model: str) -> None:
@@ -181,3 +182,9 @@ def test_a_folder_that_vanishes_is_an_error_and_not_a_crash(
     assert status == 400 and "could not be loaded" in answer["error"] and "no such folder" in answer["error"]
     # What was loaded before its folder went is in memory and goes on.
     assert ask(address, "/api/attention", {"model": str(stays), "text": "a"})[0] == 200
+
+
+def test_what_is_done_is_no_view_to_export(tiny: str) -> None:
+    for name in ("train", "cancel-training"):
+        status, text, _ = ask(tiny, f"/api/{name}/page", {})
+        assert status == 400 and "no view" in text["error"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 
@@ -54,3 +56,38 @@ def test_the_page_is_there_while_the_model_loads_and_ctrl_c_ends_it_cleanly(page
         assert process.wait(timeout=60) == 0
         assert process.stdout.read() == "The studio has ended.\n"
         assert process.stderr.read() == ""
+
+
+def test_ctrl_c_does_not_wait_for_an_answer_that_takes_long(page_built: None) -> None:
+    command = [sys.executable, "-c", SLOW]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        address = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+        assert address is not None
+        asked = threading.Thread(target=_ask, args=(f"{address[0]}api/compare",), daemon=True)
+        asked.start()
+        assert process.stdout.readline() == "computing\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+        assert process.stdout.read() == "The studio has ended.\n"
+        assert process.stderr.read() == ""
+
+
+SLOW = """
+import threading
+from regard.cli.app import run
+from regard.studio import routes
+
+def compare(shelf, arguments):
+    print("computing", flush=True)
+    threading.Event().wait()
+
+routes.ROUTES["compare"] = compare
+raise SystemExit(run(["studio", "--port", "0"]))
+"""
+
+
+def _ask(address: str) -> None:
+    request = urllib.request.Request(address, data=b"{}", headers={"Content-Type": "application/json"})
+    with contextlib.suppress(OSError):
+        urllib.request.urlopen(request, timeout=60)

@@ -98,6 +98,28 @@ def test_is_stopped(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
     found = trainings.job.document()
     assert (found["state"], found["step"], found["stopping"]) == ("cancelled", 3, False)
     assert found["left"] == pytest.approx(77 * 3 / found["rate"] / 3, rel=0.01)  # type: ignore[operator]
+    assert not Path(order().output).exists()  # and its name is free again
+
+
+def test_ending_waits_for_the_step_at_hand(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainings, begun = Trainings(), threading.Event()
+    heard = Job.hear
+
+    def hear(job: Job, event: Mapping[str, Any]) -> None:
+        begun.set()
+        heard(job, event)
+
+    monkeypatch.setattr(Job, "hear", hear)
+    thread = trainings.start(order(epochs=20), pytest.fail)
+    assert begun.wait(60)
+    trainings.end()
+    assert not thread.is_alive()
+    assert trainings.job is not None and trainings.job.state == "cancelled"
+
+
+def test_a_name_that_no_folder_can_have(order: Ordered) -> None:
+    with pytest.raises(InputError, match="a folder cannot be called"):
+        Trainings().check(order(output="x" * 400))
 
 
 @pytest.mark.parametrize(

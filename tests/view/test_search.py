@@ -56,6 +56,22 @@ def test_the_lines_of_a_beam(beam: Document) -> None:
     assert "--early" in words and words[-2:] == ["--trace", "page.html"]
 
 
+@pytest.mark.parametrize("prompt", ["-5 degrees", "--beam 9", "plain"])
+def test_the_command_takes_a_prompt_that_begins_with_a_dash(beam: Document, prompt: str) -> None:
+    import typer
+    from typer.main import get_command
+
+    from regard.cli import generate
+
+    about = {"model": "m", "prompt": prompt, "max_tokens": 7, "method": "beam", "settings": {"width": 3, "nbest": 2}}
+    words = shlex.split(str(search_payload({**beam, "about": about})["cli"]))
+    app = typer.Typer()
+    generate.register(app)
+    given = get_command(app).make_context("generate", words[2:]).params
+    assert (given["prompt"], given["model"], given["max_tokens"]) == (prompt, "m", 7)
+    assert (given["beam"], given["nbest"], str(given["trace"])) == (3, 2, "page.html")
+
+
 def test_the_lines_of_chance_can_be_run(chance: Document, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"temperature": 2.0, "top_k": None, "top_p": 0.7}
     about = {"model": "m", "prompt": "\udcff", "max_tokens": 5, "method": "sample", "settings": settings, "seed": 4}

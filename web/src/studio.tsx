@@ -11,6 +11,7 @@ type Arguments = Readonly<Record<string, string>>;
 type Answer = { state: "waiting" } | { state: "failed"; error: string } | { state: "done"; payload: Payload; args: Arguments };
 
 const asked = views.filter((view) => view.fields.length); // the others show what the command line found
+const LINES = 2; // of a box in which Enter asks
 const PAUSE = 400; // milliseconds between looks at models that are being loaded
 
 export function Studio({ models: first }: { models: readonly Model[] }) {
@@ -125,8 +126,9 @@ interface FormProps {
 
 function Form({ view, models, args, submit }: FormProps) {
   const [said, say] = useState(args);
-  const enter = (event: KeyboardEvent) => {
+  const enter = (event: KeyboardEvent, lines: number) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (lines > LINES && !event.ctrlKey && !event.metaKey) return; // a box for many lines: Enter begins the next
     event.preventDefault();
     submit(said);
   };
@@ -151,7 +153,7 @@ function Form({ view, models, args, submit }: FormProps) {
               spellcheck={false}
               value={said[field.name] ?? ""}
               onInput={(event) => say({ ...said, [field.name]: event.currentTarget.value })}
-              onKeyDown={enter}
+              onKeyDown={(event) => enter(event, field.lines ?? 1)}
             />
           </label>
         ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption
-from regard.cli.output import print_json, stages
+from regard.cli.output import note, print_json, stages
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def heads(
 
             payload = found.payload(**again_from_file(text, model=model, limit=limit, seed=seed))
             temporary.write_text(page(payload), encoding="utf-8")
+    for line in found.notes():
+        note(line)
     if as_json:
         print_json(found.document())
     else:

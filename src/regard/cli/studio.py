@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import Annotated
 
 import typer
@@ -9,6 +11,8 @@ import typer
 from regard.known import builtins
 
 __all__ = ["register"]
+
+WORKER = "AnyIO worker"  # what the threads are called in which the server has questions answered
 
 
 def register(app: typer.Typer) -> None:
@@ -33,3 +37,5 @@ def studio(
     from regard.studio.serve import serve
 
     serve(list(dict.fromkeys(models or builtins())), port=port, say=lambda line: print(line, flush=True))
+    if any(thread.name.startswith(WORKER) for thread in threading.enumerate()):
+        os._exit(0)  # a question that is still computed would be waited for, and nobody waits for its answer

@@ -68,6 +68,7 @@ class Bursts:
         self.said = torch.zeros(BURST, rows, dtype=torch.long, device=device)
         self.numbers = torch.zeros(BURST, rows, dtype=torch.float, device=device)
         self.steps: dict[int, Callable[[], None]] = {}
+        self.busy = False  # it was lent: store and tokens belong to somebody who has not ended
 
     def go_on(
         self, state: State, tokens: Tensor, *, count: int, chances: Callable[[int], Sequence[float]] | None = None
@@ -76,6 +77,14 @@ class Bursts:
 
         `chances(i)` are the random numbers (B,) of the i-th of them, from 0.
         """
+        try:
+            yield from self._said(state, tokens, count, chances)
+        finally:
+            self.busy = False
+
+    def _said(
+        self, state: State, tokens: Tensor, count: int, chances: Callable[[int], Sequence[float]] | None
+    ) -> Iterator[tuple[list[int], list[float]]]:
         held = state.cache.length
         with _static():
             self.store.load(state.cache, state.lengths)
@@ -165,11 +174,12 @@ def bursts_of(model: object, state: object, *, max_tokens: int, choose: Choose, 
     room = -(-needed // SHORTEST) * SHORTEST
     key = rows, room, kind, mode
     old, found = _kept.get(model, (None, None))
-    if found is None or old != key or found.weights != _places(model):
+    if found is None or old != key or found.busy or found.weights != _places(model):
         _kept.pop(model, None)
         with _static():
             found = Bursts(model, rows=rows, room=room, choose=choose, mode=mode)
         _kept[model] = key, found
+    found.busy = True
     return found
 
 

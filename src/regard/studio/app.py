@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route as Address
 
 from regard.errors import InputError, RegardError, nearest
-from regard.studio.routes import ROUTES, Payload, Route
+from regard.studio.routes import ACTIONS, ROUTES, Payload, Route
 from regard.studio.shelf import Shelf
 from regard.view.bundle import page
 
@@ -30,7 +30,14 @@ __all__ = ["BODY", "make_app"]
 
 HOSTS = ["127.0.0.1", "localhost"]
 BODY = 1_000_000  # bytes of a request
-HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    # No other page may show this one inside itself and have its buttons pressed unseen.
+    "X-Frame-Options": "DENY",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+}
 
 
 def make_app(shelf: Shelf, *, routes: Mapping[str, Route] = ROUTES) -> Starlette:
@@ -44,8 +51,10 @@ def make_app(shelf: Shelf, *, routes: Mapping[str, Route] = ROUTES) -> Starlette
         return _json({"models": shelf.states()})
 
     async def view(request: Request) -> Response:
-        arguments = await _arguments(request)
-        return _json(await run_in_threadpool(_answer, shelf, routes, request.path_params["name"], arguments))
+        arguments, name = await _arguments(request), request.path_params["name"]
+        if name in ACTIONS:  # quick, and not to wait behind questions: "stop" is among them
+            return _json(_answer(shelf, ACTIONS, name, arguments))
+        return _json(await run_in_threadpool(_answer, shelf, routes, name, arguments))
 
     async def export(request: Request) -> Response:
         arguments = await _arguments(request)

@@ -14,7 +14,7 @@ from regard.known import DEFAULT
 from regard.studio import routes_embeddings, routes_tasks
 from regard.studio.shelf import Shelf
 
-__all__ = ["LIMIT", "ROUTES", "Arguments", "Payload", "Route", "said"]
+__all__ = ["ACTIONS", "LIMIT", "ROUTES", "Arguments", "Payload", "Route", "said"]
 
 Arguments = Mapping[str, object]
 Payload = Mapping[str, object]
@@ -30,7 +30,7 @@ def attention(shelf: Shelf, arguments: Arguments) -> Payload:
     with shelf.use_any(model) as (network, reader):
         from regard.inside.sight.payload import attention_payload
 
-        return attention_payload(model, network, reader, text, text_b or None)
+        return attention_payload(model, network, reader, text, text_b.strip() or None)
 
 
 def compare(shelf: Shelf, arguments: Arguments) -> Payload:
@@ -66,6 +66,10 @@ ROUTES: dict[str, Route] = {
     "compare": compare,
     "heads": heads,
     "tasks": routes_tasks.tasks,
+}
+
+# What the page can have done: no views, so there is nothing to export.
+ACTIONS: dict[str, Route] = {
     "train": routes_tasks.train,
     "training": routes_tasks.training,
     "cancel-training": routes_tasks.cancel,

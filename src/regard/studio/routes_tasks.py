@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from regard.errors import InputError, choice
-from regard.known import DEFAULT
+from regard.known import DEFAULT, builtins
 from regard.studio.shelf import Entry, Shelf
 from regard.studio.training import PLACE, Order, Trainings, file_name
 
 if TYPE_CHECKING:
     from regard.tasks.folder import Solved
 
-__all__ = ["cancel", "tasks", "train", "training"]
+__all__ = ["cancel", "end_training", "tasks", "train", "training"]
 
 Arguments = Mapping[str, object]
 Payload = Mapping[str, object]
@@ -55,6 +55,8 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
     `limit`, `columns`; all are texts."""
     task, output = _said(arguments, "task"), _said(arguments, "output", "").strip()
     choice("task", task, CAN_TRAIN)
+    # One that would have to be fetched is none of the studio's: it asks no other machine.
+    choice("model", model := _said(arguments, "model", DEFAULT), {*shelf.entries, *builtins()})
     path, content = _said(arguments, "path", "").strip(), arguments.get("content", "")
     if not isinstance(content, str) or len(content) > ROOM:
         raise InputError(f"the file is too large to send; the studio takes {ROOM:,} characters. Give its path instead")
@@ -68,7 +70,7 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
     order = Order(
         task=task,
         data=os.path.expanduser(path) if path else str(_free(Path(PLACE) / name)),
-        model=_said(arguments, "model", DEFAULT),
+        model=model,
         output=str(folder),
         epochs=_number(arguments, "epochs", "3"),
         limit=_number(arguments, "limit", "0"),
@@ -97,6 +99,11 @@ def cancel(shelf: Shelf, arguments: Arguments) -> Payload:
     return training(shelf, {})
 
 
+def end_training(shelf: Shelf) -> None:
+    """Stop the training, if there is one, and wait for it."""
+    _manager(shelf).end()
+
+
 def _untuned(model: str) -> Payload:
     return {
         "view": "tasks",
@@ -121,7 +128,7 @@ def _studio(shelf: Shelf) -> Payload:
 
 def _is_tuned(shelf: Shelf, name: str) -> bool:
     """Of a folder here or a built-in model; what lies on a hub is not tuned by Regard."""
-    from regard.known import builtin_folder, builtins
+    from regard.known import builtin_folder
     from regard.tasks.folder import is_solved
 
     if name in _solved.get(shelf, ()):  # even where its folder has vanished

@@ -28,16 +28,18 @@ def serve(models: Sequence[str], *, port: int = 8080, say: Callable[[str], None]
     import uvicorn
 
     from regard.studio.app import make_app
+    from regard.studio.routes_tasks import end_training
 
     shelf = Shelf(models)
     with listen(port) as taken:
         config = uvicorn.Config(
-            make_app(shelf), log_level="error", access_log=False, timeout_graceful_shutdown=PATIENCE, lifespan="off"
+            make_app(shelf), log_level="critical", access_log=False, timeout_graceful_shutdown=PATIENCE, lifespan="off"
         )
         say(f"The studio is at http://{HOST}:{taken.getsockname()[1]}/  (Ctrl-C ends it)")
         shelf.start()
         with contextlib.suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[taken])
+        end_training(shelf)
         say("The studio has ended.")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import re
 import shlex
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -29,6 +30,7 @@ PLACE = "trained"  # the folder of new models, in that where the studio was star
 EPOCHS = 20
 ABOUT = ("event", "time", "seed", "epoch", "seconds")  # what an event says beside its scores
 KEPT = 20  # lines of what was said
+PATIENCE = 20.0  # seconds that a training gets to stop at its next step
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ class Trainings:
 
     def __init__(self) -> None:
         self.job: Job | None = None
+        self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
     def check(self, order: Order) -> None:
@@ -140,7 +143,11 @@ class Trainings:
             raise InputError(f"epochs is {order.epochs}; expected 1 to {EPOCHS}")
         if order.limit < 0:
             raise InputError(f"{order.limit} examples are too few; expected a number above 0, or none for all")
-        if (Path(order.output) / "config.json").exists() or (Path(order.output) / "run.json").exists():
+        try:
+            held = any((Path(order.output) / name).exists() for name in ("config.json", "run.json"))
+        except OSError as error:
+            raise InputError(f"a folder cannot be called {order.output[:80]!r}: {error.strerror}") from None
+        if held:
             raise InputError(f"{order.output} holds a model or a run; choose another name")
         if self.job is not None and self.job.state == "running":
             raise InputError(f"{self.job.order.output} is being trained; wait for it, or stop it first")
@@ -150,16 +157,23 @@ class Trainings:
         with self._lock:
             self.check(order)
             job = self.job = Job(order)
-        thread = threading.Thread(target=self._run, args=(job, done), name="regard-training", daemon=True)
-        thread.start()
-        return thread
+        self._thread = threading.Thread(target=self._run, args=(job, done), name="regard-training", daemon=True)
+        self._thread.start()
+        return self._thread
 
     def cancel(self) -> None:
         """Ask the job to stop, which it does at its next step."""
         if self.job is not None:
             self.job.stop.set()
 
+    def end(self) -> None:
+        """Stop the job and wait for it: a thread that computes while the program ends would bring it down."""
+        self.cancel()
+        if self._thread is not None:
+            self._thread.join(PATIENCE)
+
     def _run(self, job: Job, done: Callable[[str], None]) -> None:
+        fresh = not Path(job.order.output).exists()
         try:
             report = train(job)
             job.scores = report.best.scores
@@ -167,6 +181,8 @@ class Trainings:
             done(job.order.output)
             job.state = "done"
         except Cancelled:
+            if fresh:  # what was begun is of no use, and would keep its name from the next try
+                shutil.rmtree(job.order.output, ignore_errors=True)
             job.state = "cancelled"
         except RegardError as error:
             job.state, job.error = "failed", str(error)

@@ -34,7 +34,9 @@ def _writing(about: Mapping[str, object]) -> tuple[str, str]:
     settings = _settings(about)
     options = [*_options(settings), *(["--seed", str(about["seed"])] if "seed" in about else [])]
     said = ["--max-tokens", str(count)] if count is not None else []
-    command = ["regard", "generate", str(prompt), "--model", str(model), *said, *options, "--trace", "page.html"]
+    asked = ["--model", str(model), *said, *options, "--trace", "page.html"]
+    dashed = str(prompt).startswith("-")  # it would be read as an option
+    command = ["regard", "generate", *([*asked, "--", str(prompt)] if dashed else [str(prompt), *asked])]
     searched = about.get("method") == "beam"
     kind = "Beam" if searched else "Sampling"
     given = ", ".join(f"{name}={value!r}" for name, value in settings.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard
+from regard.cli import compare as command
+from regard.cli.app import run
 from regard.errors import InputError
 from regard.inside.blanks.answers import Answer, Subject, read_answers
 from regard.inside.blanks.compare import Pair, check, second_differences
@@ -309,3 +312,35 @@ def test_the_lines_that_make_it_again(tiny_bert_folder: Path) -> None:
     assert json.loads(json.dumps(payload))["view"] == "compare"
     asked = {"texts": ["it's _", "it is _"], "models": [str(tiny_bert_folder)], "number": 200, "chart": "differences"}
     assert payload["asked"] == asked
+
+
+def test_too_many_words_to_hide_each(subject: Subject) -> None:
+    with pytest.raises(InputError, match=r"500 words .*at most 100.* Shorten it by 400"):
+        compare_subjects(["word " * 500], [subject])
+    found = compare_subjects(["film " * 100], [subject]).result
+    assert isinstance(found, Completions)
+    assert len(found.words) == 100
+
+
+@pytest.mark.parametrize("texts", [["-v _ is", "he _"], ["he _", "--json _"], ["- _ -", "-- _"]])
+def test_the_command_takes_texts_that_begin_with_a_dash(
+    texts: list[str], tiny_bert_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = compare(texts, models=[str(tiny_bert_folder)], number=200, chart="differences")
+    program, verb, *words = shlex.split(found.cli)
+    assert (program, verb) == ("regard", "compare")
+    assert run(["compare", "--json", *words], registers=[command.register]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [printed["a"], printed["b"]] == texts
+    assert printed == json.loads(json.dumps(found.document()))
+
+
+def test_the_command_for_stored_logits_takes_dashes_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "vocab.txt").write_text("a\nb\nc\n")
+    for name in ("x.json", "y.json"):
+        (tmp_path / name).write_text("[1.0, 2.0, 3.0]")
+    texts = ["-x _", "-y _"]
+    found = compare_stored([tmp_path / "x.json", tmp_path / "y.json"], tmp_path / "vocab.txt", texts=texts)
+    words = shlex.split(found.cli)
+    assert run(["compare", "--json", *words[2:]], registers=[command.register]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(found.document()))

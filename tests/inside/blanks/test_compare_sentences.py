@@ -33,6 +33,17 @@ def test_slots_that_cannot_be(text: str) -> None:
         expand(text)
 
 
+@pytest.mark.parametrize("text", [f"[1..{'9' * 5000}] _", f"[{'9' * 5000}..{'9' * 4999}8] _", f"[1..{'9' * 13}] _"])
+def test_numbers_that_are_too_long(text: str) -> None:
+    with pytest.raises(InputError, match=r"digits; expected at most 12") as caught:
+        expand(text)
+    assert len(str(caught.value)) < 200
+
+
+def test_the_longest_numbers() -> None:
+    assert expand(f"[{10**11}..{10**11 + 1}] _").slots[0].values == ("100000000000", "100000000001")
+
+
 @given(st.text())
 def test_a_text_without_slots_stays_itself(text: str) -> None:
     kept = text.replace("[", "(")

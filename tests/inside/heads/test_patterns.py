@@ -296,6 +296,29 @@ def test_lines_become_pairs() -> None:
         pairs_of(["", "  "])
 
 
+def test_lines_that_are_left_out_are_counted() -> None:
+    lines = [f"line {number}" for number in range(600)]
+    assert (len(pairs_of(lines)), pairs_of(lines).left_out) == (100, 400)
+    assert pairs_of(lines[:200]).left_out == 0
+    assert pairs_of(["a", "b", "", "c", " ", "d\te"], limit=1).left_out == 2
+    assert pairs_of(["a", "b\tc", ""], limit=1).left_out == 1  # "a" waited for a second text
+
+
+def test_what_was_left_out_and_cut_is_told(tokenizer: Tokenizer) -> None:
+    model = planted([[(NEXT, 0)]])
+    word = written(0, 1)[0][0].split()[0]
+    whole = census(model, tokenizer, pairs_of([word, word]))
+    assert (whole.left_out, whole.cut, whole.document()["notes"]) == (0, 0, [])
+    longest = min(128, model.config.positions)
+    found = census(model, tokenizer, pairs_of([f"{word} " * longest, word, word, word, word], limit=2))
+    assert (found.left_out, found.cut, found.longest) == (1, 1, longest)
+    notes = [
+        "1 lines are left out; regard heads --limit N reads more pairs",
+        f"1 of 2 texts had more than {longest} tokens and were cut",
+    ]
+    assert found.payload(cli="", python="")["notes"] == found.document()["notes"] == notes
+
+
 def test_other_models_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="needs a BERT or a GPT"):
         census(torch.nn.Linear(2, 2), tokenizer, [("a", None)])

@@ -6,6 +6,7 @@ import csv
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,26 @@ def test_the_command_reproduces_it(
     printed = json.loads(capsys.readouterr().out)
     for name in ("tokens", "ids", "padded", "counts", "masked", "unmasked"):
         assert printed[name] == payload[name]
+
+
+@pytest.mark.parametrize("count", [12, 16])
+def test_the_python_reproduces_it(
+    count: int, tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few texts are spelled; many are in the CSV file that the page gives."""
+    monkeypatch.chdir(tmp_path)
+    pair = regard.load(tiny_bert_folder)
+    payload = walk_payload(str(tiny_bert_folder), pair, [*EXAMPLES, *EXAMPLES[:4]][:count], pooling="mean")
+    if count > 12:
+        with open("regard-features.csv", "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([["text", "label"], *payload["examples"]])  # type: ignore[misc]
+    *lines, last = str(payload["python"]).splitlines()
+    space: dict[str, Any] = {}
+    exec("\n".join([*lines, f"found = {last}"]), space)
+    assert len(space["examples"]) == count
+    for name in ("tokens", "ids", "padded", "counts"):
+        assert getattr(space["found"], name) == payload[name]
+    assert vars(space["found"].masked) == payload["masked"]
 
 
 def test_more_than_the_limit_is_drawn_by_lot(tiny_bert_folder: Path) -> None:

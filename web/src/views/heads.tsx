@@ -56,6 +56,9 @@ function Show({ payload }: { payload: Census }) {
         <p>
           {payload.heads.length} heads of {payload.model} over {payload.read} texts. Click a head for its numbers and examples, or a pattern for every head's score.
         </p>
+        {payload.notes.map((note) => (
+          <p key={note}>{note}</p>
+        ))}
         <ul class="legend">
           {Object.entries(payload.about).map(([name, about]) => (
             <li key={name}>

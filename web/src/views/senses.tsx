@@ -189,7 +189,7 @@ export const senses: View<Senses> = {
   model: true,
   fields: [
     { name: "word", label: "Word", start: "train" },
-    { name: "texts", label: "Sentences that have it, one a line (Shift+Enter for a new line)", lines: 5, start: TRAIN },
+    { name: "texts", label: "Sentences that have it, one a line", lines: 5, start: TRAIN },
   ],
   Show,
   drawing,

@@ -102,7 +102,7 @@ def compare_stored(
     said = told.answers[0].text, told.answers[1].text
     files = [os.fspath(path) for path in paths]
     stored = ["--logits", *files, "--vocab", os.fspath(vocabulary)]
-    cli = shlex.join(["regard", "compare", *(texts or ()), *stored, *_options(number, kind)])
+    cli = _command(texts or (), [*stored, *_options(number, kind)])
     python = (
         "from regard.inside.blanks.comparison import compare_stored\n"
         f"compare_stored({files!r}, {os.fspath(vocabulary)!r}, texts={list(texts or said)!r}, "
@@ -179,4 +179,10 @@ def _lines(texts: Sequence[str], models: Sequence[str], number: int | None, char
         "from regard.inside.blanks.comparison import compare\n"
         f"compare({list(texts)!r}, models={list(models)!r}, number={number}, chart={chart!r}).document()"
     )
-    return shlex.join(["regard", "compare", *texts, *_options(number, chart), *named]), python
+    return _command(texts, [*_options(number, chart), *named]), python
+
+
+def _command(texts: Sequence[str], options: Sequence[str]) -> str:
+    """A text that begins as an option does stands behind all options and the sign that ends them."""
+    dashed = any(text.startswith("-") for text in texts)
+    return shlex.join(["regard", "compare", *([*options, "--", *texts] if dashed else [*texts, *options])])

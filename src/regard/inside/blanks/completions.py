@@ -22,6 +22,7 @@ from regard.text import Encoding
 __all__ = ["COMPLETIONS", "Completions", "HiddenWord", "complete"]
 
 COMPLETIONS = 90
+MOST_WORDS = 100  # each is a pass of its own over the whole text
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Completions:
 
 
 def complete(subject: Subject, text: str, *, top: int = COMPLETIONS) -> Completions:
-    """The likeliest `top` tokens for every word of a text, likeliest first."""
+    """The likeliest `top` tokens for every word of a text of at most MOST_WORDS, likeliest first."""
     asked = Masked.of(subject.model, subject.tokenizer, doing="hiding words")
     name = asked.tokenizer.token(asked.mask)
     written = re.sub(f"{re.escape(name)}|{MARK}", lambda _: name, text)
@@ -60,6 +61,11 @@ def complete(subject: Subject, text: str, *, top: int = COMPLETIONS) -> Completi
     groups = _words(encoded)
     if not groups:
         raise InputError(f"expected a sentence, got {text[:60]!r}; give one such as 'In Texas, they like to buy _.'")
+    if len(groups) > MOST_WORDS:
+        raise InputError(
+            f"the text has {len(groups):,} words and signs, and each is hidden in turn; at most {MOST_WORDS} can be. "
+            f"Shorten it by {len(groups) - MOST_WORDS:,}, or give two texts with a blank _ to compare them"
+        )
     if len(encoded) > asked.limit:
         raise InputError(
             f"the text has {len(encoded)} tokens, special ones included, and {subject.label} reads {asked.limit}; "

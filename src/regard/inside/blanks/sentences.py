@@ -21,6 +21,7 @@ WARNING = (
 ONE_AND_TWO = ("sentence one", "sentence two")  # where two sentences have no short label
 LONGEST_LABEL = 15  # characters; a longer one does not fit an axis
 MOST_VALUES = 400
+MOST_DIGITS = 12  # of a number in a range
 
 # Brackets without a bar or a range are text like any other: [MASK], [sic].
 _SLOT = re.compile(r"\[([^\[\]]*\|[^\[\]]*|\s*\d+\s*\.\.\s*\d+\s*)\]")
@@ -71,7 +72,14 @@ def expand(text: str) -> Template:
 
 def _slot(written: str, inside: str) -> Slot:
     if "|" not in inside:
-        first, last = (int(number) for number in inside.split(".."))
+        ends = [number.strip() for number in inside.split("..")]
+        if (digits := max(map(len, ends))) > MOST_DIGITS:
+            shown = written if len(written) <= 60 else f"{written[:30]}..."
+            raise InputError(
+                f"{shown} is a range with a number of {digits:,} digits; expected at most {MOST_DIGITS}, "
+                "such as [1860..2018]"
+            )
+        first, last = map(int, ends)
         if not 0 < last - first < MOST_VALUES:
             raise InputError(
                 f"{written} is a range of {last - first + 1} numbers; expected the lower first and 2 to {MOST_VALUES} "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -21,13 +21,14 @@ from regard.errors import InputError
 from regard.inside.heads import chance
 from regard.inside.heads.patterns import ABOUT, PATTERNS, Line, predictive_pairs, related_pairs, targets
 from regard.inside.heads.scores import Sums
+from regard.inside.heads.texts import LIMIT, Pairs, pairs_of
 from regard.inside.sight import sides
 from regard.inside.sight.looking import attention
 from regard.known import DEFAULT
 from regard.loading import load
 from regard.models import Bert, Gpt
 from regard.predict.ready import family_of, tokenizer_of
-from regard.text import Tokenizer
+from regard.text import Encoding, Tokenizer
 
 __all__ = [
     "Census",
@@ -41,7 +42,6 @@ __all__ = [
     "pairs_of",
 ]
 
-LIMIT = 100  # texts or pairs, unless another number is asked for
 LONGEST = 128  # tokens of a text; the rest is cut
 LEVEL = 0.05  # a corrected p-value below this is a finding
 EXCESS = 0.1  # and so much more of the attention than by chance makes a name
@@ -97,7 +97,10 @@ class Head:
 
 @dataclass(frozen=True)
 class Census:
-    """Heads by layer, then by number, both from 0. `texts`: the tokens of those that the examples name, by number."""
+    """Heads by layer, then by number, both from 0. `texts`: the tokens of those that the examples name, by number.
+
+    `left_out` lines were given and not read; of the texts that were read, `cut` had more than `longest` tokens.
+    """
 
     model: str
     family: str
@@ -106,11 +109,23 @@ class Census:
     read: int
     heads: list[Head]
     texts: dict[int, list[str]]
+    left_out: int
+    cut: int
+    longest: int
 
     @property
     def counts(self) -> dict[str, int]:
         """How many heads have each pattern."""
         return {name: sum(head.pattern == name for head in self.heads) for name in PATTERNS}
+
+    def notes(self) -> list[str]:
+        """What a reader must know of the texts that were not taken whole."""
+        found = []
+        if self.left_out:
+            found.append(f"{self.left_out:,} lines are left out; regard heads --limit N reads more pairs")
+        if self.cut:
+            found.append(f"{self.cut:,} of {self.read:,} texts had more than {self.longest} tokens and were cut")
+        return found
 
     def document(self) -> dict[str, object]:
         """What `regard heads --json` prints."""
@@ -120,6 +135,9 @@ class Census:
             "layers": self.layers,
             "heads_each": self.heads_each,
             "read": self.read,
+            "left_out": self.left_out,
+            "cut": self.cut,
+            "notes": self.notes(),
             "correction": "Holm",
             "level": LEVEL,
             "excess": EXCESS,
@@ -131,27 +149,6 @@ class Census:
     def payload(self, *, cli: str, python: str) -> dict[str, object]:
         """What the page of this view shows, with the lines that make it again."""
         return {"view": "heads", "about": ABOUT, **self.document(), "cli": cli, "python": python}
-
-
-def pairs_of(lines: Iterable[str], *, limit: int = LIMIT) -> list[tuple[str, str | None]]:
-    """The first `limit` texts: a line with a tab is a pair, and so are two lines that follow each other."""
-    found: list[tuple[str, str | None]] = []
-    before: str | None = None
-    for line in lines:
-        if len(found) == limit:
-            break
-        first, _, second = line.partition("\t")
-        first, second = first.strip(), second.strip()
-        if first and second:
-            found.append((first, second))
-        elif text := first or second:
-            found += [] if before is None else [(before, text)]
-            before = text if before is None else None
-    if before is not None and len(found) < limit:
-        found.append((before, None))
-    if not found:
-        raise InputError("there is no text; expected one a line, or pairs with a tab between them")
-    return found
 
 
 def census_of_file(
@@ -202,7 +199,10 @@ def census(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Census:
-    """Score every head for every pattern over the texts. A GPT, which reads no pairs, reads each text by itself."""
+    """Score every head for every pattern over the texts. A GPT, which reads no pairs, reads each text by itself.
+
+    Texts from `pairs_of` bring with them how many lines it left out.
+    """
     if not isinstance(model, Bert | Gpt):
         raise InputError(f"a census needs a BERT or a GPT, and this is a {family_of(model)} model")
     tokens = tokenizer_of(model, tokenizer)
@@ -210,7 +210,9 @@ def census(
     if not texts:
         raise InputError("expected at least one text")
     given = [(text, None) for pair in texts for text in pair if text] if causal else list(texts)
-    lines = [_line(model, tokens, a, b) for a, b in given]
+    longest = min(LONGEST, model.config.positions)
+    encoded = [tokens.encode(a, b, max_length=longest) for a, b in given]
+    lines = [_line(tokens, one) for one in encoded]
     vectors: NDArray[np.float32] = model.embedding.tokens.weight.detach().float().cpu().numpy()
     related = related_pairs({number for line in lines for number in line.ids}, vectors)
     predictive = predictive_pairs(lines)
@@ -232,11 +234,13 @@ def census(
         read=len(lines),
         heads=heads,
         texts={number: list(lines[number].tokens) for number in shown},
+        left_out=texts.left_out if isinstance(texts, Pairs) else 0,
+        cut=sum(one.cut > 0 for one in encoded),
+        longest=longest,
     )
 
 
-def _line(model: Bert | Gpt, tokenizer: Tokenizer, text: str, pair: str | None) -> Line:
-    encoded = tokenizer.encode(text, pair, max_length=min(LONGEST, model.config.positions))
+def _line(tokenizer: Tokenizer, encoded: Encoding) -> Line:
     side = sides.read(tokenizer, encoded)
     return Line(side.tokens, tuple(encoded.ids), side.segments, tuple(encoded.special))
 

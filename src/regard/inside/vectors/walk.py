@@ -62,8 +62,18 @@ def walk_payload(
         "notes": notes,
         "cli": f"{lines or ''} regard features --data {'-' if lines else FILE} {options}{told}".strip(),
         "python": (
-            "from regard.data.readers import read_texts\nfrom regard.lab.walk import walk\n"
-            f"examples = read_texts({FILE!r}, task='classify').examples\n"
+            f"{_examples(texts, labels, short=lines is not None)}"
             f"walk({name!r}, examples, pooling={pooling!r}, layer={layer!r}, as_in_deck=True, seed={seed})"
         ),
     }
+
+
+def _examples(texts: Sequence[str], labels: Sequence[str], *, short: bool) -> str:
+    """The Python that has the examples: a few are spelled, many are in the file that the page gives."""
+    if short:
+        listed = ", ".join(f"Text({text!r}, label={label!r})" for text, label in zip(texts, labels, strict=True))
+        return f"from regard.data.examples import Text\nfrom regard.lab.walk import walk\nexamples = [{listed}]\n"
+    return (
+        "from regard.data.readers import read_texts\nfrom regard.lab.walk import walk\n"
+        f"examples = read_texts({FILE!r}, task='classify').examples  # the file of the button CSV\n"
+    )

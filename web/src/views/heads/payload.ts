@@ -31,6 +31,8 @@ export interface Census extends Payload {
   readonly layers: number;
   readonly heads_each: number;
   readonly read: number;
+  /** What was left out or cut, in words. */
+  readonly notes: readonly string[];
   readonly correction: string;
   readonly level: number;
   readonly excess: number;
