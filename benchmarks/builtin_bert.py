@@ -63,8 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{FOLDER}: {sum(file.stat().st_size for file in FOLDER.iterdir()) / 1e6:.1f} MB")
 
 
-def run(path: Path) -> dict[str, Any]:
-    """What a run took, and where its loss was on the way, at ten places."""
+def run(path: Path, losses: Sequence[str] = ("words", "pairs")) -> dict[str, Any]:
+    """What a run took, and where its losses were on the way, at ten places."""
     events = [json.loads(line) for line in path.read_text().splitlines()]
     steps = [event for event in events if event["event"] == "step"]
     end = next(event for event in events if event["event"] == "end")
@@ -73,8 +73,8 @@ def run(path: Path) -> dict[str, Any]:
         "steps": end["steps"],
         "tokens": end["tokens"],
         "seconds": round(end["seconds"]),
-        "curve": [[event["tokens"], round(event["loss_words"], 3), round(event["loss_pairs"], 3)] for event in some],
-        "end": {name: end[name] for name in ("words", "pairs")},
+        "curve": [[event["tokens"], *(round(event[f"loss_{name}"], 3) for name in losses)] for event in some],
+        "end": {name: end[name] for name in losses},
     }
 
 

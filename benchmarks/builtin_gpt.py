@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
+from benchmarks.builtin_bert import run
 from benchmarks.race import RESULTS, keep
 from regard.decode.filters import Sampling
 from regard.decode.writing import Writer
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     model, tokenizer = regard.load(options.model)
     assert isinstance(model, Gpt) and tokenizer is not None
     if not options.write:
-        figures: dict[str, Any] = {"runs": [run(path) for path in options.events]}
+        figures: dict[str, Any] = {"runs": [run(path, ["words"]) for path in options.events]}
         for name, value in judged(model.to(choose(options.device)), tokenizer, options.data, options.limit):
             figures[name] = value
             print(name, value, flush=True)
@@ -70,21 +71,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     card = card_of(json.loads((RESULTS / f"{KEPT}.json").read_text()))
     write_model(model.half(), FOLDER, files={**tokenizer.files(), "README.md": card.encode()})
     print(f"{FOLDER}: {sum(file.stat().st_size for file in FOLDER.iterdir()) / 1e6:.1f} MB")
-
-
-def run(path: Path) -> dict[str, Any]:
-    """What a run took, and where its loss was on the way, at ten places."""
-    events = [json.loads(line) for line in path.read_text().splitlines()]
-    steps = [event for event in events if event["event"] == "step"]
-    end = next(event for event in events if event["event"] == "end")
-    some = [steps[len(steps) * place // 10] for place in range(10)] + [steps[-1]]
-    return {
-        "steps": end["steps"],
-        "tokens": end["tokens"],
-        "seconds": round(end["seconds"]),
-        "curve": [[event["tokens"], round(event["loss_words"], 3)] for event in some],
-        "end": end["words"],
-    }
 
 
 def judged(model: Gpt, tokenizer: Tokenizer, data: Path, limit: int | None) -> Iterator[tuple[str, Any]]:
@@ -114,7 +100,7 @@ def card_of(figures: dict[str, Any]) -> str:
         for seen, loss in each["curve"]
     )
     rows = (
-        f"| {number} | {each['tokens']:,} | {each['seconds']:,} | {each['end']['loss']:.3f} |"
+        f"| {number} | {each['tokens']:,} | {each['seconds']:,} | {each['end']['words']['loss']:.3f} |"
         for number, each in enumerate(runs, start=1)
     )
     samples = (f"> **{each['prompt']}**{_quoted(each['text'])}" for each in figures["samples"])

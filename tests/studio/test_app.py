@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 
 import regard
 from regard.studio.app import BODY, make_app
-from regard.studio.routes import LIMIT
+from regard.studio.arguments import LIMIT
 from regard.studio.shelf import Shelf
 
 

@@ -19,7 +19,8 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route as Address
 
 from regard.errors import InputError, RegardError, nearest
-from regard.studio.routes import ACTIONS, ROUTES, Payload, Route
+from regard.studio.arguments import Payload, Route
+from regard.studio.routes import ACTIONS, ROUTES
 from regard.studio.shelf import Shelf
 from regard.view.bundle import page
 

@@ -6,37 +6,30 @@ Knows which library function makes a payload. Knows nothing of HTTP. A new view 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
-from regard.errors import InputError
 from regard.known import DEFAULT
 from regard.studio import routes_embeddings, routes_tasks
+from regard.studio.arguments import Arguments, Payload, Route, said
 from regard.studio.shelf import Shelf
 
-__all__ = ["ACTIONS", "LIMIT", "ROUTES", "Arguments", "Payload", "Route", "said"]
-
-Arguments = Mapping[str, object]
-Payload = Mapping[str, object]
-Route = Callable[[Shelf, Arguments], Payload]
-
-LIMIT = 20_000  # characters of one text
+__all__ = ["ACTIONS", "ROUTES"]
 
 
 def attention(shelf: Shelf, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, and `text_b` for a pair."""
-    model = said(arguments, "model", default=DEFAULT)
-    text, text_b = said(arguments, "text"), said(arguments, "text_b", default="")
+    model = said(arguments, "model", DEFAULT)
+    text, text_b = said(arguments, "text"), said(arguments, "text_b", "")
     with shelf.use_any(model) as (network, reader):
         from regard.inside.sight.payload import attention_payload
 
-        return attention_payload(model, network, reader, text, text_b.strip() or None)
+        return attention_payload(model, network, reader, text, text_b or None)
 
 
 def compare(shelf: Shelf, arguments: Arguments) -> Payload:
     """Arguments: `a`, `b` for two sentences, `model`, and `other` for a second model."""
-    texts = [said(arguments, "a"), said(arguments, "b", default="")]
-    names = [said(arguments, "model", default=DEFAULT), said(arguments, "other", default="").strip()]
+    texts = [said(arguments, "a"), said(arguments, "b", "")]
+    names = [said(arguments, "model", DEFAULT), said(arguments, "other", "").strip()]
     with ExitStack() as stack:
         # In one order for all requests: two that wait for each other's model would wait for ever.
         lent = {name: stack.enter_context(shelf.use(name)) for name in sorted({name for name in names if name})}
@@ -49,7 +42,7 @@ def compare(shelf: Shelf, arguments: Arguments) -> Payload:
 
 def heads(shelf: Shelf, arguments: Arguments) -> Payload:
     """Arguments: `texts`, one a line, and `model`."""
-    model = said(arguments, "model", default=DEFAULT)
+    model = said(arguments, "model", DEFAULT)
     lines = [line for line in said(arguments, "texts").splitlines() if line.strip()]
     with shelf.use(model) as (network, tokenizer):
         from regard.inside.heads.census import again_from_lines, census, pairs_of
@@ -74,15 +67,3 @@ ACTIONS: dict[str, Route] = {
     "training": routes_tasks.training,
     "cancel-training": routes_tasks.cancel,
 }
-
-
-def said(arguments: Arguments, name: str, *, default: str | None = None) -> str:
-    """A text among the arguments, checked; without a default it must be there and not be blank."""
-    value = arguments.get(name, default)
-    if not isinstance(value, str):
-        raise InputError(f"{name!r} must be a text, got {'nothing' if value is None else type(value).__name__}")
-    if len(value) > LIMIT:
-        raise InputError(f"{name!r} has {len(value):,} characters; the studio takes at most {LIMIT:,}. Shorten it")
-    if default is None and not value.strip():
-        raise InputError(f"{name!r} is empty; type a text")
-    return value

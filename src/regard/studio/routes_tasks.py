@@ -6,13 +6,13 @@ Knows which of the studio's models are tuned, and keeps each of them once. Knows
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from regard.errors import InputError, choice
 from regard.known import DEFAULT, builtins
+from regard.studio.arguments import Arguments, Payload, said
 from regard.studio.shelf import Entry, Shelf
 from regard.studio.training import PLACE, Order, Trainings, file_name
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from regard.tasks.folder import Solved
 
 __all__ = ["cancel", "end_training", "tasks", "train", "training"]
-
-Arguments = Mapping[str, object]
-Payload = Mapping[str, object]
 
 CAN_TRAIN = ("classify", "tag", "answer", "pair", "regress", "choose")
 ROOM = 900_000  # characters of a file that is sent along
@@ -33,8 +30,8 @@ _trainings: WeakKeyDictionary[Shelf, Trainings] = WeakKeyDictionary()
 
 def tasks(shelf: Shelf, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, and `text_b` where the task reads two."""
-    model = _said(arguments, "model", DEFAULT)
-    text, second = _said(arguments, "text"), _said(arguments, "text_b", "")
+    model = said(arguments, "model", DEFAULT)
+    text, second = said(arguments, "text"), said(arguments, "text_b", "")
     # The exported page has no server that could train.
     studio = {} if "place" in arguments else {"studio": _studio(shelf)}
     if model in shelf.entries and not _is_tuned(shelf, model):
@@ -53,18 +50,18 @@ def tasks(shelf: Shelf, arguments: Arguments) -> Payload:
 def train(shelf: Shelf, arguments: Arguments) -> Payload:
     """Begin to train. Arguments: `task`, `path` or `content` with its file's `name`, `model`, `output`, `epochs`,
     `limit`, `columns`; all are texts."""
-    task, output = _said(arguments, "task"), _said(arguments, "output", "").strip()
+    task, output = said(arguments, "task"), said(arguments, "output", "").strip()
     choice("task", task, CAN_TRAIN)
     # One that would have to be fetched is none of the studio's: it asks no other machine.
-    choice("model", model := _said(arguments, "model", DEFAULT), {*shelf.entries, *builtins()})
-    path, content = _said(arguments, "path", "").strip(), arguments.get("content", "")
+    choice("model", model := said(arguments, "model", DEFAULT), {*shelf.entries, *builtins()})
+    path, content = said(arguments, "path", "").strip(), arguments.get("content", "")
     if not isinstance(content, str) or len(content) > ROOM:
         raise InputError(f"the file is too large to send; the studio takes {ROOM:,} characters. Give its path instead")
     if bool(path) is bool(content.strip()):
         raise InputError(
             "expected labelled examples: the path of a file on this machine, or a file to send; one of them"
         )
-    name = file_name(path or _said(arguments, "name", "examples.tsv"), otherwise="examples.tsv")
+    name = file_name(path or said(arguments, "name", "examples.tsv"), otherwise="examples.tsv")
     # Decided before the file is written, so that an order which is refused leaves nothing behind.
     folder = Path(os.path.expanduser(output)) if output else _free(Path(PLACE) / f"{name.split('.')[0]}-{task}")
     order = Order(
@@ -74,7 +71,7 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
         output=str(folder),
         epochs=_number(arguments, "epochs", "3"),
         limit=_number(arguments, "limit", "0"),
-        columns=_said(arguments, "columns", "").strip(),
+        columns=said(arguments, "columns", "").strip(),
     )
     if path and not os.path.exists(order.data):
         raise InputError(f"{path}: no such file on this machine; expected a file of labelled examples")
@@ -174,13 +171,7 @@ def _free(path: Path) -> Path:
 
 
 def _number(arguments: Arguments, name: str, default: str) -> int:
-    value = _said(arguments, name, default).strip() or default
+    value = said(arguments, name, default).strip() or default
     if not value.isdecimal() or len(value) > 9:
         raise InputError(f"{name!r} should be a whole number, got {value!r}")
     return int(value)
-
-
-def _said(arguments: Arguments, name: str, default: str | None = None) -> str:
-    from regard.studio.routes import said  # which lists the routes of this file, and so comes after it
-
-    return said(arguments, name, default=default)

@@ -1,0 +1,35 @@
+"""What the page sends with a question: texts, checked. Knows JSON's values and limits. Knows no view and no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from regard.errors import InputError
+from regard.studio.shelf import Shelf
+
+__all__ = ["LIMIT", "Arguments", "Payload", "Route", "said"]
+
+Arguments = Mapping[str, object]
+Payload = Mapping[str, object]
+Route = Callable[[Shelf, Arguments], Payload]
+
+LIMIT = 20_000  # characters of one text
+
+
+def said(
+    arguments: Arguments, name: str, default: str | None = None, *, limit: int = LIMIT, remedy: str = "Shorten it"
+) -> str:
+    """A text among the arguments. A blank one is the default; without a default it must be there and not be blank.
+
+    `remedy` is what to do where it has more characters than `limit`.
+    """
+    value = arguments.get(name, default)
+    if not isinstance(value, str):
+        raise InputError(f"{name!r} must be a text, got {'nothing' if value is None else type(value).__name__}")
+    if len(value) > limit:
+        raise InputError(f"{name!r} has {len(value):,} characters; the studio takes at most {limit:,}. {remedy}")
+    if value.strip():
+        return value
+    if default is None:
+        raise InputError(f"{name!r} is empty; type a text")
+    return default
