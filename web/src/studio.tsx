@@ -15,7 +15,7 @@ const LINES = 2; // of a box in which Enter asks
 const PAUSE = 400; // milliseconds between looks at models that are being loaded
 
 export function Studio({ models: first }: { models: readonly Model[] }) {
-  const models = useModels(first);
+  const [models, refresh] = useModels(first);
   const here = place.use();
   const view = asked.find((one) => one.name === here.view) ?? asked[0]!;
   return (
@@ -34,22 +34,22 @@ export function Studio({ models: first }: { models: readonly Model[] }) {
       <main>
         <p class="about">{view.about}</p>
         <States models={models} />
-        <Asked key={view.name} view={view} models={models} />
+        <Asked key={view.name} view={view} models={models} answered={refresh} />
       </main>
     </>
   );
 }
 
-function useModels(first: readonly Model[]): readonly Model[] {
+function useModels(first: readonly Model[]): readonly [readonly Model[], () => void] {
   const [models, set] = useState(first);
   const pending = models.some((model) => model.state === "loading");
+  const look = () => void fetchModels().then(set, () => undefined); // the next question says what is wrong
   useEffect(() => {
     if (!pending) return;
-    const look = () => void fetchModels().then(set, () => undefined); // the next question says what is wrong
     const timer = setInterval(look, PAUSE);
     return () => clearInterval(timer);
   }, [pending]);
-  return models;
+  return [models, look];
 }
 
 function States({ models }: { models: readonly Model[] }) {
@@ -67,7 +67,7 @@ function States({ models }: { models: readonly Model[] }) {
 }
 
 /** The form of a view and the answer to it. The address holds what was asked, so a link asks the same again. */
-function Asked({ view, models }: { view: View; models: readonly Model[] }) {
+function Asked({ view, models, answered }: { view: View; models: readonly Model[]; answered: () => void }) {
   const { parameters } = place.use();
   const usable = models.find((model) => model.state !== "failed") ?? models[0];
   const model = parameters["model"] ?? usable?.name ?? "";
@@ -84,10 +84,13 @@ function Asked({ view, models }: { view: View; models: readonly Model[] }) {
     if (loading) return setAnswer({ state: "waiting" });
     const stop = new AbortController();
     setAnswer((before) => (before.state === "done" ? before : { state: "waiting" }));
-    ask(view.name, args, stop.signal).then(
-      (payload) => setAnswer({ state: "done", payload, args }),
-      (error: Error) => error.name === "AbortError" || setAnswer({ state: "failed", error: error.message }),
-    );
+    const failed = models.some((one) => one.name === model && one.state === "failed");
+    ask(view.name, args, stop.signal)
+      .then(
+        (payload) => setAnswer({ state: "done", payload, args }),
+        (error: Error) => error.name === "AbortError" || setAnswer({ state: "failed", error: error.message }),
+      )
+      .then(() => failed && answered()); // it was tried again: it may be there now
     return () => stop.abort();
   }, [view, args, loading, turn]);
   const submit = (next: Arguments) => {
