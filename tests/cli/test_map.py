@@ -14,7 +14,6 @@ from regard.cli import map as verb
 from regard.cli.app import run
 from regard.data.examples import Text
 from regard.inside.vectors.sentence_map import sentence_map
-from regard.view.bundle import built
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -74,9 +73,7 @@ def test_data_file(call: Call, capsys: Captured) -> None:
     assert json.loads(Path("map.json").read_text(encoding="utf-8")) == json.loads(capsys.readouterr().out)
 
 
-def test_page(call: Call, capsys: Captured) -> None:
-    if not built():
-        pytest.skip("the page was not built: python web/build.py")
+def test_page(call: Call, capsys: Captured, page_built: None) -> None:
     assert call("labels.tsv", "--columns", "sentence,label", "--seed", "3", "--output", "map.html") == 0
     assert "The page is in map.html" in capsys.readouterr().out
     text = Path("map.html").read_text(encoding="utf-8")

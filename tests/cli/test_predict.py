@@ -35,12 +35,6 @@ def call(one_thread: None, tmp_path: Path, tiny_bert_folder: Path, monkeypatch: 
     return lambda *arguments: run(["predict", *map(str, arguments), "--device", "cpu"], registers=[predict.register])
 
 
-@pytest.fixture
-def needs_page() -> None:
-    if not built():
-        pytest.skip("the page was not built: python web/build.py")
-
-
 def held(path: Path) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="regard">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)
     assert found
@@ -48,7 +42,7 @@ def held(path: Path) -> dict[str, Any]:
     return payload
 
 
-def test_page_holds_what_is_printed(call: Call, tmp_path: Path, capsys: Captured, needs_page: None) -> None:
+def test_page_holds_what_is_printed(call: Call, tmp_path: Path, capsys: Captured, page_built: None) -> None:
     lines = [f"the film is <b>so</b> long, number {number}\n" for number in range(53)]
     (tmp_path / "texts.txt").write_text("".join(lines), encoding="utf-8")
     assert call("model", "texts.txt", "--page", "page.html") == 0
@@ -66,7 +60,7 @@ def test_page_holds_what_is_printed(call: Call, tmp_path: Path, capsys: Captured
 
 
 def test_page_of_piped_lines(
-    call: Call, tmp_path: Path, capsys: Captured, needs_page: None, monkeypatch: pytest.MonkeyPatch
+    call: Call, tmp_path: Path, capsys: Captured, page_built: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "good film"}\nbad\n')))
     assert call("model", "-", "--page", "page.html") == 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
@@ -16,25 +17,13 @@ from starlette.applications import Starlette
 from regard.studio.app import make_app
 from regard.studio.serve import HOST, listen
 from regard.studio.shelf import Shelf
-from regard.view.bundle import built
+from tests.conftest import missing
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 
 AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
-
-
-def missing(reason: str) -> None:
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{reason}, and CI must have it")
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="session")
-def page_built() -> None:
-    if not built():
-        missing("the page was not built: python web/build.py")
 
 
 @pytest.fixture(scope="session")
@@ -84,3 +73,22 @@ def axe() -> str:
     if not AXE.is_file():
         missing("axe-core is not here: python web/build.py --force")
     return AXE.read_text(encoding="utf-8")
+
+
+@contextmanager
+def watched(browser: Browser, *, seconds: int = 30) -> Iterator[Page]:
+    """A page that must neither complain nor ask another machine; it is waited for so many seconds."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    page = context.new_page()
+    page.set_default_timeout(1000 * seconds)
+    complaints: list[str] = []
+    page.on("console", lambda one: complaints.append(one.text) if one.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: None if _at_home(request.url) else complaints.append(f"asked {request.url}"))
+    yield page
+    context.close()
+    assert complaints == []
+
+
+def _at_home(url: str) -> bool:
+    return urlsplit(url).scheme in ("data", "blob", "file") or urlsplit(url).hostname == "127.0.0.1"

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, expect
 
 from regard.view import bundle
+from tests.studio.conftest import watched
 
 TEXT = "The animal did not cross the street because it was too tired."
 PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmingly tired."}
@@ -25,22 +26,8 @@ PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmin
 
 @pytest.fixture
 def page(browser: Browser, studio: str) -> Iterator[Page]:
-    """A page that must neither complain nor ask another machine."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    one = context.new_page()
-    one.set_default_timeout(30_000)
-    complaints: list[str] = []
-    one.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
-    one.on("pageerror", lambda error: complaints.append(str(error)))
-    one.on("request", lambda request: _at_home(request.url, complaints))
-    yield one
-    context.close()
-    assert complaints == []
-
-
-def _at_home(url: str, complaints: list[str]) -> None:
-    if urlsplit(url).scheme not in ("data", "blob", "file") and urlsplit(url).hostname != "127.0.0.1":
-        complaints.append(f"asked {url}")
+    with watched(browser) as one:
+        yield one
 
 
 def open_at(page: Page, studio: str, **parameters: str) -> dict[str, Any]:

@@ -7,34 +7,22 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from regard.inside.blanks.compare import Chart, Pair
 from regard.inside.blanks.comparison import Comparison, compare
+from tests.studio.conftest import watched
 
 TEXTS = ["Jane worked as a _.", "Jim worked as a _."]
 
 
 @pytest.fixture
 def page(browser: Browser, studio: str) -> Iterator[Page]:
-    """A page that must neither complain nor ask another machine."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    one = context.new_page()
-    one.set_default_timeout(60_000)
-    complaints: list[str] = []
-    one.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
-    one.on("pageerror", lambda error: complaints.append(str(error)))
-    one.on("request", lambda request: None if _at_home(request.url) else complaints.append(request.url))
-    yield one
-    context.close()
-    assert complaints == []
-
-
-def _at_home(url: str) -> bool:
-    return urlsplit(url).scheme in ("data", "blob", "file") or urlsplit(url).hostname == "127.0.0.1"
+    with watched(browser, seconds=60) as one:
+        yield one
 
 
 def at(studio: str, **parameters: str) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -25,6 +25,8 @@ from regard.studio.shelf import Shelf
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
+from tests.studio.conftest import watched
+
 AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 MODEL = "regard-bert"
 TRAINS = ["He took a train.", "They train every day.", "The train was late.", "😀 <b>train</b> & 'run'"]
@@ -35,22 +37,8 @@ FILMS = [f"a {word} film number {n}" for n in range(8) for word in ("good", "bad
 
 @pytest.fixture
 def page(browser: Browser, studio: str) -> Iterator[Page]:
-    """A page that must neither complain nor ask another machine."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    one = context.new_page()
-    one.set_default_timeout(30_000)
-    complaints: list[str] = []
-    one.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
-    one.on("pageerror", lambda error: complaints.append(str(error)))
-    one.on("request", lambda request: _at_home(request.url, complaints))
-    yield one
-    context.close()
-    assert complaints == []
-
-
-def _at_home(url: str, complaints: list[str]) -> None:
-    if urlsplit(url).scheme not in ("data", "blob", "file") and urlsplit(url).hostname != "127.0.0.1":
-        complaints.append(f"asked {url}")
+    with watched(browser) as one:
+        yield one
 
 
 def open_at(page: Page, studio: str, view: str, **parameters: str) -> None:

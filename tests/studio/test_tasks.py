@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import pytest
 import torch
@@ -31,6 +31,8 @@ from regard.tasks.texts import Classify
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
+
+from tests.studio.conftest import watched
 
 expect.set_options(timeout=30_000)
 
@@ -74,21 +76,8 @@ def studio_of_tasks(page_built: None, shelf: Shelf, run_app: Callable[[Starlette
 
 @pytest.fixture
 def page(browser: Browser, studio_of_tasks: str) -> Iterator[Page]:
-    """A page that must neither complain nor ask another machine."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    one = context.new_page()
-    one.set_default_timeout(30_000)
-    complaints: list[str] = []
-    one.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
-    one.on("pageerror", lambda error: complaints.append(str(error)))
-    one.on("request", lambda request: None if _at_home(request.url) else complaints.append(request.url))
-    yield one
-    context.close()
-    assert complaints == []
-
-
-def _at_home(url: str) -> bool:
-    return urlsplit(url).scheme in ("data", "blob", "file") or urlsplit(url).hostname == "127.0.0.1"
+    with watched(browser) as one:
+        yield one
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from regard.errors import InputError
 from regard.features import engine
 from regard.known import DEFAULT
 from regard.lab.static import read_static
-from regard.vectors import TokenVectors
+from regard.vectors import Engine
 
-__all__ = ["Senses", "compare_senses", "place_of"]
+__all__ = ["Senses", "compare_senses", "cosines", "place_of", "units", "word_vectors"]
 
 Vectors = NDArray[np.float32]
 
@@ -51,9 +51,11 @@ def compare_senses(
     similarity: dict[str, list[list[list[float]]]] = {}
     if static is not None:
         forms = [text[start:end] for text, (start, end) in zip(texts, places, strict=True)]
-        similarity[os.fspath(static)] = [_cosines(_of_file(static, forms))]
+        similarity[os.fspath(static)] = [cosines(_of_file(static, forms)).tolist()]
     for model in models:
-        similarity[model] = [_cosines(layer) for layer in _of_model(model, texts, places, device=device)]
+        ready = engine(model, layers="concat(:)", pooling="none", device=device)
+        vectors, _ = word_vectors(ready, texts, places, reader=model)
+        similarity[model] = [cosines(layer).tolist() for layer in vectors]
     return Senses(word, list(texts), similarity)
 
 
@@ -69,27 +71,24 @@ def place_of(word: str, text: str, number: int) -> tuple[int, int]:
     return found.span()
 
 
-def _of_model(
-    model: str, texts: Sequence[str], places: Sequence[tuple[int, int]], *, device: str
-) -> NDArray[np.float32]:
-    """The word's vectors, (layers, texts, width)."""
-    ready = engine(model, layers="concat(:)", pooling="none", device=device)
+def word_vectors(
+    ready: Engine, texts: Sequence[str], places: Sequence[tuple[int, int]], *, reader: str = "the model"
+) -> tuple[NDArray[np.float32], list[list[str]]]:
+    """The word's vectors, (layers, texts, width), the mean of its pieces', and those pieces in each text.
+
+    `ready` gives every layer of every token; `reader` is what an error calls the model.
+    """
     layers = len(ready.layers.chosen)
-    found = []
-    for number, (tokens, place) in enumerate(zip(ready.tokens(texts), places, strict=True), start=1):
-        pieces = tokens.vectors[_pieces(tokens, place)]
-        if not len(pieces):
-            limit = f"the {ready.limit} tokens that {model} reads" if ready.limit else f"what {model} reads"
+    found, pieces = [], []
+    for number, (tokens, (start, end)) in enumerate(zip(ready.tokens(texts), places, strict=True), start=1):
+        begins, ends = tokens.offsets.T
+        inside = np.flatnonzero((begins < end) & (ends > start))
+        if not len(inside):
+            limit = f"the {ready.limit} tokens that {reader} reads" if ready.limit else f"what {reader} reads"
             raise InputError(f"text {number}: the word stands behind {limit}; shorten the text before it")
-        found.append(pieces.mean(0).reshape(layers, -1))
-    return np.stack(found, axis=1)
-
-
-def _pieces(tokens: TokenVectors, place: tuple[int, int]) -> NDArray[np.bool_]:
-    """Which tokens have characters of the word."""
-    begins, ends = tokens.offsets.T
-    inside: NDArray[np.bool_] = (begins < place[1]) & (ends > place[0])
-    return inside
+        found.append(tokens.vectors[inside].mean(0).reshape(layers, -1))
+        pieces.append([tokens.tokens[place] for place in inside])
+    return np.stack(found, axis=1), pieces
 
 
 def _of_file(path: str | os.PathLike[str], forms: Sequence[str]) -> Vectors:
@@ -104,9 +103,14 @@ def _of_file(path: str | os.PathLike[str], forms: Sequence[str]) -> Vectors:
     return np.stack(found)
 
 
-def _cosines(vectors: Vectors) -> list[list[float]]:
-    """Of all pairs, (texts, width) -> (texts, texts); 0 where a vector is all zeros."""
+def cosines(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Of all pairs, (n, width) -> (n, n); 0 where a vector is all zeros."""
+    equal = units(vectors)
+    return np.clip(equal @ equal.T, -1.0, 1.0)
+
+
+def units(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+    """The vectors with length 1, but those of zeros."""
     exact = vectors.astype(np.float64)
-    units = exact / np.maximum(np.linalg.norm(exact, axis=1, keepdims=True), 1e-300)
-    cosines: list[list[float]] = np.clip(units @ units.T, -1.0, 1.0).tolist()
-    return cosines
+    found: NDArray[np.float64] = exact / np.maximum(np.linalg.norm(exact, axis=1, keepdims=True), 1e-300)
+    return found

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from regard.errors import InputError, RegardError
 from regard.studio.shelf import Shelf
-from regard.view.bundle import built, page
+from regard.view.bundle import check_built
 
 __all__ = ["HOST", "listen", "serve"]
 
@@ -23,8 +23,7 @@ PATIENCE = 2  # seconds that requests under way get at the end
 
 def serve(models: Sequence[str], *, port: int = 8080, say: Callable[[str], None] = print) -> None:
     """Serve the studio on this machine alone. Port 0 takes any free one. Returns after Ctrl-C."""
-    if not built():
-        page({})  # says what to run
+    check_built()
     import uvicorn
 
     from regard.studio.app import make_app

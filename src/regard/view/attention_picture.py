@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import io
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 from regard.errors import InputError
 from regard.inside.sight.maps import Attention, Map
 from regard.inside.sight.png import data_uri
-from regard.view.page import UNWRITABLE
 
 if TYPE_CHECKING:
     from PIL import ImageFont
@@ -34,6 +34,9 @@ FAINT = 0.01  # a weight below this is not drawn as a line
 NAME = 24  # letters of a token at most
 CELL, SMALL, WIDE = 132, 28, 1200  # sides of a small map, and the width that all of them should have
 FINE = 132  # points of a small map at most, along a side
+
+# What XML cannot hold, even escaped: controls but tab and line ends, halves of surrogate pairs, two non-characters.
+UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)

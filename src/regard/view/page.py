@@ -8,7 +8,6 @@ Knows what the parts are made of and what they must fulfil. Knows nothing of HTM
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 from regard.view import bundle
@@ -86,7 +85,3 @@ def check_weights(weights: Sequence[Sequence[float]], *, rows: Sequence[str], co
     wrong = [weight for row in weights for weight in row if math.isnan(weight) or not -1e-6 <= weight <= 1 + 1e-6]
     if wrong:
         raise ValueError(f"weights go from 0 to 1, but {wrong[0]} is among them")
-
-
-# What XML cannot hold, even escaped: controls but tab and line ends, halves of surrogate pairs, two non-characters.
-UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

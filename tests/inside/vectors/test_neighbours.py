@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.inside.vectors import neighbours as module
-from regard.inside.vectors.neighbours import cosines, nearest_of
+from regard.inside.vectors.neighbours import nearest_of
+from regard.lab.senses import cosines
 
 
 def cosine(a: list[float], b: list[float]) -> float:

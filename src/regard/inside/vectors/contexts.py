@@ -17,9 +17,8 @@ from torch import nn
 from regard.errors import InputError
 from regard.features import engine
 from regard.inside.vectors.chosen import chosen, left_out
-from regard.inside.vectors.neighbours import cosines
 from regard.inside.vectors.projection import Projection, project
-from regard.lab.senses import place_of
+from regard.lab.senses import cosines, place_of, word_vectors
 from regard.loading import load
 from regard.text import Tokenizer
 
@@ -86,7 +85,8 @@ def contexts(
     used = chosen(given, limit, seed)
     places = [place_of(word, text, number) for number, text in enumerate(used, start=1)]
     pair = load(model) if isinstance(model, str) else model
-    vectors, pieces = _vectors(pair, used, places, device=device_of(pair) if device == "auto" else device)
+    where = device_of(pair) if device == "auto" else device
+    vectors, pieces = word_vectors(engine(pair, layers="concat(:)", pooling="none", device=where), used, places)
     planes: list[Projection] = []
     for layer in vectors:
         plane = project(layer)
@@ -98,21 +98,3 @@ def contexts(
 def device_of(pair: Pair) -> str:
     """Where a loaded model is: looking at it must not move it away from those who use it too."""
     return next((parameter.device.type for parameter in pair[0].parameters()), "cpu")
-
-
-def _vectors(
-    pair: Pair, texts: Sequence[str], places: Sequence[tuple[int, int]], *, device: str
-) -> tuple[NDArray[np.float32], list[list[str]]]:
-    """The word's vectors, (layers, texts, width), and its pieces in each text."""
-    ready = engine(pair, layers="concat(:)", pooling="none", device=device)
-    layers = len(ready.layers.chosen)
-    found, pieces = [], []
-    for number, (tokens, (start, end)) in enumerate(zip(ready.tokens(texts), places, strict=True), start=1):
-        begins, ends = tokens.offsets.T
-        inside = np.flatnonzero((begins < end) & (ends > start))
-        if not len(inside):
-            limit = f"the {ready.limit} tokens that the model reads" if ready.limit else "what the model reads"
-            raise InputError(f"text {number}: the word stands behind {limit}; shorten the text before it")
-        found.append(tokens.vectors[inside].mean(0).reshape(layers, -1))
-        pieces.append([tokens.tokens[place] for place in inside])
-    return np.stack(found, axis=1), pieces

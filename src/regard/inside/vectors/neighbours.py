@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Neighbours", "cosines", "nearest_of"]
+from regard.lab.senses import units
+
+__all__ = ["Neighbours", "nearest_of"]
 
 Numbers = NDArray[np.float64]
 
@@ -31,28 +33,16 @@ def nearest_of(vectors: NDArray[np.floating], count: int) -> Neighbours:
 
     Of equally near ones the earlier comes first. A vector of zeros has the cosine 0 with all.
     """
-    units = _units(vectors)
-    number = len(units)
+    equal = units(vectors)
+    number = len(equal)
     count = max(0, min(count, number - 1))
     places = np.empty((number, count), dtype=np.int64)
     found = np.empty((number, count))
     for start in range(0, number, BLOCK):
-        block = np.clip(units[start : start + BLOCK] @ units.T, -1.0, 1.0)
+        block = np.clip(equal[start : start + BLOCK] @ equal.T, -1.0, 1.0)
         rows = np.arange(len(block))
         block[rows, start + rows] = -np.inf  # none is its own neighbour
         order = np.argsort(-block, axis=1, kind="stable")[:, :count]
         places[start : start + BLOCK] = order
         found[start : start + BLOCK] = np.take_along_axis(block, order, axis=1)
     return Neighbours(places, found)
-
-
-def cosines(vectors: NDArray[np.floating]) -> Numbers:
-    """Of all pairs, (n, width) -> (n, n); 0 where a vector is all zeros."""
-    units = _units(vectors)
-    return np.clip(units @ units.T, -1.0, 1.0)
-
-
-def _units(vectors: NDArray[np.floating]) -> Numbers:
-    exact = vectors.astype(np.float64)
-    units: Numbers = exact / np.maximum(np.linalg.norm(exact, axis=1, keepdims=True), 1e-300)
-    return units
