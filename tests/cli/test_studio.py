@@ -35,7 +35,7 @@ def test_a_port_that_cannot_be_is_bad_input(served: list[Any], capsys: pytest.Ca
 
 
 def test_a_taken_port_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "built", lambda: True)
+    monkeypatch.setattr(serving, "check_built", lambda: None)
     with listen(0) as taken:
         assert run(["studio", "--port", str(taken.getsockname()[1])]) == 2
     said = capsys.readouterr()
