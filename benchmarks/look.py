@@ -1,11 +1,17 @@
 """A page of 512 tokens: how large it is, how soon it is seen, and how quickly another head is, with BertViz beside it.
 
-    python -m benchmarks.look [--text FILE] [--tokens 512] [--bertviz FOLDER] [--rounds 5] [--keep]
+    python -m benchmarks.look [--text FILE] [--tokens 512] [--bertviz FOLDER] [--scripts FOLDER] [--rounds 5] [--keep]
 
 The built-in model, and one of 12 x 12 heads with new weights, whose maps are nothing to look at but as large as any.
-FOLDER is where `pip install --target FOLDER bertviz ipython` put BertViz, which no environment of ours holds; without
-it only ours is measured. Its page cannot be timed beside ours: it fetches its scripts from hosts that it names, and
-shows nothing without them. Browser times need Playwright and a Chromium; without them only sizes are told.
+Two FOLDERs hold what no environment of ours does; without them only ours is measured, or only BertViz's size is:
+
+    pip install --target BERTVIZ bertviz ipython
+    npm install --prefix SCRIPTS d3@5.7.0 jquery@2.2.4 requirejs@2.3.6
+
+BertViz's page fetches these three from another host and shows nothing without it; here the browser gets them from
+SCRIPTS, at once (jquery 2.2.4 for its 2.0.0, which npm does not have). Times are from the opening of the file in a
+Chromium that Playwright drives: `first paint` of anything, `drawn` when the lines are on the screen, `other head` from
+the choice to the second frame after it, the middle one of all and the slowest. Without them only sizes are told.
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +40,20 @@ from regard.view.bundle import page
 LIMITS = {"built-in 8 x 6": 10.0, "12 x 12": 16.0}  # MB
 HOSTS = re.compile(r"https?://([\w-]+(?:\.[\w-]+)+)")
 README = Path(__file__).resolve().parents[1] / "README.md"
+PATIENCE = 120  # seconds until a page that has drawn nothing is given up
+SCRIPTS = {"require": "requirejs/require.js", "d3": "d3/dist/d3.min.js", "jquery": "jquery/dist/jquery.min.js"}
+DRAWN = """async (what) => {
+  while (!document.querySelector(what)) await new Promise((done) => setTimeout(done, 5));
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  return performance.now();
+}"""
+THEIR_OTHER_HEAD = """async (head) => {
+  const boxes = [...document.querySelectorAll("#vis svg > g")].at(-1).querySelectorAll("rect");
+  const before = performance.now();
+  boxes[head].dispatchEvent(new MouseEvent("click", { bubbles: true }));
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  return performance.now() - before;
+}"""
 OTHER_HEAD = """async ([layer, head]) => {
   const before = performance.now();
   location.hash = `#attention?layer=${layer}&heads=${head}`;
@@ -48,6 +69,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, default=README, help="what is looked at; the README by default")
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--bertviz", type=Path, default=None)
+    parser.add_argument("--scripts", type=Path, default=None)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results/look.json")
     options = parser.parse_args()
@@ -63,11 +85,14 @@ def main() -> None:
             ours = Path(folder) / "ours.html"
             figures[name] = {
                 "limit MB": LIMITS[name],
-                "Regard": _made(ours, _regard, found) | _seen(ours, rounds=options.rounds),
+                "Regard": _made(ours, _regard, found) | _seen(ours, _ours_opened, rounds=options.rounds),
             }
             if options.bertviz is not None:
                 sys.path.append(str(options.bertviz))
-                figures[name]["BertViz"] = _made(Path(folder) / "theirs.html", _bertviz, found)
+                theirs = Path(folder) / "theirs.html"
+                figures[name]["BertViz"] = _made(theirs, _bertviz, found)
+                if options.scripts is not None:
+                    figures[name]["BertViz"] |= _seen(theirs, partial(_theirs_opened, options.scripts), rounds=1)
     print(f"{options.tokens} tokens, {machine()}")
     for name, rows in figures.items():
         if isinstance(rows, dict):
@@ -104,28 +129,58 @@ def _bertviz(found: Attention) -> str:
     return f"<!doctype html><html><body>{content}</body></html>"
 
 
-def _seen(path: Path, *, rounds: int) -> dict[str, object]:
-    """The first paint and the middle one of five switches between heads, best of some rounds; {} without a browser."""
-    browser_path = shutil.which("chromium") or shutil.which("chromium-browser")
+def _seen(path: Path, opened: Callable[[Any, Path], list[float]], *, rounds: int) -> dict[str, object]:
+    """What is told of a page in a browser; {} without one."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
     try:
-        from playwright.sync_api import sync_playwright
+        from playwright.sync_api import Error, sync_playwright
     except ImportError:
-        browser_path = None
-    if browser_path is None:
+        program = None
+    if program is None:
         return {}
-    paints, switches, errors = [], [], set()
+    paints, drawn, switches, errors = [], [], list[float](), set[str]()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         for _ in range(rounds):
             tab = browser.new_page(viewport={"width": 1280, "height": 900})
+            tab.set_default_timeout(1000 * PATIENCE)
             tab.on("pageerror", lambda error: errors.add(str(error).splitlines()[0]))
-            tab.goto(path.as_uri())
-            tab.wait_for_selector("canvas, svg")
+            try:
+                seen, *others = opened(tab, path)
+            except Error as error:
+                browser.close()
+                return {"drawn": f"not in {PATIENCE} s: {str(error).splitlines()[0]}", "errors": sorted(errors)}
+            drawn.append(seen)
+            switches += others
             paints.append(tab.evaluate(FIRST_PAINT))
-            switches.append(statistics.median(tab.evaluate(OTHER_HEAD, [step, step % 6]) for step in range(1, 6)))
             tab.close()
         browser.close()
-    return {"first paint ms": round(min(paints)), "other head ms": round(min(switches)), "errors": sorted(errors)}
+    return {
+        "first paint ms": round(min(paints)),
+        "drawn ms": round(min(drawn)),
+        "other head ms": round(statistics.median(switches)),
+        "slowest ms": round(max(switches)),
+        "errors": sorted(errors),
+    }
+
+
+def _ours_opened(tab: Any, path: Path) -> list[float]:
+    """When the lines were there, and how long each of five other heads took."""
+    tab.goto(path.as_uri())
+    return [tab.evaluate(DRAWN, "canvas"), *(tab.evaluate(OTHER_HEAD, [step, step % 6]) for step in range(1, 6))]
+
+
+def _theirs_opened(scripts: Path, tab: Any, path: Path) -> list[float]:
+    """The same of BertViz, where other heads are those of one layer; their boxes are the last group of its drawing."""
+    for name, file in SCRIPTS.items():
+        tab.route(re.compile(rf"https://[^/]+/.*/{name}(\.min)?(\.js)?$"), _given(scripts / "node_modules" / file))
+    tab.goto(path.as_uri(), wait_until="commit")
+    tab.wait_for_selector("#vis line", state="attached")
+    return [tab.evaluate(DRAWN, "#vis line"), *(tab.evaluate(THEIR_OTHER_HEAD, head) for head in range(1, 6))]
+
+
+def _given(path: Path) -> Callable[[Any], None]:
+    return lambda route: route.fulfill(path=path)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import argparse
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -74,9 +73,7 @@ def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]
         read_pairs(options.data / archive, columns="1,0"), None, out=options.held_out, seed=config.run.seed
     )
     assert test is not None
-    begin = time.perf_counter()
     report = fit(train, dev, output=work, config=config, resume=options.resume, device=options.device, on_event=show)
-    minutes = (time.perf_counter() - begin) / 60
     translator = load(work, device=choose(options.device))
     translator.model.half().float()  # as it will be read
     figures = {
@@ -89,7 +86,7 @@ def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]
         "dev": report.outcome.scores,
         "test": scored(translator, test.examples),
         "lecture": lecture(translator, sentence, {"train": train.examples, "dev": dev.examples, "test": test.examples}),
-        "minutes": round(minutes, 1),
+        "minutes": round(report.outcome.seconds / 60, 1),
         "machine": machine(),
     }
     card = card_of(figures, report, language=language, name=f"regard-{options.pair}")
@@ -131,13 +128,17 @@ def card_of(figures: dict[str, Any], report: Report, *, language: str, name: str
         pairs=figures["pairs"],
         sentence=told["sentence"],
         translation=told["translation"],
-        known=f"is in what it learned from, as {' / '.join(learned)}" if learned else "is not in what it learned from",
+        known=f"is in what it learned from, as {_quoted(learned)}" if learned else "is not in what it learned from",
         epochs=figures["epochs"],
         kept=len(figures["kept"]),
         minutes=figures["minutes"],
         machine=figures["machine"],
         pair=figures["pair"],
     )
+
+
+def _quoted(texts: Sequence[str]) -> str:
+    return ", ".join(f'"{text}"' for text in texts)
 
 
 if __name__ == "__main__":

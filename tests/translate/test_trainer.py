@@ -39,6 +39,30 @@ def test_the_loss_is_smoothed_and_passes_over_padding(kind: str) -> None:
     assert float(together["loss"].detach()) == pytest.approx(total / count, rel=1e-5)
 
 
+def test_two_passes_are_told_to_agree() -> None:
+    settings = Config.read(overrides=[*SMALL, "model.dropout=0.3"])
+    model = new_model(settings.model, SUBWORDS, seed=0)
+    sources = SUBWORDS.sources([pair.source for pair in PAIRS[:3]])
+    targets = SUBWORDS.targets([pair.target for pair in PAIRS[:3]])
+    batch = gather([Encoded(*both) for both in zip(sources, targets, strict=True)], padding=SUBWORDS.padding)
+
+    def loss(consistency: float) -> float:
+        objective = Objective(model, smoothing=0.1, padding=SUBWORDS.padding, consistency=consistency)
+        torch.manual_seed(1)
+        return float(objective(batch)["loss"].detach())
+
+    torch.manual_seed(1)
+    both = batch.twice()
+    scores = next_scores(model, both.source, both.layout, both.target).detach().chunk(2)
+    first, second = (half[batch.target != SUBWORDS.padding].log_softmax(-1) for half in scores)
+    one_way = nn.functional.kl_div(second, first, log_target=True, reduction="batchmean")
+    other_way = nn.functional.kl_div(first, second, log_target=True, reduction="batchmean")
+    assert one_way > 0.01
+    assert loss(3.0) - loss(1.0) == pytest.approx(float(one_way + other_way), rel=1e-4)
+    model.eval()  # nothing is left out, so both are the same
+    assert loss(3.0) == pytest.approx(loss(0.0), rel=1e-5)
+
+
 def test_the_average_is_that_of_the_last_epochs(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
     kept = Kept(tmp_path, recent=3)

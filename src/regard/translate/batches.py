@@ -45,6 +45,12 @@ class Batch:
         layout = Padded(None if keep is None else keep.to(device))
         return Batch(self.source.to(device), layout, self.target.to(device))
 
+    def twice(self) -> Batch:
+        """All rows, and once more behind them."""
+        keep = self.layout.keep
+        layout = Padded(None if keep is None else keep.repeat(2, 1))
+        return Batch(self.source.repeat(2, 1), layout, self.target.repeat(2, 1))
+
 
 def gather(pairs: Sequence[Encoded], *, padding: int) -> Batch:
     """One batch of pairs; `padding` fills up the targets. What fills up the sources is hidden by their layout."""

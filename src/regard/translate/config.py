@@ -56,6 +56,9 @@ class Training(Section):
     weight_decay: float = Field(default=0.0, ge=0, le=10, description="how much of a matrix goes, times the rate")
     clip: float = Field(default=1.0, ge=0, description="the longest gradient; 0: any")
     smoothing: float = Field(default=0.1, ge=0, lt=1, description="share of each target that all words get")
+    consistency: float = Field(
+        default=0.0, ge=0, le=100, description="how much two passes with other dropout must agree (R-Drop); 0: one pass"
+    )
     length: int = Field(default=200, ge=2, le=1 << 16, description="pairs of which a side has more tokens are left out")
     beam: int = Field(default=1, ge=1, le=100, description="of the translations of dev that are judged; 1: greedy")
     patience: int = Field(

@@ -44,20 +44,29 @@ class Outcome:
 
 
 class Objective(nn.Module):
-    """What is minimised: the cross-entropy of each target token, a part of the target spread over all words."""
+    """What is minimised: the cross-entropy of each target token, a part of the target spread over all words.
 
-    def __init__(self, model: Translating, *, smoothing: float, padding: int) -> None:
+    With `consistency` each pair is read twice, and to the mean of both losses comes so much of the divergence between
+    the two predictions, in which other numbers were left out (Liang et al. 2021; their alpha is twice this).
+    """
+
+    def __init__(self, model: Translating, *, smoothing: float, padding: int, consistency: float = 0.0) -> None:
         super().__init__()
-        self.model, self.smoothing, self.padding = model, smoothing, padding
+        self.model, self.smoothing, self.padding, self.consistency = model, smoothing, padding, consistency
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        scores = next_scores(self.model, batch.source, batch.layout, batch.target)
+        if self.consistency:
+            batch = batch.twice()
+        scores = next_scores(self.model, batch.source, batch.layout, batch.target).float()
         loss = F.cross_entropy(
-            scores.float().flatten(0, 1),
-            batch.target.flatten(),
-            ignore_index=self.padding,
-            label_smoothing=self.smoothing,
+            scores.flatten(0, 1), batch.target.flatten(), ignore_index=self.padding, label_smoothing=self.smoothing
         )
+        if self.consistency:
+            there = batch.target[: len(batch.target) // 2] != self.padding
+            first, second = (half.log_softmax(-1) for half in scores.chunk(2))
+            # Half of Kullback and Leibler's divergence one way, and half of it the other way.
+            apart = ((first.exp() - second.exp()) * (first - second)).sum(-1) / 2
+            loss = loss + self.consistency * (apart * there).sum() / there.sum()
         return {"loss": loss}
 
 
@@ -85,7 +94,7 @@ class Trainer(Epochs):
         warmup = settings.warmup / (settings.epochs * per_epoch)
         super().__init__(
             self.model,
-            Objective(self.model, smoothing=settings.smoothing, padding=padding),
+            Objective(self.model, smoothing=settings.smoothing, padding=padding, consistency=settings.consistency),
             optimizer.build(
                 self.model,
                 name="adamw",
