@@ -1,7 +1,7 @@
 # Regard from a fresh clone, with nothing but Python >= 3.11 and make.
 #   PYTHON=python3.12  the interpreter to build .venv with
 #   UV=1               use uv instead of venv and pip
-#   ARGS="-k mask"     more arguments for pytest
+#   ARGS="-k mask"     more arguments for pytest, or for what takes the screenshots
 
 PYTHON ?= python3
 UV ?=
@@ -31,7 +31,7 @@ web: $(VENV)/ready-to-run
 	@$(BIN)/python web/build.py
 
 screenshots: $(VENV)/ready-to-test web
-	$(BIN)/python web/screenshots.py
+	$(BIN)/python web/screenshots.py $(ARGS)
 
 # One thread a worker: two workers that each start a thread per core only wait for each other.
 test: $(VENV)/ready-to-test

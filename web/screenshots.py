@@ -1,68 +1,174 @@
-"""Takes the pictures of the studio in docs/ again: `make screenshots`. Needs Chromium and the development extras."""
+"""Takes the pictures of the studio in docs/ again: `make screenshots`. Needs Chromium and the development extras.
+
+    python web/screenshots.py [--model DIR ...] [--output FOLDER] [NAME ...]
+
+Every view that the studio shows has at least one entry in PICTURES. Some need a model of a kind that is not built in: a
+classifier, a translator or a model that writes. They are taken with the first --model of that kind; without one they
+are left as they are, and told. NAMEs are those of pictures; all by default.
+"""
 
 from __future__ import annotations
 
+import argparse
+import io
+import re
 import shutil
 import sys
 import threading
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlencode
 
 import uvicorn
-from playwright.sync_api import Browser, sync_playwright
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
 
+from regard.known import builtins
+from regard.models import Gpt
 from regard.studio.app import make_app
 from regard.studio.serve import HOST, listen
-from regard.studio.shelf import Shelf
+from regard.studio.shelf import Entry, Shelf
+from regard.tasks.folder import is_solved, read_task
+from regard.translate.subwords import Subwords
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS, LISTED = ROOT / "docs", ROOT / "web" / "src" / "views" / "index.ts"
+ELSEWHERE = {"search", "story"}  # pages of the command line: the studio does not ask for them
+TALLEST = 1700  # pixels
+LARGEST = 300_000  # bytes; a larger picture gets fewer colours
 TEXT = "The animal did not cross the street because it was too tired."
 PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmingly tired."}
+SPAM = "URGENT! You have won a free prize of 900 pounds. Text WIN to 81010 to claim it now."
 
-# Name of the picture: the view, its parameters, the window's width, the colours.
-PICTURES: dict[str, tuple[str, dict[str, str], int, str]] = {
-    "studio-attention": ("attention", {"text": TEXT, "layer": "3", "heads": "all", "lock": "r9"}, 1280, "light"),
-    "studio-attention-model": ("attention", {"text": TEXT, "mode": "grid", "layer": "3", "heads": "2"}, 1280, "light"),
-    "studio-attention-neurons": (
-        "attention",
-        {"text": TEXT, "mode": "neuron", "layer": "2", "lock": "r9"},
-        1280,
-        "dark",
-    ),
-    "studio-attention-phone": ("attention", {**PAIR, "layer": "2", "heads": "1,3", "lock": "r3"}, 390, "dark"),
+Kind = Literal["", "classifier", "translator", "writer"]
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A view, what stands in its address, and how it is looked at. `press` are buttons, by their names."""
+
+    view: str
+    parameters: dict[str, str] = field(default_factory=dict)
+    needs: Kind = ""
+    width: int = 1280
+    scheme: Literal["light", "dark"] = "light"
+    press: tuple[str, ...] = ()
+
+
+PICTURES: dict[str, Shot] = {
+    "attention": Shot("attention", {"text": TEXT, "layer": "3", "heads": "all", "lock": "r9"}),
+    "attention-model": Shot("attention", {"text": TEXT, "mode": "grid", "layer": "3", "heads": "2"}),
+    "attention-neurons": Shot("attention", {"text": TEXT, "mode": "neuron", "layer": "2", "lock": "r9"}, scheme="dark"),
+    "attention-phone": Shot("attention", {**PAIR, "layer": "2", "heads": "1,3", "lock": "r3"}, width=390),
+    "compare": Shot("compare"),
+    "heads": Shot("heads"),
+    "generation": Shot("generation", {"prompt": "This is a story about me and my brothers", "tokens": "40"}, "writer"),
+    "senses": Shot("senses"),
+    "map": Shot("map"),
+    "features": Shot("features", {"step": "6"}),
+    "tasks": Shot("tasks", {"text": SPAM}, "classifier"),
+    "translation": Shot("translation", {"text": "Ich muss auf den Markt gehen."}, "translator"),
+    "figure": Shot("figure", {"text": TEXT}),
+    "positions": Shot("figure", {"text": TEXT, "mode": "positions"}),
+    "surgery": Shot("surgery", {"text": TEXT, "heads": "0.*"}),
+    "honesty": Shot("honesty", {"text": SPAM}, "classifier"),
 }
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PICTURES))
+    parser.add_argument("--model", action="append", default=[], metavar="DIR")
+    parser.add_argument("--output", type=Path, default=DOCS)
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(PICTURES):
+        sys.exit(f"error: no picture is called {', '.join(sorted(unknown))}; they are {', '.join(PICTURES)}")
+    if untold := views() - ELSEWHERE - {shot.view for shot in PICTURES.values()}:
+        sys.exit(f"error: PICTURES has no picture of the view {', '.join(sorted(untold))}")
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         sys.exit("error: Chromium is not here (Debian: apt-get install chromium)")
-    shelf = Shelf(["regard-bert"])
+    shelf = Shelf(list(dict.fromkeys([*builtins(), *options.model])))
     shelf.start().join()
+    if failed := [entry.error for entry in shelf.entries.values() if entry.state != "ready"]:
+        sys.exit(f"error: {failed[0]}")
     with listen(0) as taken, sync_playwright() as playwright:
         server = uvicorn.Server(uvicorn.Config(make_app(shelf), log_level="error", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]})
         thread.start()
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         try:
-            for name in sys.argv[1:] or PICTURES:
-                take(browser, f"http://{HOST}:{taken.getsockname()[1]}", name)
+            for name in options.names or PICTURES:
+                shot, path = PICTURES[name], options.output / f"studio-{name}.png"
+                model = next((one.name for one in shelf.entries.values() if shot.needs in ("", kind_of(one))), None)
+                if model is None:
+                    print(f"{path}: left as it is; it needs --model DIR with a {shot.needs}")
+                    continue
+                take(browser, f"http://{HOST}:{taken.getsockname()[1]}", shot, model, path)
         finally:
             browser.close()
             server.should_exit = True
             thread.join()
 
 
-def take(browser: Browser, address: str, name: str) -> None:
-    view, parameters, width, scheme = PICTURES[name]
-    dark = "dark" if scheme == "dark" else "light"
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=dark)
-    page.goto(f"{address}/#{view}?{urlencode(parameters)}")
-    page.wait_for_selector(".keep")
-    page.wait_for_timeout(1000)  # thumbnails are drawn a few a frame
-    page.screenshot(path=DOCS / f"{name}.png", full_page=True)
+def views() -> set[str]:
+    """Those that the page has, by its list."""
+    listed = re.search(r"export const views = \[(.*?)\]", LISTED.read_text(encoding="utf-8"), re.DOTALL)
+    assert listed is not None, f"{LISTED} has no list of views"
+    return {name.strip() for name in listed[1].split(",") if name.strip()}
+
+
+def kind_of(entry: Entry) -> Kind:
+    assert entry.loaded is not None
+    if isinstance(entry.loaded[1], Subwords):
+        return "translator"
+    if isinstance(entry.loaded[0], Gpt):
+        return "writer"
+    folder = Path(entry.name)
+    if folder.is_dir() and is_solved(folder) and not entry.sees and read_task(folder).task.name == "classify":
+        return "classifier"
+    return ""
+
+
+def take(browser: Browser, address: str, shot: Shot, model: str, path: Path) -> None:
+    page = browser.new_page(viewport={"width": shot.width, "height": 900}, color_scheme=shot.scheme)
+    page.set_default_timeout(120_000)
+    page.goto(f"{address}/#{shot.view}?{urlencode({'model': model, **shot.parameters})}")
+    ready(page)
+    for name in shot.press:
+        page.get_by_role("button", name=name, exact=True).click()
+        ready(page)
+    height = min(TALLEST, page.evaluate("document.documentElement.scrollHeight"))
+    clip = {"x": 0, "y": 0, "width": shot.width, "height": height}
+    content = page.screenshot(full_page=True, clip=clip)  # type: ignore[arg-type]
     page.close()
-    print(DOCS / f"{name}.png")
+    path.write_bytes(small(content))
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
+
+
+def small(content: bytes) -> bytes:
+    """The same pixels in fewer bytes; where that is not enough, with 256 colours, rare ones among them."""
+    with Image.open(io.BytesIO(content)) as opened:
+        image = opened.convert("RGB")
+    saved = io.BytesIO()
+    image.save(saved, "PNG", optimize=True)
+    if saved.tell() > LARGEST:
+        saved = io.BytesIO()
+        image.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            saved, "PNG", optimize=True
+        )
+    return saved.getvalue()
+
+
+def ready(page: Page) -> None:
+    """The answer is there and shown: nothing is asked, nothing is drawn any more."""
+    page.wait_for_selector(".keep")
+    page.wait_for_selector("[aria-busy=true]", state="detached")
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(1500)  # thumbnails are drawn a few a frame
+    if page.get_by_role("alert").count():
+        sys.exit(f"error: the page says {page.get_by_role('alert').first.inner_text()!r}")
 
 
 if __name__ == "__main__":

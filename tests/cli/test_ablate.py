@@ -12,6 +12,8 @@ import regard
 from regard.cli import ablate as verb
 from regard.cli.app import run
 from regard.inside.reasons.ablation import ablate, sweep
+from regard.inside.reasons.everywhere import asked_at
+from regard.inside.reasons.surgery_payload import SWEPT
 from regard.inside.reasons.trial import trial_of
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
@@ -65,6 +67,24 @@ def test_a_trained_folder(call: Callable[..., int], tiny_bert_folder: Path, tmp_
     assert [line.split()[0] for line in lines[5:]] == ["positive", "negative"]
 
 
+def test_at_every_token(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    text = "the good film was a dull day for them and him"
+    assert call(text, "--at", "plain", "--heads", "1.1", "--output", str(tmp_path / "a.json")) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'a.json'}\n"
+    trial = asked_at(*regard.load(tiny_bert_folder), text, at="plain")
+    wanted = json.loads(json.dumps(ablate(trial, heads=[(1, 1)]).document()))
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == wanted
+    assert call(text, "--at", "masked", "--top", "1") == 0
+    out, error = capsys.readouterr()
+    assert len(out.splitlines()) == 5
+    assert error == f"every head was tried at {SWEPT} of the {len(trial.places)} tokens, evenly spread\n"
+
+
+def test_a_drawing(call: Callable[..., int], tmp_path: Path) -> None:
+    assert call(TEXT, "--heads", "1.1", "--output", str(tmp_path / "a.svg")) == 0
+    assert "without heads 1.1" in (tmp_path / "a.svg").read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -73,6 +93,8 @@ def test_a_trained_folder(call: Callable[..., int], tiny_bert_folder: Path, tmp_
         ((TEXT, "--layers", "x"), "expected its number from 0"),
         (("no blank",), "expected a text with a blank"),
         ((TEXT, "second"), "a second text is for a tuned model"),
+        ((TEXT, "--output", "a.pdf"), "ends in .html, .svg, .png, .json"),
+        ((TEXT, "--output", "nowhere/a.svg"), "there is no folder"),
     ],
 )
 def test_bad_input(call: Callable[..., int], arguments: tuple[str, ...], message: str, capsys: Captured) -> None:

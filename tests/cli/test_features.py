@@ -15,6 +15,7 @@ from regard.cli import features
 from regard.cli.app import run
 from regard.data.readers import read_texts
 from regard.lab.walk import walk
+from regard.view import bundle
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -75,6 +76,31 @@ def test_stages(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert results["always guessing the larger class"] == [f"{one.guess:.2f}%" for one in both]
     assert "data.tsv: tab-separated, no header" in error
     assert "embedding: 48 texts in" in error
+
+
+def test_the_page(call: Call, tiny_bert_folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "page", lambda payload, *, title: json.dumps(payload))
+    assert call("--data", "data.tsv", "--rows", "20", "--seed", "1", "--output", "walk.html") == 0
+    out, _ = capsys.readouterr()
+    assert out.endswith("\n\nThe page is in walk.html\n") and "1. 20 texts with labels" in out
+    payload = json.loads(Path("walk.html").read_text(encoding="utf-8"))
+    texts = read_texts("data.tsv", task="classify").examples[:20]
+    expected = walk(tiny_bert_folder, texts, as_in_deck=True, seed=1, device="cpu")
+    assert (payload["view"], payload["total"], payload["notes"]) == ("features", 20, [])
+    assert payload["examples"] == [[one.text, one.label] for one in texts]
+    assert payload["masked"] == asdict(expected.masked)
+    assert expected.unmasked is not None and payload["unmasked"] == asdict(expected.unmasked)
+    assert payload["cli"] == (
+        f"regard features --data data.tsv --rows 20 --model {tiny_bert_folder} --pooling cls --layer=-1 --as-in-deck "
+        "--seed 1"
+    )
+
+
+def test_a_page_has_a_name_of_its_kind(call: Call, capsys: Captured) -> None:
+    assert call("--data", "data.tsv", "--output", "walk.pdf") == 2
+    assert "--output walk.pdf: expected a name that ends in .html" in capsys.readouterr().err
+    assert call("--data", "data.tsv", "--output", "nowhere/walk.html") == 2
+    assert "there is no folder" in capsys.readouterr().err
 
 
 def test_one_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from regard.cli import honesty as verb
 from regard.cli.app import run
+from regard.inside.reasons.grounds import grounds
 from regard.inside.reasons.honesty import measure_honesty
 from regard.inside.reasons.trial import open_trial
 from regard.tasks.folder import write_task
@@ -62,6 +63,25 @@ def test_a_map_that_says_nothing(call: Callable[..., int], capsys: Captured) -> 
     assert sum("none: the map points at nothing" in line for line in lines) == 5
 
 
+def test_files(call: Callable[..., int], folders: Path, tmp_path: Path, capsys: Captured) -> None:
+    assert call("deciding", TEXT, "--output", str(tmp_path / "a.json")) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'a.json'}\n"
+    wanted = measure_honesty(open_trial(folders / "deciding", TEXT)).document()
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == json.loads(json.dumps(wanted))
+    assert call("deciding", TEXT, "--output", str(tmp_path / "a.svg")) == 0
+    assert "honest (" in (tmp_path / "a.svg").read_text("utf-8")
+
+
+def test_a_pretrained_model_has_no_verdict(tiny_bert_folder: Path, capsys: Captured) -> None:
+    text = "the _ was a good film"
+    assert run(["honesty", str(tiny_bert_folder), text, "--layer", "1"], registers=[verb.register]) == 0
+    out, error = capsys.readouterr()
+    found = grounds(open_trial(tiny_bert_folder, text), layer=1)
+    assert out.startswith(f"{found.label} {found.probability:.1%}; the map of layer 1, mean of all heads")
+    assert "verdict" not in out and "no verdict: the meter judges" in error
+    assert f"{found.integrated.scores[5]:.3f}" in next(line for line in out.splitlines() if " good " in line)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -69,6 +89,7 @@ def test_a_map_that_says_nothing(call: Callable[..., int], capsys: Captured) -> 
         (("deciding", "good"), "the tests need 5 or more"),
         (("deciding", TEXT, "--head", "1"), "head 1 is asked for, and this model has 1"),
         (("deciding", TEXT, "second"), "classify reads one text"),
+        (("deciding", TEXT, "--output", "a.pdf"), "ends in .html, .svg, .png, .json"),
     ],
 )
 def test_bad_input(call: Callable[..., int], arguments: tuple[str, ...], message: str, capsys: Captured) -> None:

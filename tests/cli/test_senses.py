@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from regard.cli import senses
 from regard.cli.app import run
 from regard.lab.senses import compare_senses
+from regard.view import bundle
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -55,6 +57,18 @@ def test_json(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert similarity[name][1][0][1] == similarity[name][1][1][0] < 1
 
 
+def test_the_page(call: Call, tiny_bert_folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "page", lambda payload, *, title: json.dumps(payload))
+    name = str(tiny_bert_folder)
+    assert call("film", *TEXTS, "-m", name, "--output", "film.html") == 0
+    out, error = capsys.readouterr()
+    assert out.endswith("\n\nThe page is in film.html\n") and error == ""
+    payload = json.loads(Path("film.html").read_text(encoding="utf-8"))
+    expected = compare_senses("film", TEXTS, models=[name], device="cpu").similarity[name]
+    assert (payload["view"], payload["texts"]) == ("senses", [*TEXTS])
+    assert np.array(payload["similarity"]) == pytest.approx(np.array(expected), abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -63,6 +77,10 @@ def test_json(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
         (["film", "a film", "film", "--static", "nowhere.txt"], "there is no file nowhere.txt"),
         (["dog", "a dog", "dog", "--static", "vectors.txt"], "vectors.txt has no vector for 'dog'"),
         (["film", "a film", "film", "--model", "./nowhere"], "./nowhere: no such folder"),
+        (["film", "a film", "film", "--output", "a.pdf"], "--output a.pdf: expected a name that ends in .html"),
+        (["film", "a film", "film", "--output", "nowhere/a.html"], "there is no folder"),
+        (["film", "a film", "film", "--output", "a.html", "-m", "a", "-m", "b"], "got 2 models too"),
+        (["film", "a film", "film", "--output", "a.html", "--static", "vectors.txt"], "got static vectors too"),
     ],
 )
 def test_bad_input_is_one_line(call: Call, arguments: list[str], message: str, capsys: Captured) -> None:

@@ -33,7 +33,7 @@ def ask(
     response = connection.getresponse()
     text = response.read().decode()
     told = dict(response.getheaders())
-    return response.status, json.loads(text) if "json" in told.get("content-type", "") else text, told
+    return response.status, json.loads(text) if told.get("content-type") == "application/json" else text, told
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +57,7 @@ def test_the_page_holds_the_models_and_asks_nobody(tiny: str, model: str, page_b
 
 
 def test_the_states_of_the_models(tiny: str, model: str) -> None:
-    assert ask(tiny, "/api/models")[1] == {"models": [{"name": model, "state": "ready", "error": ""}]}
+    assert ask(tiny, "/api/models")[1] == {"models": [{"name": model, "state": "ready", "error": "", "sees": False}]}
 
 
 def test_attention_is_that_of_the_model(tiny: str, model: str) -> None:

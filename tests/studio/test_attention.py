@@ -149,6 +149,58 @@ def test_rollout_and_flow_are_the_librarys(page: Page, studio: str) -> None:
     assert all(abs(numbers[0] - flow[9, index]) <= 0.0005 for index, numbers in shown(page).items())
 
 
+def test_a_new_question_breaks_the_earlier_one_off(browser: Browser, studio: str) -> None:
+    page = browser.new_page()
+    broken: list[str] = []
+    page.on("requestfailed", lambda request: broken.append(json.loads(request.post_data or "{}")["text"]))
+    page.goto(f"{studio}/#attention?text=before")
+    page.wait_for_selector(".keep")
+    page.route("**/api/attention", lambda route: None, times=1)  # the first of these gets no answer
+    for text in ("slow one", "quick one"):
+        page.get_by_label("Text", exact=True).fill(text)
+        page.get_by_role("button", name="Look").click()
+    expect(page.locator(".tokens.row button").nth(1)).to_have_text("quick")
+    assert broken == ["slow one"]
+    page.close()
+
+
+def test_what_is_left_out_is_told(page: Page, studio: str, tmp_path: Path) -> None:
+    payload = open_at(page, studio, text="water and people " * 200)
+    assert [note.split()[0] for note in payload["notes"]] == ["90", "rollout", "flow"]  # and 512 tokens are looked at
+    for note in payload["notes"]:
+        expect(page.locator(".attention").get_by_text(note, exact=True)).to_be_visible()
+    file = download(page, "HTML", tmp_path)
+    page.goto(file.as_uri())
+    for note in payload["notes"]:
+        expect(page.locator(".attention").get_by_text(note, exact=True)).to_be_visible()
+
+
+def test_twelve_heads_look_different(page: Page, studio: str, tmp_path: Path) -> None:
+    """The built-in model has six heads; its maps twice are those of one with twelve."""
+    payload = open_at(page, studio, text=TEXT)
+    (found,) = payload["maps"]
+    weights = np.frombuffer(base64.b64decode(found["weights"]), np.uint8).reshape(8, 6, 15, 15)
+    twice = base64.b64encode(np.concatenate([weights, weights], axis=1).tobytes()).decode()
+    payload["maps"] = [{**found, "heads": 12, "weights": twice, "q": None, "k": None}]
+    file = tmp_path / "twelve.html"
+    file.write_text(bundle.page({**payload, "place": "#attention?heads=all&lock=r9"}), encoding="utf-8")
+    page.goto(file.as_uri())
+    page.wait_for_selector(".keep")
+    buttons = page.locator(".heads button")
+    assert buttons.all_inner_texts() == [str(head) for head in range(12)]
+    strips = buttons.evaluate_all("all => all.map((one) => getComputedStyle(one).backgroundImage)")
+    assert len(set(strips)) == 12
+    swatches = page.locator(".looks .swatch").evaluate_all(
+        "all => all.map((one) => getComputedStyle(one).backgroundImage)"
+    )
+    assert swatches == strips  # the legend is the same everywhere
+    svg = download(page, "SVG", tmp_path).read_text(encoding="utf-8")
+    looks = set(
+        re.findall(r'stroke="(#\w+)" stroke-opacity="[\d.]+" stroke-width="[\d.]+"( stroke-dasharray="[^"]+")?', svg)
+    )
+    assert len(looks) == 12
+
+
 def test_html_in_a_text_stays_text(page: Page, studio: str) -> None:
     open_at(page, studio, text="<img src=x onerror=alert(1)><b>bold</b>")
     assert page.locator("main img, main b").count() == 0

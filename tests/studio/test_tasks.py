@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ from starlette.testclient import TestClient
 import regard
 from regard.data.examples import Example, Question, Tagged, Text
 from regard.data.readers import words_of
+from regard.errors import InputError
+from regard.studio import routes_tasks
 from regard.studio.app import make_app
 from regard.studio.shelf import Shelf
+from regard.studio.training import Trainings
 from regard.tasks.answer import Answering
 from regard.tasks.base import Task
 from regard.tasks.folder import Solved, read_task, write_task
@@ -167,6 +171,41 @@ def test_classes_are_bars(page: Page, studio_of_tasks: str, folders: dict[str, s
     expect(page.locator(".task-verdict")).to_have_text(
         f"{100 * max(other['probabilities'].values()):.1f}% {other['label']}"
     )
+
+
+def test_two_who_send_a_file_of_one_name_get_two_files(tmp_path: Path) -> None:
+    contents = [str(number) * 100_000 for number in range(8)]
+    found: dict[str, Path] = {}
+
+    def send(content: str) -> None:
+        found[content] = routes_tasks._kept(tmp_path / "trained" / "films.tsv", content)
+
+    threads = [threading.Thread(target=send, args=(content,)) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(set(found.values())) == 8
+    assert all(path.read_text("utf-8") == content for content, path in found.items())
+    assert sorted(path.name for path in (tmp_path / "trained").iterdir()) == sorted(
+        ["films.tsv", *(f"films-{number}.tsv" for number in range(2, 9))]
+    )
+
+
+def test_an_order_that_comes_too_late_leaves_nothing_behind(
+    folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another was begun between the look whether one runs and the start."""
+    monkeypatch.chdir(tmp_path)
+
+    def refuse(trainings: object, order: object, done: object) -> None:
+        raise InputError("another is being trained")
+
+    monkeypatch.setattr(Trainings, "start", refuse)
+    order = {"task": "classify", "content": "a\tb\n", "name": "films.tsv", "model": folders["plain"]}
+    with pytest.raises(InputError, match="another is being trained"):
+        routes_tasks.train(Shelf([folders["plain"]]), order)
+    assert list((tmp_path / "trained").iterdir()) == []
 
 
 def test_evidence_is_the_librarys(

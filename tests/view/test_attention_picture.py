@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -12,7 +13,7 @@ from PIL import Image
 
 from regard.errors import InputError
 from regard.inside.sight.maps import Attention, Kind, Map, Side
-from regard.view.attention_picture import Label, Stroke, Tile, attention_picture, png, svg
+from regard.view.attention_picture import Label, Picture, Stroke, Tile, attention_picture, png, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -46,12 +47,48 @@ def test_one_head() -> None:
 
 def test_all_heads_of_a_layer_have_their_colours() -> None:
     picture = attention_picture(FOUND, layer=0)
-    colours = {shape.colour for shape in picture.shapes if isinstance(shape, Stroke)}
-    legend = {
-        shape.text: shape.colour for shape in picture.shapes if isinstance(shape, Label) and "head " in shape.text
-    }
-    assert len(colours) == 3
-    assert {legend[f"head {number}"] for number in range(3)} == colours
+    assert len(set(legend_of(picture).values())) == 3
+    assert set(legend_of(picture).values()) == lines_of(picture)
+
+
+def legend_of(picture: Picture) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The colour and dash of the piece of line before each head's name."""
+    found = {}
+    for before, shape in pairwise(picture.shapes):
+        if isinstance(shape, Label) and shape.text.startswith("head ") and isinstance(before, Stroke):
+            assert before.end[0] < shape.x and before.start[1] == before.end[1]
+            found[shape.text] = (before.colour, before.dash)
+    return found
+
+
+def lines_of(picture: Picture) -> set[tuple[str, tuple[int, ...]]]:
+    strokes = [shape for shape in picture.shapes if isinstance(shape, Stroke)]
+    return {(one.colour, one.dash) for one in strokes if one.end[0] - one.start[0] > 100}
+
+
+@pytest.mark.parametrize("heads", [12, 16, 32])
+def test_more_heads_than_colours_are_dashed(heads: int) -> None:
+    picture = attention_picture(looked(("a", "b", "c"), heads=heads), layer=0)
+    legend = legend_of(picture)
+    assert list(legend) == [f"head {number}" for number in range(heads)]
+    assert len(set(legend.values())) == heads and set(legend.values()) == lines_of(picture)
+    assert all(shape.x < picture.width - 40 for shape in picture.shapes if isinstance(shape, Label))
+    assert svg(picture).count("stroke-dasharray") > heads - 8
+    assert not any("share colour" in shape.text for shape in picture.shapes if isinstance(shape, Label))
+
+
+def test_what_even_dashes_cannot_tell_apart_is_said() -> None:
+    picture = attention_picture(looked(("a", "b"), heads=33), layer=0)
+    assert any(
+        "heads 32 apart share colour and dash" in shape.text for shape in picture.shapes if isinstance(shape, Label)
+    )
+
+
+def test_a_dashed_line_has_gaps_in_a_png() -> None:
+    picture = Picture("", 200, 20, (Stroke((0, 10), (200, 10), "#000000", 1.0, (8, 4)),))
+    with Image.open(io.BytesIO(png(picture, scale=1))) as image:
+        row = np.asarray(image.convert("L"))[10]
+    assert [int(row[place]) for place in (2, 6, 10, 14, 22)] == [0, 0, 255, 0, 255]
 
 
 def test_every_head_has_a_small_map() -> None:

@@ -5,7 +5,12 @@ export interface Model {
   readonly name: string;
   readonly state: "loading" | "ready" | "failed";
   readonly error: string;
+  /** Whether it looks at pictures instead of reading. */
+  readonly sees: boolean;
 }
+
+/** A name for this tab, so that the server lets tabs take turns. */
+const TAB = Math.random().toString(36).slice(2);
 
 export async function models(): Promise<readonly Model[]> {
   return (JSON.parse(await answer(fetch("api/models"))) as { models: Model[] }).models;
@@ -15,13 +20,24 @@ export async function ask(view: string, args: object, signal: AbortSignal): Prom
   return JSON.parse(await answer(post(`api/${view}`, args, signal))) as Payload;
 }
 
+/** Have the server keep a picture; what this gives names it in a question. */
+export async function sendPicture(file: File): Promise<string> {
+  const content = await new Promise<string>((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve((reader.result as string).replace(/^[^,]*,/, ""));
+    reader.onerror = () => reject(new Error(`${file.name} cannot be read`));
+    reader.readAsDataURL(file);
+  });
+  return (JSON.parse(await answer(post("api/picture", { name: file.name, content }))) as { image: string }).image;
+}
+
 /** The self-contained page of a view, opened at this place. */
 export async function exported(view: string, args: object): Promise<string> {
   return answer(post(`api/${view}/page`, args));
 }
 
 function post(address: string, args: object, signal: AbortSignal | null = null): Promise<Response> {
-  const headers = { "Content-Type": "application/json" };
+  const headers = { "Content-Type": "application/json", "X-Regard-Tab": TAB };
   return fetch(address, { method: "POST", headers, body: JSON.stringify(args), signal });
 }
 

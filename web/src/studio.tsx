@@ -1,6 +1,6 @@
 // The studio: choose a view, say its arguments, see what the model does. Knows the server and the list of views.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { ask, models as fetchModels, type Model } from "./api";
+import { ask, models as fetchModels, sendPicture, type Model } from "./api";
 import { Frame } from "./frame";
 import { go, place } from "./place";
 import { ThemeSwitch } from "./theme";
@@ -77,11 +77,13 @@ function Asked({ view, models, answered }: { view: View; models: readonly Model[
     for (const field of view.fields) said[field.name] = parameters[field.name] ?? (fresh ? field.start : "");
     return said;
   }, [view, model, ...view.fields.map((field) => parameters[field.name])]);
-  const loading = view.model && models.find((one) => one.name === model)?.state === "loading";
+  const chosen = models.find((one) => one.name === model);
+  const loading = view.model && chosen?.state === "loading";
+  const blind = !loading && chosen?.sees && view.fields.some((field) => field.picture && !args[field.name]);
   const [answer, setAnswer] = useState<Answer>({ state: "waiting" });
   const [turn, again] = useState(0);
   useEffect(() => {
-    if (loading) return setAnswer({ state: "waiting" });
+    if (loading || blind) return setAnswer({ state: "waiting" });
     const stop = new AbortController();
     setAnswer((before) => (before.state === "done" ? before : { state: "waiting" }));
     const failed = models.some((one) => one.name === model && one.state === "failed");
@@ -92,7 +94,7 @@ function Asked({ view, models, answered }: { view: View; models: readonly Model[
       )
       .then(() => failed && answered()); // it was tried again: it may be there now
     return () => stop.abort();
-  }, [view, args, loading, turn]);
+  }, [view, args, loading, blind, turn]);
   const submit = (next: Arguments) => {
     // Layer, head and the like stay; what is locked was a token of the old text.
     const { lock: _, ...kept } = place.get().parameters;
@@ -104,7 +106,7 @@ function Asked({ view, models, answered }: { view: View; models: readonly Model[
     <>
       <Form key={JSON.stringify(args)} view={view} models={models} args={args} submit={submit} />
       <p role="status" class="quiet busy">
-        {busy ? (loading ? `Waiting for ${model} …` : "Computing …") : ""}
+        {blind ? `${model} looks at pictures: choose one.` : busy ? (loading ? `Waiting for ${model} …` : "Computing …") : ""}
       </p>
       {answer.state === "failed" && (
         <p role="alert" class="error">
@@ -135,6 +137,9 @@ function Form({ view, models, args, submit }: FormProps) {
     event.preventDefault();
     submit(said);
   };
+  const sees = models.find((model) => model.name === said["model"])?.sees ?? false;
+  const pictured = view.fields.some((field) => field.picture);
+  const fields = pictured ? view.fields.filter((field) => (field.picture ?? false) === sees) : view.fields;
   return (
     <form
       class="ask"
@@ -143,8 +148,10 @@ function Form({ view, models, args, submit }: FormProps) {
         submit(said);
       }}
     >
-      {view.fields.map((field) =>
-        field.model ? (
+      {fields.map((field) =>
+        field.picture ? (
+          <PictureChoice key={field.name} label={field.label} sent={said[field.name] ?? ""} use={(image) => submit({ ...said, [field.name]: image })} />
+        ) : field.model ? (
           <ModelChoice key={field.name} name={field.name} label={field.label} models={["", ...models.map((model) => model.name)]} said={said} say={say} />
         ) : (
           <label key={field.name} class={field.optional ? "field optional" : "field"}>
@@ -166,6 +173,29 @@ function Form({ view, models, args, submit }: FormProps) {
         {view.verb ?? "Look"}
       </button>
     </form>
+  );
+}
+
+/** A picture of the user's: it is sent when it is chosen, and asked about at once. */
+function PictureChoice({ label, sent, use }: { label: string; sent: string; use(image: string): void }) {
+  const [wrong, tell] = useState("");
+  const send = (file: File | undefined) => {
+    tell("");
+    if (file) sendPicture(file).then(use, (error: Error) => tell(error.message));
+  };
+  return (
+    <div class="field">
+      <label>
+        <span>{label}</span>
+        <input type="file" accept="image/png,image/jpeg" onChange={(event) => send(event.currentTarget.files?.[0])} />
+      </label>
+      {sent && <span class="quiet">{sent.slice(sent.indexOf("/") + 1)}</span>}
+      {wrong && (
+        <p role="alert" class="error">
+          {wrong}
+        </p>
+      )}
+    </div>
   );
 }
 

@@ -12,7 +12,7 @@ export interface TextStyle {
 export interface Surface {
   line(x1: number, y1: number, x2: number, y2: number, color: string, opacity?: number, width?: number): void;
   /** Strokes of one look; each is four numbers in `ends`: x and y of its two ends. */
-  lines(ends: readonly number[], color: string, opacity: number, curved?: boolean, width?: number): void;
+  lines(ends: readonly number[], color: string, opacity: number, curved?: boolean, width?: number, dash?: readonly number[]): void;
   rect(x: number, y: number, width: number, height: number, color: string, opacity?: number): void;
   text(text: string, x: number, y: number, style?: TextStyle): void;
   /** Values from 0 to 1 as a raster of cells, row after row, each `color` as opaque as its value. */
@@ -61,8 +61,9 @@ function channels(color: string): [number, number, number] {
 export function canvasSurface(context: CanvasRenderingContext2D, ink: string): Surface {
   const surface: Surface = {
     line: (x1, y1, x2, y2, color, opacity = 1, width = 1) => surface.lines([x1, y1, x2, y2], color, opacity, false, width),
-    lines(ends, color, opacity, curved = false, width = 1.5) {
+    lines(ends, color, opacity, curved = false, width = 1.5, dash = []) {
       context.globalAlpha = opacity;
+      context.setLineDash([...dash]);
       context.strokeStyle = color;
       context.lineWidth = width;
       for (let i = 0; i < ends.length; i += 4) {
@@ -74,6 +75,7 @@ export function canvasSurface(context: CanvasRenderingContext2D, ink: string): S
         else context.lineTo(x2, y2);
         context.stroke();
       }
+      context.setLineDash([]);
       context.globalAlpha = 1;
     },
     rect(x, y, width, height, color, opacity = 1) {
@@ -107,8 +109,9 @@ export function svgSurface(ink: string): { surface: Surface; markup(): string } 
   const n = (value: number) => String(Math.round(value * 100) / 100);
   const surface: Surface = {
     line: (x1, y1, x2, y2, color, opacity = 1, width = 1) => surface.lines([x1, y1, x2, y2], color, opacity, false, width),
-    lines(ends, color, opacity, curved = false, width = 1.5) {
-      parts.push(`<g fill="none" stroke="${color}" stroke-opacity="${n(opacity)}" stroke-width="${n(width)}">`);
+    lines(ends, color, opacity, curved = false, width = 1.5, dash = []) {
+      const dashed = dash.length ? ` stroke-dasharray="${dash.join(" ")}"` : "";
+      parts.push(`<g fill="none" stroke="${color}" stroke-opacity="${n(opacity)}" stroke-width="${n(width)}"${dashed}>`);
       for (let i = 0; i < ends.length; i += 4) {
         const [x1, y1, x2, y2] = [n(ends[i]!), n(ends[i + 1]!), n(ends[i + 2]!), n(ends[i + 3]!)];
         const middle = n((ends[i]! + ends[i + 2]!) / 2);

@@ -43,13 +43,31 @@ const system = matchMedia("(prefers-color-scheme: dark)");
 const wish = store<Wish>(remembered());
 export const colors = store<Colors>(LIGHT);
 
-/** The colour of series `number`; they repeat after eight. */
+/** The colour of series `number`; they repeat after eight, so that more need another sign too, such as `dash`. */
 export function series(number: number): string {
   const list = colors.get().dark ? SERIES_DARK : SERIES_LIGHT;
   return list[number % list.length]!;
 }
 
-export const SERIES = SERIES_LIGHT.length;
+// Lengths of strokes and gaps: whole, dashed, dotted, both in turn.
+const DASHES: readonly (readonly number[])[] = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
+
+/** How many series differ in colour or dash. */
+export const SERIES = SERIES_LIGHT.length * DASHES.length;
+
+/** The dash of a line of series `number`: another one for every eight. */
+export function dash(number: number): readonly number[] {
+  return DASHES[Math.floor(number / SERIES_LIGHT.length) % DASHES.length]!;
+}
+
+/** A strip in the colour and dash of series `number`, for a legend in CSS. */
+export function strip(number: number): string {
+  const [color, lengths] = [series(number), dash(number)];
+  if (!lengths.length) return `linear-gradient(${color}, ${color})`;
+  let at = 0;
+  const stops = lengths.map((length, place) => `${place % 2 ? "transparent" : color} ${at}px ${(at += length)}px`);
+  return `repeating-linear-gradient(90deg, ${stops.join(", ")})`;
+}
 
 function apply(): void {
   const dark = wish.get() === "dark" || (wish.get() === "system" && system.matches);

@@ -22,6 +22,8 @@ export interface Field {
   readonly optional?: boolean;
   /** It names one of the studio's models, or none. */
   readonly model?: boolean;
+  /** It is a picture of the user's, asked for instead of the other fields where the model looks at pictures. */
+  readonly picture?: boolean;
   /** What stands there at first. */
   readonly start: string;
 }

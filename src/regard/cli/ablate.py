@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from regard.cli.options import DeviceOption, JsonOption, ModelOption
-from regard.cli.output import print_json
+from regard.cli.output import note, print_json
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
@@ -17,13 +18,17 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+At = Literal["blanks", "masked", "plain"]
+
 
 def register(app: typer.Typer) -> None:
     app.command("ablate")(ablate_text)
 
 
 def ablate_text(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="For a BERT with a blank, _ or [MASK].")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="For a BERT with a blank, _ or [MASK], or any with --at.")
+    ],
     second: Annotated[
         str | None,
         typer.Argument(
@@ -37,7 +42,22 @@ def ablate_text(
     layers: Annotated[
         str | None, typer.Option("--layers", metavar="L,...", help="Layers to leave out altogether, from 0.")
     ] = None,
+    at: Annotated[
+        At,
+        typer.Option(
+            "--at", help="Ask at the blanks or the end; at every token, masked in turn; or at every token, plain."
+        ),
+    ] = "blanks",
     model: ModelOption = DEFAULT,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="A page (.html), a drawing (.svg, .png) or what --json prints (.json).",
+        ),
+    ] = None,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="How many answers or heads to list.")] = 10,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
@@ -45,31 +65,51 @@ def ablate_text(
     """Take heads or layers out of a model, and see how its answers change.
 
     A BERT is asked for the words of the blanks, a GPT for the next token, a folder that `regard train` wrote for its
-    labels. Without --heads and --layers every head is taken out alone, and all are ranked by how much that changes:
-    the Kullback-Leibler divergence of the new answer from the old one, in nats, over the full vocabulary or all labels.
+    labels; with --at also at every token of the text: a BERT with each one masked in turn or as they stand (plain), a
+    GPT for what follows each one (plain). Without --heads and --layers every head is taken out alone, and all are
+    ranked by how much that changes: the Kullback-Leibler divergence of the new answer from the old one, in nats, over
+    the full vocabulary or all labels.
 
     Example: regard ablate "In winter the fields are _ with snow." --heads 3.1,2.*
     """
     from regard.device import choose
-    from regard.inside.reasons.ablation import ablate, sweep
+    from regard.disk import replacing
+    from regard.inside.reasons.ablation import Sweep, ablate
+    from regard.inside.reasons.everywhere import open_at
     from regard.inside.reasons.surgery import heads_named, layers_named
-    from regard.inside.reasons.trial import open_trial
+    from regard.inside.reasons.surgery_payload import surgery_payload, swept
+    from regard.view.reasons_picture import check_ending, surgery_picture, write
 
-    trial = open_trial(model, text, second, device=choose(device))
-    if heads is None and layers is None:
-        found = sweep(trial)
-        if as_json:
-            print_json(found.document())
+    if output is not None:
+        check_ending(output)
+    with ExitStack() as stack:
+        # Whether it can be written is known before the work.
+        place = None if output is None else stack.enter_context(replacing(output))
+        trial = open_at(model, text, second, at=at, device=choose(device))
+        gone = () if heads is None else heads_named(heads, depth=trial.depth, heads=trial.heads)
+        left = () if layers is None else layers_named(layers, depth=trial.depth)
+        found: Ablation | Sweep
+        tried = None
+        if gone or left:
+            found = ablate(trial, heads=gone, layers=left, top=top)
         else:
-            print("\n".join(_ranking(found, top)))
-        return
-    gone = () if heads is None else heads_named(heads, depth=trial.depth, heads=trial.heads)
-    left = () if layers is None else layers_named(layers, depth=trial.depth)
-    result = ablate(trial, heads=gone, layers=left, top=top)
+            tried = swept(trial)
+            found = tried[1]
+            if len(found.places) < len(trial.places):
+                note(f"every head was tried at {len(found.places)} of the {len(trial.places)} tokens, evenly spread")
+        if place is not None:
+            write(
+                place,
+                document=found.document,
+                payload=lambda: surgery_payload(model, trial, heads=gone, layers=left, at=at, tried=tried),
+                picture=surgery_picture,
+            )
     if as_json:
-        print_json(result.document())
+        print_json(found.document())
+    elif output is not None:
+        print(output)
     else:
-        print("\n".join(_lines(result)))
+        print("\n".join(_ranking(found, top) if isinstance(found, Sweep) else _lines(found)))
 
 
 def _lines(found: Ablation) -> Iterator[str]:

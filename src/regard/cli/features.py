@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -19,6 +21,8 @@ from regard.cli.options import (
     SeedOption,
 )
 from regard.cli.output import note, print_json, stages
+from regard.disk import replacing
+from regard.errors import InputError
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
@@ -58,6 +62,10 @@ def features(
     header: HeaderOption = None,
     delimiter: DelimiterOption = None,
     quoted: QuotedOption = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PAGE.html", help="Write the walk as a page, with --as-in-deck."),
+    ] = None,
     seed: SeedOption = 0,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
@@ -69,23 +77,37 @@ def features(
     """
     from regard.device import choose
     from regard.finetune.sources import Table, read_examples
-    from regard.lab.walk import walk
 
+    if output is not None and output.suffix.lower() != ".html":
+        raise InputError(f"--output {output}: expected a name that ends in .html")
     choose(device)  # before the file, and that before the model: what is wrong with them shows at once
     table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
     read = read_examples("classify", data, table=table, labelled=True)
     note(f"{read.path}: {read.how}; {len(read.examples):,} examples")
-    with ExitStack() as stack:
-        found = walk(
-            model,
-            read.examples[:rows],
-            pooling=pooling,
-            layer=layer,
-            as_in_deck=as_in_deck,
-            seed=seed,
-            device=device,
-            on_progress=partial(stages(stack, {"embedding": "texts"}), "embedding"),
-        )
+    with ExitStack() as written:
+        # Whether it can be written is known before the work.
+        place = None if output is None else written.enter_context(replacing(output))
+        from regard.lab.walk import walk
+
+        with ExitStack() as stack:
+            found = walk(
+                model,
+                read.examples[:rows],
+                pooling=pooling,
+                layer=layer,
+                as_in_deck=as_in_deck or place is not None,
+                seed=seed,
+                device=device,
+                on_progress=partial(stages(stack, {"embedding": "texts"}), "embedding"),
+            )
+        if place is not None:
+            from regard.inside.vectors.walk import payload_of
+            from regard.view.bundle import page
+
+            source = _source(data, rows, columns=columns, header=header, delimiter=delimiter, quoted=quoted)
+            used = read.examples[:rows]
+            payload = payload_of(model, found, used, total=len(used), layer=layer, seed=seed, source=source)
+            place.write_text(page(payload, title="Regard: features"), encoding="utf-8", errors="backslashreplace")
     if found.cut:
         note(f"{found.cut:,} texts had more tokens than the model reads and were cut")
     if as_json:
@@ -94,6 +116,20 @@ def features(
         print_json({"model": model, "layer": layer, **asdict(found)})
     else:
         print("\n".join(_lines(found)))
+        if output is not None:
+            print(f"\nThe page is in {output}")
+
+
+def _source(
+    data: str, rows: int, *, columns: str | None, header: bool | None, delimiter: str | None, quoted: bool | None
+) -> str:
+    """The options that say which texts are read, as they were given."""
+    parts = ["--data", data, "--rows", str(rows)]
+    parts += ["--columns", columns] if columns else []
+    parts += ["--header" if header else "--no-header"] if header is not None else []
+    parts += ["--delimiter", delimiter] if delimiter else []
+    parts += ["--quoted" if quoted else "--unquoted"] if quoted is not None else []
+    return shlex.join(parts)
 
 
 def _lines(found: Walk) -> Iterator[str]:

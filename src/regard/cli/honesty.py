@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import DeviceOption, JsonOption, SeedOption
-from regard.cli.output import print_json
+from regard.cli.output import note, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from regard.inside.reasons.grounds import Grounds
     from regard.inside.reasons.honesty import Honesty
     from regard.inside.reasons.meter import Check
+    from regard.inside.reasons.trial import Trial
 
 __all__ = ["register"]
 
 BAR = 20
-MEANS = {
-    "honest": "the class depends on this map, and on what it points at",
-    "doubtful": "the class depends on this map, but too little speaks for what it points at",
-    "decoration": "the class stays as it is wherever this map looks: do not show it as a reason",
-}
 
 
 def register(app: typer.Typer) -> None:
@@ -30,8 +29,10 @@ def register(app: typer.Typer) -> None:
 
 
 def honesty(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="A classifier that `regard train` wrote.")],
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="A text to classify.")],
+    folder: Annotated[
+        str, typer.Argument(metavar="DIR", help="A classifier that `regard train` wrote; or another model.")
+    ],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A text to classify; of a pretrained BERT with a blank.")],
     second: Annotated[str | None, typer.Argument(metavar="[TEXT_B]", help="The second text, for pairs.")] = None,
     label: Annotated[
         str | None,
@@ -43,6 +44,15 @@ def honesty(
     head: Annotated[
         int | None, typer.Option("--head", metavar="N", help="Which head, from 0.", show_default="the mean of all")
     ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="A page (.html), a drawing (.svg, .png) or what --json prints (.json).",
+        ),
+    ] = None,
     seed: SeedOption = 0,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
@@ -50,26 +60,65 @@ def honesty(
     """Judge the attention map of a classified text: may it be read as the reason for the class?
 
     Six tests with fixed thresholds (docs/honesty.md) give one verdict: honest, doubtful or decoration. The map is what
-    the token that speaks for the text looks at.
+    the token that speaks for the text looks at. Other models have no class to judge: of them the map and the
+    attributions of one answer are told, a BERT's at the blank, a GPT's at the end.
     """
-    from regard.device import choose
+    from regard.disk import replacing
+    from regard.inside.reasons.grounds import grounds
     from regard.inside.reasons.honesty import measure_honesty
-    from regard.inside.reasons.trial import task_trial
-    from regard.tasks.folder import read_task
+    from regard.inside.reasons.honesty_payload import honesty_payload, is_judged, without_verdict
+    from regard.view.reasons_picture import check_ending, honesty_picture, write
 
-    trial = task_trial(read_task(folder, device=choose(device)), text, second)
-    found = measure_honesty(trial, label=label, layer=layer, head=head, seed=seed)
+    if output is not None:
+        check_ending(output)
+    with ExitStack() as stack:
+        # Whether it can be written is known before the work.
+        place = None if output is None else stack.enter_context(replacing(output))
+        trial = _opened(folder, text, second, device)
+        found: Honesty | Grounds
+        if is_judged(trial):
+            found = measure_honesty(trial, label=label, layer=layer, head=head, seed=seed)
+        else:
+            found = grounds(trial, label=label, layer=layer, head=head)
+            note(without_verdict(trial))
+        if place is not None:
+            write(
+                place,
+                document=found.document,
+                payload=lambda: honesty_payload(
+                    folder, trial, label=label, layer=layer, head=head, seed=seed, found=found
+                ),
+                picture=honesty_picture,
+            )
     if as_json:
         print_json(found.document())
+    elif output is not None:
+        print(output)
     else:
         print("\n".join(_lines(found)))
 
 
-def _lines(found: Honesty) -> Iterator[str]:
+def _opened(name: str, text: str, second: str | None, device: str) -> Trial:
+    from regard.device import choose
+    from regard.inside.reasons.trial import open_trial, task_trial
+    from regard.known import builtins
+    from regard.tasks.folder import is_solved, read_task
+
+    known = name in builtins() or (os.path.isdir(name) and not is_solved(name))
+    if known:
+        return open_trial(name, text, second, device=choose(device))
+    return task_trial(read_task(name, device=choose(device)), text, second)
+
+
+def _lines(found: Honesty | Grounds) -> Iterator[str]:
     from rich.cells import cell_len
 
+    from regard.inside.reasons.honesty import Honesty
+    from regard.inside.reasons.wording import VERDICTS
+
     heads = "mean of all heads" if found.head is None else f"head {found.head}"
-    yield f"{found.label} {found.probability:.1%}; the map of layer {found.layer}, {heads}"
+    form = ".1%" if isinstance(found, Honesty) or found.kind != "value" else ".3f"
+    yield f"{found.label} {found.probability:{form}}; the map of layer {found.layer}, {heads}"
     yield ""
     width = max(cell_len(token) for token in found.tokens)
     yield f"  {'':{width}}  weight  gradient x input  integrated gradients"
@@ -78,12 +127,14 @@ def _lines(found: Honesty) -> Iterator[str]:
         space = " " * (width - cell_len(token))
         bar = "█" * round(weight * BAR)
         yield f"  {token}{space}  {weight:6.3f}  {gradient:16.3f}  {integrated:20.3f}  {bar}".rstrip()
+    if not isinstance(found, Honesty):
+        return
     yield ""
     for check in found.checks:
         yield _told(check)
     passed = sum(check.passed for check in found.checks)
     yield ""
-    yield f"verdict: {found.verdict} ({passed} of {len(found.checks)} passed): {MEANS[found.verdict]}"
+    yield f"verdict: {found.verdict} ({passed} of {len(found.checks)} passed): {VERDICTS[found.verdict]}"
 
 
 def _told(check: Check) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import DeviceOption, JsonOption
-from regard.cli.output import print_json
+from regard.cli.output import note, print_json
+from regard.disk import replacing
+from regard.errors import InputError
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from regard.lab.senses import Senses
 
@@ -44,6 +48,10 @@ def senses(
             "--static", metavar="FILE", help="Static vectors to compare with: word2vec's or GloVe's text file."
         ),
     ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PAGE.html", help="Write a page of one model's vectors for a browser."),
+    ] = None,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -57,14 +65,41 @@ def senses(
     """
     from dataclasses import asdict
 
-    from regard.lab.senses import compare_senses
-
     named = list(dict.fromkeys(models or [DEFAULT]))
-    found = compare_senses(word, texts, models=named, static=static, device=device)
+    if output is not None:
+        _check_page(output, named, static)
+    with ExitStack() as stack:
+        # Whether it can be written is known before the work.
+        place = None if output is None else stack.enter_context(replacing(output))
+        from regard.lab.senses import compare_senses
+
+        found = compare_senses(word, texts, models=named, static=static, device=device)
+        if place is not None:
+            _write_page(place, word, texts, model=named[0], device=device)
     if as_json:
         print_json(asdict(found))
     else:
         print("\n".join(_lines(found, static)))
+        if output is not None:
+            print(f"\nThe page is in {output}")
+
+
+def _check_page(output: Path, models: Sequence[str], static: str | None) -> None:
+    if output.suffix.lower() != ".html":
+        raise InputError(f"--output {output}: expected a name that ends in .html")
+    if len(models) > 1 or static is not None:
+        other = "static vectors" if static is not None else f"{len(models)} models"
+        raise InputError(f"a page shows the vectors of one model, got {other} too; leave --output or the others out")
+
+
+def _write_page(place: Path, word: str, texts: Sequence[str], *, model: str, device: str) -> None:
+    from regard.inside.vectors.contexts import LIMIT, contexts
+    from regard.view.bundle import page
+
+    payload = contexts(model, word, texts, device=device).payload(model)
+    if len(texts) > LIMIT:
+        note(f"the page shows {LIMIT} of the {len(texts)} texts, drawn by lot")
+    place.write_text(page(payload, title="Regard: senses"), encoding="utf-8", errors="backslashreplace")
 
 
 def _lines(found: Senses, static: str | None) -> Iterator[str]:

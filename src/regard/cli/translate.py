@@ -53,6 +53,10 @@ def translate(
     trace: Annotated[
         str | None, typer.Option("--trace", metavar="FILE", help="Every step of the search: .json, or a page as .html.")
     ] = None,
+    page: Annotated[
+        str | None,
+        typer.Option("--page", metavar="FILE", help="Every step of one text and where it looked, as .html."),
+    ] = None,
     reference: Annotated[
         str | None, typer.Option("--reference", metavar="FILE", help="Right translations, a line each: prints BLEU.")
     ] = None,
@@ -72,6 +76,7 @@ def translate(
 
     _check_suffix("--alignments", alignments, (".json", ".txt"))
     _check_suffix("--trace", trace, (".json", ".html"))
+    _check_suffix("--page", page, (".html",))
     beam = None if (width, nbest) == (1, 1) else Beam(width=width, nbest=nbest, length_penalty=penalty)
     translator = load(folder, device=choose(device))
     job = _Job(translator, beam, _trace(translator) if trace else None)
@@ -82,10 +87,14 @@ def translate(
         known = list(texts)
         _check_count(references, str(reference), len(known))
         texts = iter(known)
+    if page is not None:
+        texts = iter([_one(texts, translator)])
     piped = source == STANDARD_INPUT and not (trace or as_json)  # whoever sends a line may wait for the answer
     with ExitStack() as places, ExitStack() as stack:
         # Whether they can be written is known before the work.
-        soft_or_hard, steps = (path and places.enter_context(replacing(path)) for path in (alignments, trace))
+        soft_or_hard, steps, shown = (
+            path and places.enter_context(replacing(path)) for path in (alignments, trace, page)
+        )
         bar = None if sys.stdout.isatty() else stack.enter_context(progress("translating"))
         for number, found in job.run(texts, at_once=1 if piped else AT_ONCE):
             if not as_json:
@@ -102,6 +111,8 @@ def translate(
             note(f"{alignments}: alignments by {translator.looking}")
         if steps:
             job.write_trace(steps, model=folder)
+        if shown:
+            job.write_page(shown, model=folder)
     if as_json:
         print_json(document)
 
@@ -184,6 +195,15 @@ class _Job:
             content = json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
         path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
+    def write_page(self, path: Path, *, model: str) -> None:
+        from regard.inside.translation.decoding import decoded
+        from regard.inside.translation.payload import decoding_payload
+        from regard.view.bundle import page
+
+        [(text, found)] = self.found
+        payload = decoding_payload(model, decoded(self.translator, text, found), beam=self.beam)
+        path.write_text(page(payload, title="Regard: translation"), encoding="utf-8")
+
 
 def _lines(number: int, found: list[Translation], *, several: bool) -> list[str]:
     # A line end inside a translation would be taken for the end of it.
@@ -201,6 +221,19 @@ def _texts(source: str) -> Iterator[str]:
             yield from lines
     else:
         yield source
+
+
+def _one(texts: Iterator[str], translator: Translator) -> str:
+    """The one text of a page; whether it can be shown is known before the work."""
+    from regard.inside.translation.decoding import source_of
+    from regard.view.bundle import check_built
+
+    check_built()
+    several = list(islice(texts, 2))
+    if len(several) != 1:
+        raise InputError(f"--page shows one text, and the input has {'several' if several else 'none'}; give one line")
+    source_of(translator, several[0])
+    return several[0]
 
 
 def _references(path: str | None) -> list[str] | None:

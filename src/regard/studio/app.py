@@ -2,17 +2,18 @@
 
 Knows requests and answers. Only this machine's own page may ask: other names for this address are refused (a site that
 lets its name point here must not read along), there are no CORS headers, and a body must be JSON, which no foreign form
-can send.
+can send. A page says with each question which tab asks, so that tabs can take turns; a question whose tab has gone, or
+has broken it off for another, is dropped.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import HTMLResponse, Response
@@ -20,17 +21,23 @@ from starlette.routing import Route as Address
 
 from regard.errors import InputError, RegardError, nearest
 from regard.studio.arguments import Payload, Route
-from regard.studio.routes import ACTIONS, ROUTES
+from regard.studio.routes import ACTIONS, ROUTES, STREAMS
 from regard.studio.shelf import Shelf
+from regard.studio.streaming import streamed
+from regard.studio.turns import Busy, Left, Turns
 from regard.view.bundle import page
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-__all__ = ["BODY", "make_app"]
+__all__ = ["BODY", "TAB", "make_app"]
 
 HOSTS = ["127.0.0.1", "localhost"]
 BODY = 1_000_000  # bytes of a request
+ROOMY = {"picture": 12_000_000}  # of those that send a file; base64 makes four bytes of three
+TAB = "x-regard-tab"  # the header that names the tab; who sends none shares one
+GONE = 499  # as other servers write it down; nobody reads this answer
+AGAIN = 2  # seconds after which to ask a busy studio again
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -41,8 +48,14 @@ HEADERS = {
 }
 
 
-def make_app(shelf: Shelf, *, routes: Mapping[str, Route] = ROUTES) -> Starlette:
+def make_app(shelf: Shelf, *, routes: Mapping[str, Route] = ROUTES, turns: Turns | None = None) -> Starlette:
     """The application over the shelf's models; it does not start to load them."""
+    turns = Turns() if turns is None else turns
+
+    async def computed(request: Request, name: str, arguments: Mapping[str, object]) -> Payload:
+        return await turns.answer(
+            _tab(request), partial(_answer, shelf, routes, name, arguments), partial(_gone, request)
+        )
 
     async def home(request: Request) -> Response:
         text = page({"view": "studio", "models": shelf.states()}, title="Regard studio", online=True)
@@ -55,25 +68,27 @@ def make_app(shelf: Shelf, *, routes: Mapping[str, Route] = ROUTES) -> Starlette
         arguments, name = await _arguments(request), request.path_params["name"]
         if name in ACTIONS:  # quick, and not to wait behind questions: "stop" is among them
             return _json(_answer(shelf, ACTIONS, name, arguments))
-        return _json(await run_in_threadpool(_answer, shelf, routes, name, arguments))
+        return _json(await computed(request, name, arguments))
 
     async def export(request: Request) -> Response:
         arguments = await _arguments(request)
         name = request.path_params["name"]
-        payload = await run_in_threadpool(_answer, shelf, routes, name, arguments)
+        payload = await computed(request, name, arguments)
         place = arguments.get("place")
         kept = {**payload, "place": place} if isinstance(place, str) else payload
         return HTMLResponse(page(kept, title=f"Regard: {name}"), headers=HEADERS)
 
+    stream = streamed(STREAMS, shelf, turns, read=_arguments, gone=_gone, tab=_tab, headers=HEADERS)
     return Starlette(
         routes=[
             Address("/", home),
             Address("/api/models", models),
             Address("/api/{name}", view, methods=["POST"]),
             Address("/api/{name}/page", export, methods=["POST"]),
+            Address("/api/{name}/stream", stream, methods=["POST"]),
         ],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)],
-        exception_handlers={RegardError: _refuse},
+        exception_handlers={RegardError: _refuse, Left: _forget},
     )
 
 
@@ -82,7 +97,7 @@ def _answer(shelf: Shelf, routes: Mapping[str, Route], name: str, arguments: Map
         raise InputError(f"the studio has no view {name!r}; {nearest(name, routes)}")
     try:
         return routes[name](shelf, arguments)
-    except RegardError:
+    except (RegardError, Left):
         raise
     except Exception as error:  # one bad question must not end the studio, and the user gets a line, not a traceback
         said = " ".join(str(error).split())
@@ -93,11 +108,12 @@ async def _arguments(request: Request) -> dict[str, object]:
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != "application/json":
         raise InputError(f"the body must be JSON (Content-Type: application/json), got {kind or 'no type'}")
+    limit = ROOMY.get(request.path_params["name"], BODY)
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > BODY:
-            raise InputError(f"the request is too large; the studio takes at most {BODY:,} bytes")
+        if len(body) > limit:
+            raise InputError(f"the request is too large; the studio takes at most {limit:,} bytes")
     try:
         arguments = json.loads(bytes(body))
     except (ValueError, RecursionError) as error:
@@ -107,7 +123,7 @@ async def _arguments(request: Request) -> dict[str, object]:
     return arguments
 
 
-def _json(document: Mapping[str, object], *, status: int = 200) -> Response:
+def _json(document: Mapping[str, object], *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Half a surrogate pair has no UTF-8; its escape is JSON's own."""
     try:
         text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -116,8 +132,24 @@ def _json(document: Mapping[str, object], *, status: int = 200) -> Response:
             "the result holds NaN or infinity, which JSON cannot carry; look for a damaged checkpoint or an overflow"
         ) from None
     body = text.encode("utf-8", "backslashreplace")
-    return Response(body, status_code=status, media_type="application/json", headers=HEADERS)
+    return Response(body, status_code=status, media_type="application/json", headers={**HEADERS, **(headers or {})})
+
+
+def _tab(request: Request) -> str:
+    return request.headers.get(TAB, "")[:64]
+
+
+async def _gone(request: Request) -> None:
+    """Returns when whoever asked has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _refuse(request: Request, error: Exception) -> Response:
+    if isinstance(error, Busy):
+        return _json({"error": str(error)}, status=503, headers={"Retry-After": str(AGAIN)})
     return _json({"error": str(error)}, status=400 if isinstance(error, InputError) else 500)
+
+
+def _forget(request: Request, error: Exception) -> Response:
+    return Response(status_code=GONE, headers=HEADERS)

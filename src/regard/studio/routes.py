@@ -9,21 +9,20 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from regard.known import DEFAULT
-from regard.studio import routes_embeddings, routes_tasks
+from regard.studio import (
+    routes_attention,
+    routes_embeddings,
+    routes_figure,
+    routes_generation,
+    routes_reasons,
+    routes_tasks,
+    routes_translation,
+)
 from regard.studio.arguments import Arguments, Payload, Route, said
 from regard.studio.shelf import Shelf
+from regard.studio.streaming import Stream
 
-__all__ = ["ACTIONS", "ROUTES"]
-
-
-def attention(shelf: Shelf, arguments: Arguments) -> Payload:
-    """Arguments: `model`, `text`, and `text_b` for a pair."""
-    model = said(arguments, "model", DEFAULT)
-    text, text_b = said(arguments, "text"), said(arguments, "text_b", "")
-    with shelf.use_any(model) as (network, reader):
-        from regard.inside.sight.payload import attention_payload
-
-        return attention_payload(model, network, reader, text, text_b or None)
+__all__ = ["ACTIONS", "ROUTES", "STREAMS"]
 
 
 def compare(shelf: Shelf, arguments: Arguments) -> Payload:
@@ -55,15 +54,25 @@ ROUTES: dict[str, Route] = {
     "senses": routes_embeddings.senses,
     "map": routes_embeddings.sentences,
     "features": routes_embeddings.features,
-    "attention": attention,
+    "attention": routes_attention.attention,
     "compare": compare,
     "heads": heads,
+    "figure": routes_figure.figure,
     "tasks": routes_tasks.tasks,
+    "generation": routes_generation.generation,
+    "surgery": routes_reasons.surgery,
+    "honesty": routes_reasons.honesty,
+    "translation": routes_translation.translation,
 }
 
 # What the page can have done: no views, so there is nothing to export.
 ACTIONS: dict[str, Route] = {
+    "branch": routes_generation.branch,
+    "picture": routes_attention.picture,
     "train": routes_tasks.train,
     "training": routes_tasks.training,
     "cancel-training": routes_tasks.cancel,
 }
+
+# What comes in pieces: `POST /api/NAME/stream`.
+STREAMS: dict[str, Stream] = {"generation": routes_generation.write}

@@ -6,6 +6,9 @@ Knows which of the studio's models are tuned, and keeps each of them once. Knows
 from __future__ import annotations
 
 import os
+import secrets
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -34,7 +37,8 @@ def tasks(shelf: Shelf, arguments: Arguments) -> Payload:
     text, second = said(arguments, "text"), said(arguments, "text_b", "")
     # The exported page has no server that could train.
     studio = {} if "place" in arguments else {"studio": _studio(shelf)}
-    if model in shelf.entries and not _is_tuned(shelf, model):
+    entry = shelf.entries.get(model)
+    if entry is not None and entry.state != "failed" and not _is_tuned(shelf, model):
         return {**_untuned(model), **studio}
     with shelf.use_any(model):
         from regard.inside.reasons.predictions import WANTED, example_of, predictions_payload
@@ -62,13 +66,12 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
             "expected labelled examples: the path of a file on this machine, or a file to send; one of them"
         )
     name = file_name(path or said(arguments, "name", "examples.tsv"), otherwise="examples.tsv")
-    # Decided before the file is written, so that an order which is refused leaves nothing behind.
-    folder = Path(os.path.expanduser(output)) if output else _free(Path(PLACE) / f"{name.split('.')[0]}-{task}")
+    place = Path(PLACE) / name
     order = Order(
         task=task,
-        data=os.path.expanduser(path) if path else str(_free(Path(PLACE) / name)),
+        data=os.path.expanduser(path) if path else str(place),
         model=model,
-        output=str(folder),
+        output=os.path.expanduser(output),
         epochs=_number(arguments, "epochs", "3"),
         limit=_number(arguments, "limit", "0"),
         columns=said(arguments, "columns", "").strip(),
@@ -76,11 +79,16 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
     if path and not os.path.exists(order.data):
         raise InputError(f"{path}: no such file on this machine; expected a file of labelled examples")
     manager = _manager(shelf)
-    manager.check(order)
-    if not path:
-        Path(order.data).parent.mkdir(parents=True, exist_ok=True)
-        Path(order.data).write_text(content, encoding="utf-8", errors="surrogatepass")
-    manager.start(order, lambda output: _add(shelf, output))
+    manager.check(order)  # before anything is written: an order that is refused leaves nothing behind
+    with ExitStack() as undo:
+        if not path:
+            order = replace(order, data=str(kept := _kept(place, content)))
+            undo.callback(kept.unlink)
+        if not output:
+            order = replace(order, output=str(folder := _claimed(place.with_name(f"{name.split('.')[0]}-{task}"))))
+            undo.callback(folder.rmdir)
+        manager.start(order, lambda output: _add(shelf, output))
+        undo.pop_all()
     return training(shelf, {})
 
 
@@ -161,13 +169,32 @@ def _add(shelf: Shelf, output: str) -> None:
     shelf.entries = {**shelf.entries, output: Entry(output, "ready", loaded=loaded)}
 
 
-def _free(path: Path) -> Path:
-    """The path, or the next one with a number that nothing has."""
-    number, free = 1, path
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
+def _kept(path: Path, content: str) -> Path:
+    """A file of that name, or of the next one with a number that nothing has; two at once get two files."""
+    free = _claimed(path, file=True)
+    temporary = free.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        temporary.write_text(content, encoding="utf-8", errors="surrogatepass")
+        os.replace(temporary, free)
+    except BaseException:
+        free.unlink()
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
     return free
+
+
+def _claimed(path: Path, *, file: bool = False) -> Path:
+    """The path, or the next one with a number that nothing has, taken by an empty folder or file that is made there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number, free = 1, path
+    while True:
+        try:
+            free.touch(exist_ok=False) if file else free.mkdir()
+            return free
+        except FileExistsError:
+            number += 1
+            free = path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
 def _number(arguments: Arguments, name: str, default: str) -> int:

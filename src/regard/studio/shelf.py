@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from regard.errors import InputError, RegardError, nearest
+from regard.studio.turns import stopping, taken
 
 if TYPE_CHECKING:
     from torch import nn
@@ -36,8 +37,17 @@ class Entry:
     loaded: Pair | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def document(self) -> dict[str, str]:
-        return {"name": self.name, "state": self.state, "error": self.error}
+    @property
+    def sees(self) -> bool:
+        """Whether it looks at pictures; known once it is loaded."""
+        if self.loaded is None:
+            return False
+        from regard.models import Vit
+
+        return isinstance(self.loaded[0], Vit)
+
+    def document(self) -> dict[str, object]:
+        return {"name": self.name, "state": self.state, "error": self.error, "sees": self.sees}
 
 
 class Shelf:
@@ -53,7 +63,7 @@ class Shelf:
         thread.start()
         return thread
 
-    def states(self) -> list[dict[str, str]]:
+    def states(self) -> list[dict[str, object]]:
         return [entry.document() for entry in self.entries.values()]
 
     @contextmanager
@@ -68,15 +78,19 @@ class Shelf:
 
     @contextmanager
     def use_any(self, name: str) -> Iterator[Pair]:
-        """The same, also of a model that translates and so has subwords instead of a tokenizer."""
+        """The same, also of a model that translates and so has subwords instead of a tokenizer.
+
+        Where the asker leaves, waiting for the model and passes through it end with `Left`.
+        """
         entry = self._entry(name)
         if entry.state == "failed":
             self._again(entry)
         if entry.state == "loading":
             raise InputError(f"{name} is still being loaded; try again in a moment")
-        with entry.lock:
+        with taken(entry.lock):
             assert entry.loaded is not None
-            yield entry.loaded
+            with stopping(entry.loaded[0]):
+                yield entry.loaded
 
     def _entry(self, name: str) -> Entry:
         if name not in self.entries:
@@ -85,7 +99,7 @@ class Shelf:
 
     def _again(self, entry: Entry) -> None:
         """A folder that was missing may be back: who asks for a failed model has it tried once more."""
-        with entry.lock:
+        with taken(entry.lock):
             if entry.state == "failed":
                 self._fetch(entry)
         if entry.state == "failed":

@@ -5,6 +5,7 @@ Knows `regard.fit`, its events and a thread. Knows nothing of HTTP or of how pro
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import shlex
@@ -144,7 +145,8 @@ class Trainings:
         if order.limit < 0:
             raise InputError(f"{order.limit} examples are too few; expected a number above 0, or none for all")
         try:
-            held = any((Path(order.output) / name).exists() for name in ("config.json", "run.json"))
+            named = Path(order.output) if order.output else None  # without a name a new one is found
+            held = named is not None and any((named / name).exists() for name in ("config.json", "run.json"))
         except OSError as error:
             raise InputError(f"a folder cannot be called {order.output[:80]!r}: {error.strerror}") from None
         if held:
@@ -173,7 +175,8 @@ class Trainings:
             self._thread.join(PATIENCE)
 
     def _run(self, job: Job, done: Callable[[str], None]) -> None:
-        fresh = not Path(job.order.output).exists()
+        folder = Path(job.order.output)
+        fresh = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
         try:
             report = train(job)
             job.scores = report.best.scores
@@ -182,13 +185,15 @@ class Trainings:
             job.state = "done"
         except Cancelled:
             if fresh:  # what was begun is of no use, and would keep its name from the next try
-                shutil.rmtree(job.order.output, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
             job.state = "cancelled"
         except RegardError as error:
             job.state, job.error = "failed", str(error)
         except Exception as error:  # whatever goes wrong in a training, the studio goes on
             job.state, job.error = "failed", f"{type(error).__name__}: {error}"
         finally:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # of a try that came to nothing; one that holds something stays
             job.ended = time.monotonic()
 
 

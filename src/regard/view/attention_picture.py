@@ -1,15 +1,17 @@
 """Attention as one still picture: lines from token to token for a head or a layer, else a small map for every head.
 
 Knows maps and shapes on a plane, and how those become SVG or PNG. Knows no browser and no model. Colours are those of
-Okabe and Ito, which people of every colour sight can tell apart.
+Okabe and Ito, which people of every colour sight can tell apart. There are eight: the heads behind them are dashed.
 """
 
 from __future__ import annotations
 
 import html
 import io
+import itertools
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,11 +29,14 @@ __all__ = ["Picture", "attention_picture", "png", "svg"]
 
 Pixels = NDArray[np.uint8]
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b3a500")
+# As in web/src/theme.tsx.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#882255")
+DASHES: tuple[tuple[int, ...], ...] = ((), (8, 4), (2, 3), (10, 3, 2, 3))  # strokes and gaps, in pixels
 TEXT, QUIET = "#1b1f24", "#59636e"
 LETTER, SMALL_LETTER, LINE, MARGIN, ACROSS, GAP = 8.5, 7.4, 20, 16, 260, 8  # pixels
 FAINT = 0.01  # a weight below this is not drawn as a line
 NAME = 24  # letters of a token at most
+ENTRY, SAMPLE = 92, 26  # a head in the legend, and the piece of its line there
 CELL, SMALL, WIDE = 132, 28, 1200  # sides of a small map, and the width that all of them should have
 FINE = 132  # points of a small map at most, along a side
 
@@ -55,6 +60,7 @@ class Stroke:
     end: tuple[float, float]
     colour: str
     opacity: float
+    dash: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,26 +102,35 @@ def _lines(one: Map, layer: int, head: int | None) -> Picture:
     rows, columns = (_names(side.tokens) for side in (one.rows, one.columns))
     left = MARGIN + max(map(len, rows)) * LETTER + GAP
     right = left + ACROSS
-    top = MARGIN + 3.5 * LINE
     which = f"head {head}" if head is not None else "all heads"
     title = f"{one.kind} attention, layer {layer}, {which}"
-    legend, x = [], float(MARGIN)
-    for number in heads:
-        legend.append(Label(x, MARGIN + 2.5 * LINE, f"head {number}", 12, colour=_colour(number)))
-        x += 9 * LETTER
+    told = heads if len(heads) > 1 else []  # one head needs no colour of its own
+    legend = [shape for place, number in enumerate(told) for shape in _entry(place, number)]
+    top = MARGIN + (2.5 + math.ceil(len(told) / len(COLOURS))) * LINE
     strokes = []
     for number in heads:
-        weights = one.weights[layer, number]
+        weights, look = one.weights[layer, number], number if told else 0
         for row, column in zip(*np.nonzero(weights >= FAINT), strict=True):
             ends = (left, top + LINE * (row + 0.5)), (right, top + LINE * (column + 0.5))
-            strokes.append(Stroke(*ends, _colour(number), round(float(weights[row, column]), 3)))
+            strokes.append(Stroke(*ends, _colour(look), round(float(weights[row, column]), 3), _dash(look)))
     labels = [Label(left - GAP, top + LINE * (i + 0.5) + 5, name, anchor="end") for i, name in enumerate(rows)]
     labels += [Label(right + GAP, top + LINE * (i + 0.5) + 5, name) for i, name in enumerate(columns)]
     said = f"from left to right; a full colour is 100%, below {FAINT:.0%} nothing is drawn"
+    if len(heads) > len(COLOURS) * len(DASHES):
+        said += f"; heads {len(COLOURS) * len(DASHES)} apart share colour and dash"
     above = [Label(MARGIN, MARGIN + 12, title, 16), Label(MARGIN, MARGIN + LINE + 8, said, 12, colour=QUIET)]
-    wide = max(right + GAP + max(map(len, columns)) * LETTER, MARGIN + len(said) * SMALL_LETTER, x) + MARGIN
+    last = MARGIN + min(len(told), len(COLOURS)) * ENTRY
+    wide = max(right + GAP + max(map(len, columns)) * LETTER, MARGIN + len(said) * SMALL_LETTER, last) + MARGIN
     high = top + LINE * max(len(rows), len(columns)) + MARGIN
     return Picture(title, math.ceil(wide), math.ceil(high), (*above, *legend, *strokes, *labels))
+
+
+def _entry(place: int, number: int) -> tuple[Stroke, Label]:
+    """A head in the legend: a piece of its line, and its name."""
+    row, column = divmod(place, len(COLOURS))
+    x, y = MARGIN + ENTRY * column, MARGIN + (2.5 + row) * LINE
+    line = Stroke((x, y - 4), (x + SAMPLE, y - 4), _colour(number), 1.0, _dash(number))
+    return line, Label(x + SAMPLE + 4, y, f"head {number}", 12)
 
 
 def _grid(found: Attention, one: Map, layer: int | None, head: int | None) -> Picture:
@@ -138,15 +153,15 @@ def _grid(found: Attention, one: Map, layer: int | None, head: int | None) -> Pi
         y = top + (cell + GAP) * down
         shapes.append(Label(left - GAP, y + cell / 2 + 5, f"layer {which}", 12, "end", QUIET))
         for across, number in enumerate(heads):
-            pixels = _pixels(found, one.weights[which, number], number)
+            pixels = _pixels(found, one.weights[which, number])
             shapes.append(Tile(left + (cell + GAP) * across, y, cell, cell, pixels))
     wide = max(left + (cell + GAP) * len(heads), MARGIN + len(said) * SMALL_LETTER) + MARGIN
     return Picture(title, math.ceil(wide), math.ceil(top + (cell + GAP) * len(layers) + MARGIN), tuple(shapes))
 
 
-def _pixels(found: Attention, weights: NDArray[np.float32], number: int) -> Pixels:
-    """A map in its head's colour; over an image, only what the first token sees of its patches."""
-    colour = np.array([int(_colour(number)[place : place + 2], 16) for place in (1, 3, 5)])
+def _pixels(found: Attention, weights: NDArray[np.float32]) -> Pixels:
+    """A map in one colour for all; over an image, only what the first token sees of its patches."""
+    colour = np.array([int(COLOURS[0][place : place + 2], 16) for place in (1, 3, 5)])
     if found.image is None or found.grid is None:
         shares = _coarse(weights)
         ground = np.full((*shares.shape, 3), 255.0)
@@ -192,7 +207,8 @@ def _markup(shape: Label | Stroke | Tile) -> str:
     if isinstance(shape, Stroke):
         (x1, y1), (x2, y2) = shape.start, shape.end
         ends = f'x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"'
-        return f'<line {ends} stroke="{shape.colour}" stroke-width="2" stroke-opacity="{shape.opacity:g}"/>'
+        dashed = f' stroke-dasharray="{" ".join(map(str, shape.dash))}"' if shape.dash else ""
+        return f'<line {ends} stroke="{shape.colour}" stroke-width="2" stroke-opacity="{shape.opacity:g}"{dashed}/>'
     place = f'x="{shape.x:g}" y="{shape.y:g}" width="{shape.width:g}" height="{shape.height:g}"'
     look = 'preserveAspectRatio="none" style="image-rendering: pixelated"'
     return f'<image {place} {look} href="{data_uri(shape.pixels)}"/>'
@@ -212,9 +228,9 @@ def png(picture: Picture, *, scale: int = 2) -> bytes:
             place = (shape.x * scale, shape.y * scale)
             draw.text(place, shape.text, fill=shape.colour, font=_font(shape.size * scale), anchor=anchor)
         elif isinstance(shape, Stroke):
-            (x1, y1), (x2, y2) = shape.start, shape.end
-            ends = [(x1 * scale, y1 * scale), (x2 * scale, y2 * scale)]
-            draw.line(ends, fill=f"{shape.colour}{round(shape.opacity * 255):02x}", width=2 * scale)
+            for (x1, y1), (x2, y2) in _pieces(shape):
+                ends = [(x1 * scale, y1 * scale), (x2 * scale, y2 * scale)]
+                draw.line(ends, fill=f"{shape.colour}{round(shape.opacity * 255):02x}", width=2 * scale)
         else:
             size = (round(shape.width * scale), round(shape.height * scale))
             tile = Image.fromarray(shape.pixels).resize(size, Image.Resampling.NEAREST)
@@ -222,6 +238,20 @@ def png(picture: Picture, *, scale: int = 2) -> bytes:
     content = io.BytesIO()
     canvas.save(content, "PNG")
     return content.getvalue()
+
+
+def _pieces(stroke: Stroke) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
+    """What of a dashed line is drawn."""
+    (x1, y1), (x2, y2) = stroke.start, stroke.end
+    length = math.hypot(x2 - x1, y2 - y1)
+    if not stroke.dash or not length:
+        yield stroke.start, stroke.end
+        return
+    at, lengths = 0.0, itertools.cycle(stroke.dash)
+    while at < length:
+        here, there = at / length, min(1.0, (at + (drawn := next(lengths))) / length)
+        yield (x1 + here * (x2 - x1), y1 + here * (y2 - y1)), (x1 + there * (x2 - x1), y1 + there * (y2 - y1))
+        at += drawn + next(lengths)
 
 
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
@@ -235,6 +265,10 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
+
+
+def _dash(number: int) -> tuple[int, ...]:
+    return DASHES[number // len(COLOURS) % len(DASHES)]
 
 
 def _names(tokens: tuple[str, ...]) -> list[str]:

@@ -104,6 +104,7 @@ def test_an_additive_score_has_no_vectors(subwords: Subwords) -> None:
     payload: Any = attention_payload("lstm", model, subwords, "the red house", "das Haus")
     (document,) = payload["maps"]
     assert document["q"] is document["k"] is document["scale"] is None
+    assert payload["notes"] == ["neurons are left out: this attention's scores are not products of a query and a key"]
     weights = array(document["weights"], "u1", 1, 1, len(document["rows"]), len(document["columns"]))
     np.testing.assert_allclose(weights.sum(-1) / 255, 1.0, atol=0.05)
 

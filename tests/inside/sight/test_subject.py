@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 
 from regard.errors import InputError
 from regard.inside import attention, opened, picture
+from regard.inside.sight.subject import picture_of
 from regard.models import Bert, Transformer
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
@@ -61,3 +63,39 @@ def test_a_picture(tmp_path: Path) -> None:
     (tmp_path / "three.idx").write_bytes(b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (3, 1, 1)) + b"abc")
     with pytest.raises(InputError, match="holds 3 pictures; expected an image file with one"):
         picture(tmp_path / "three.idx")
+
+
+def sent(kind: str, size: tuple[int, int] = (4, 2), mode: str = "RGB") -> bytes:
+    content = io.BytesIO()
+    Image.new(mode, size, "white").save(content, kind)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_a_picture_that_was_sent(kind: str) -> None:
+    found = picture_of(sent(kind), "my cat")
+    assert found.name == "my cat"
+    np.testing.assert_array_equal(found.pixels, np.full((2, 4, 3), 255, np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "my cat is no image; expected a PNG or JPEG file"),
+        (b"<svg/>", "my cat is no image"),
+        (sent("GIF"), "my cat is GIF; expected a PNG or JPEG file"),
+        (sent("PNG")[:-30], "my cat cannot be read as an image"),
+        (sent("PNG", (10_000, 5_001), "1"), "my cat has 10,000 x 5,001 pixels; expected at most 50,000,000"),
+        (sent("PNG", (20_000, 20_000), "1"), "my cat has too many pixels; expected at most 50,000,000"),
+    ],
+    ids=["nothing", "markup", "another kind", "breaks off", "large", "larger"],
+)
+def test_what_is_no_such_picture(content: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        picture_of(content, "my cat")
+
+
+def test_a_file_of_too_many_pixels(tmp_path: Path) -> None:
+    (tmp_path / "large.png").write_bytes(sent("PNG", (10_000, 5_001), "1"))
+    with pytest.raises(InputError, match=r"large\.png has 10,000 x 5,001 pixels"):
+        picture(tmp_path / "large.png")

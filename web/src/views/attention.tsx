@@ -75,6 +75,7 @@ export const attention: View<AttentionPayload> = {
   fields: [
     { name: "text", label: "Text", start: "The animal did not cross the street because it was too tired." },
     { name: "text_b", label: "Second text (optional)", start: "", optional: true },
+    { name: "image", label: "Picture (PNG or JPEG, at most 8 MB)", start: "", picture: true },
   ],
   Show,
   drawing: (payload, here) => drawing(choiceOf(payload, here)),

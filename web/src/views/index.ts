@@ -2,12 +2,17 @@
 import type { View } from "../view";
 import { attention } from "./attention";
 import { compare } from "./compare";
+import { figure } from "./figure";
+import { generation } from "./generation";
 import { heads } from "./heads";
+import { honesty } from "./honesty";
 import { features } from "./features";
 import { map } from "./map";
 import { search } from "./search";
 import { senses } from "./senses";
 import { story } from "./story";
+import { surgery } from "./surgery";
 import { tasks } from "./tasks";
+import { translation } from "./translation";
 
-export const views = [attention, compare, heads, senses, map, features, tasks, search, story] as unknown as readonly View[];
+export const views = [attention, compare, heads, generation, senses, map, features, tasks, translation, figure, surgery, honesty, search, story] as unknown as readonly View[];

@@ -38,7 +38,7 @@ class Effect:
     `divergence` is Kullback and Leibler's of the new distribution from the old one in nats, over all outputs; of
     labels that exclude nothing, the sum of theirs; of a value None. `distance` is the total variation, from 0 to 1; of
     labels that exclude nothing the greatest change; of a value its change. `likeliest` are the outputs that led before,
-    `changes` those that changed most; both have the same length.
+    `changes` those that changed most, `successors` those that lead after; all have the same length.
     """
 
     place: str
@@ -48,6 +48,7 @@ class Effect:
     distance: float
     likeliest: tuple[Change, ...]
     changes: tuple[Change, ...]
+    successors: tuple[Change, ...]
 
     @property
     def strength(self) -> float:
@@ -72,13 +73,18 @@ class Ablation:
 
 @dataclass(frozen=True)
 class Ranked:
-    """One head alone: the mean strength and distance over all places, and the places whose best output changed."""
+    """One head alone: the mean strength and distance over all places, and the places whose best output changed.
+
+    `strengths` and `after` are of each place: the strength there, and the best output, "" of a value.
+    """
 
     layer: int
     head: int
     strength: float
     distance: float
     changed: tuple[str, ...]
+    strengths: tuple[float, ...]
+    after: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,7 @@ class Sweep:
     task: str
     texts: tuple[str, ...]
     tokens: tuple[str, ...]
+    places: tuple[str, ...]
     depth: int
     heads: int
     measure: str
@@ -126,23 +133,27 @@ def sweep(trial: Trial) -> Sweep:
     found = []
     with trial.evaluating():
         before = trial.logits()[0]
-        for group in grouped(every, BUDGET[trial.ids.device.type] // len(trial.ids)):
-            with record(trial.encoder, edit=EachAlone(group)):
+        for group in grouped(every, BUDGET[trial.ids.device.type] // (trial.rows * len(trial.ids))):
+            alone = EachAlone([head for head in group for _ in range(trial.rows)])
+            with record(trial.encoder, edit=alone):
                 after = trial.logits(trial.ids.expand(len(group), -1))
             found += [_ranked(trial, head, before, row) for head, row in zip(group, after, strict=True)]
     found.sort(key=lambda one: (-one.strength, one.layer, one.head))
     measure = "change" if trial.kind == "value" else "divergence"
-    return Sweep(trial.task, trial.texts, trial.tokens, trial.depth, trial.heads, measure, tuple(found))
+    return Sweep(trial.task, trial.texts, trial.tokens, trial.places, trial.depth, trial.heads, measure, tuple(found))
 
 
 def _ranked(trial: Trial, head: tuple[int, int], before: Tensor, after: Tensor) -> Ranked:
     divergences, distances = divergence(trial, before, after), distance(trial, before, after)
     strength = distances if divergences is None else divergences
     changed: tuple[str, ...] = ()
+    best = tuple("" for _ in trial.places)
     if trial.kind != "value":
         same = (before.argmax(-1) == after.argmax(-1)).tolist()
         changed = tuple(place for place, kept in zip(trial.places, same, strict=True) if not kept)
-    return Ranked(*head, strength.mean().item(), distances.mean().item(), changed)
+        best = tuple(trial.outputs[number] for number in after.argmax(-1).tolist())
+    means = strength.mean().item(), distances.mean().item()
+    return Ranked(*head, *means, changed, tuple(strength.tolist()), best)
 
 
 def _effect(trial: Trial, place: str, before: Tensor, after: Tensor, top: int) -> Effect:
@@ -162,6 +173,7 @@ def _effect(trial: Trial, place: str, before: Tensor, after: Tensor, top: int) -
         distance=distance(trial, before, after).item(),
         likeliest=changes(old.topk(listed).indices),
         changes=changes((new - old).abs().topk(listed).indices),
+        successors=changes(new.topk(listed).indices),
     )
 
 

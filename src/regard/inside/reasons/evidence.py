@@ -16,7 +16,6 @@ import torch
 
 from regard.data.examples import Example, Question, Tagged, Text
 from regard.data.readers import words_of
-from regard.decode.said import spelled
 from regard.errors import InputError
 from regard.inside.reasons.attribution import Attribution, gradient_times_input, integrated_gradients
 from regard.inside.reasons.trial import Trial, task_trial
@@ -85,7 +84,7 @@ def evidence(solved: Solved, example: Example, prediction: Prediction, *, most: 
         return []
     maps = _maps(trial)
     joined = rollout(maps)[-1]
-    tokens = tuple(_shown(trial, number) for number in trial.ids.tolist())
+    tokens = tuple(map(trial.shown, trial.ids.tolist()))
     return [
         Evidence(
             about=one.about,
@@ -151,7 +150,7 @@ def _ends(example: Example, prediction: Prediction, item: Item, trial: Trial) ->
     ] or [0]
     ends = ((0, "start", inside[0]), (1, "end", inside[-1]))
     return [
-        Asked(f"{name} at {_shown(trial, int(trial.ids[token]))}", place, str(token), token)
+        Asked(f"{name} at {trial.shown(int(trial.ids[token]))}", place, str(token), token)
         for place, name, token in ends
     ]
 
@@ -177,12 +176,6 @@ def _maps(trial: Trial) -> Floats:
         trial.logits()
         found = torch.stack([layer[0] for layer in tape.attention("self")])
     return found.float().cpu().numpy().astype(np.float32)
-
-
-def _shown(trial: Trial, number: int) -> str:
-    """As text where it is some; what is only a space as the vocabulary spells it."""
-    text = spelled(trial.tokenizer, number)
-    return text if text.strip() else trial.tokenizer.token(number)
 
 
 def _rounded(values: tuple[float, ...]) -> list[float]:

@@ -112,8 +112,11 @@ class _Changed:
         return weights
 
 
-def show(trial: Trial, *, layer: int | None = None, head: int | None = None) -> Shown:
-    """The map of a classified text: by default the last layer's, the mean over its heads. Layers and heads from 0."""
+def show(trial: Trial, *, layer: int | None = None, head: int | None = None, token: int | None = None) -> Shown:
+    """The map of a classified text: by default the last layer's, the mean over its heads. Layers and heads from 0.
+
+    `token` is who looks, where that is not the token that speaks for the text.
+    """
     layer = trial.depth - 1 if layer is None else layer
     for what, number, count in (("layer", layer, trial.depth), ("head", head, trial.heads)):
         if number is not None and not 0 <= number < count:
@@ -121,7 +124,8 @@ def show(trial: Trial, *, layer: int | None = None, head: int | None = None) -> 
     with record(trial.encoder) as tape:
         trial.logits()
         maps = tape.attention()[layer][0].double()
-    row = maps[:, -1 if isinstance(trial.encoder, Gpt) else 0]
+    speaker = -1 if isinstance(trial.encoder, Gpt) else 0
+    row = maps[:, speaker if token is None else token]
     weights = row.mean(0) if head is None else row[head]
     words = torch.tensor([place for place, special in enumerate(trial.special) if not special], device=weights.device)
     return Shown(trial, layer, head, weights, words)

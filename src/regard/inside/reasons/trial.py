@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from regard import loading
 from regard.data.examples import Example, Question, Tagged, Text
 from regard.data.readers import words_of
+from regard.decode.said import spelled
 from regard.decode.writing import Writer
 from regard.errors import InputError, choice
 from regard.models import Bert, Gpt
@@ -33,7 +34,7 @@ from regard.tasks.model import Tuned
 from regard.tasks.rows import Rows
 from regard.text import Tokenizer
 
-__all__ = ["Kind", "Trial", "open_trial", "task_trial", "trial_of"]
+__all__ = ["Kind", "Trial", "check_length", "open_trial", "task_trial", "trial_of", "vocabulary"]
 
 Kind = Literal["one", "several", "value"]  # one of the outputs is right; any number of them; the output is a number
 SECOND = {"pair": "the second text", "answer": "the context, the first being the question"}
@@ -46,6 +47,8 @@ class Trial:
     """`task` is fill, next or a tuned model's task. `places` and `outputs` are named as people know them.
 
     `special` marks tokens that are no part of the text. `read` makes (B, P, O) of the last hidden states (B, T, W).
+    `spots` are the tokens that the places are about, where each is about one; the number behind the last token is what
+    follows the text.
     """
 
     task: str
@@ -59,6 +62,12 @@ class Trial:
     outputs: tuple[str, ...]
     kind: Kind
     read: Callable[[Tensor], Tensor]
+    spots: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """How many rows the model reads for one copy of the text."""
+        return 1
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -109,6 +118,11 @@ class Trial:
                 return logits.double().sigmoid()
         return logits.double()
 
+    def shown(self, number: int) -> str:
+        """A token as text where it is some; what is only a space as the vocabulary spells it."""
+        text = spelled(self.tokenizer, number)
+        return text if text.strip() else self.tokenizer.token(number)
+
     def output(self, name: str) -> int:
         """The place of an output; InputError for a name that is none."""
         if name not in self.outputs:
@@ -155,7 +169,7 @@ def trial_of(model: nn.Module, tokenizer: Tokenizer | None, text: str, second: s
 def _blanks(model: Bert, tokenizer: Tokenizer | None, text: str) -> Trial:
     asked = Masked.of(model, tokenizer, doing="filling in blanks")
     marked = find_blanks(text, asked.tokenizer, asked.mask)
-    _check_length(len(marked.ids), asked.limit)
+    check_length(len(marked.ids), asked.limit)
     count = len(marked.places)
     return Trial(
         task="fill",
@@ -166,16 +180,17 @@ def _blanks(model: Bert, tokenizer: Tokenizer | None, text: str) -> Trial:
         ids=torch.tensor(marked.ids, device=asked.head.bias.device),
         segments=None,
         places=tuple(f"blank {number}" for number in range(1, count + 1)) if count > 1 else ("blank",),
-        outputs=_vocabulary(asked.tokenizer, len(asked.head.bias)),
+        outputs=vocabulary(asked.tokenizer, len(asked.head.bias)),
         kind="one",
         read=lambda hidden: asked.head(hidden[:, marked.places]),
+        spots=tuple(marked.places),
     )
 
 
 def _next(model: Gpt, tokenizer: Tokenizer | None, text: str) -> Trial:
     writer = Writer(model, tokenizer)
     prompt = writer.prompt(text, max_tokens=1)
-    _check_length(len(prompt.ids) + prompt.cut, model.config.positions)
+    check_length(len(prompt.ids) + prompt.cut, model.config.positions)
     return Trial(
         task="next",
         texts=(text,),
@@ -185,9 +200,10 @@ def _next(model: Gpt, tokenizer: Tokenizer | None, text: str) -> Trial:
         ids=torch.tensor(prompt.ids, device=model.embedding.tokens.weight.device),
         segments=None,
         places=("next token",),
-        outputs=_vocabulary(writer.tokenizer, model.config.vocabulary),
+        outputs=vocabulary(writer.tokenizer, model.config.vocabulary),
         kind="one",
         read=lambda hidden: model.logits(hidden[:, -1:]),
+        spots=(len(prompt.ids),),
     )
 
 
@@ -231,6 +247,7 @@ def task_trial(solved: Solved, text: str, second: str | None = None) -> Trial:
         outputs=tuple(map(tokenizer.token, row.ids)) if name == "answer" else task.labels,
         kind="value" if name == "regress" else "several" if getattr(task, "several", False) else "one",
         read=read,
+        spots=tuple(row.places or ()) if name == "tag" else (),
     )
 
 
@@ -257,12 +274,12 @@ def _example(task: str, text: str, second: str | None) -> Example:
     return Question("", text, second or "") if task == "answer" else Text(text, second)
 
 
-def _vocabulary(tokenizer: Tokenizer, count: int) -> tuple[str, ...]:
+def vocabulary(tokenizer: Tokenizer, count: int) -> tuple[str, ...]:
     """A name for each output; an output layer may be wider than the vocabulary."""
     spelled = {number: token for token, number in tokenizer.vocabulary.items()}
     return tuple(spelled.get(number, f"#{number}") for number in range(count))
 
 
-def _check_length(tokens: int, limit: int) -> None:
+def check_length(tokens: int, limit: int) -> None:
     if tokens > limit:
         raise InputError(f"the text has {tokens} tokens, and this model reads {limit}; shorten it by {tokens - limit}")

@@ -205,6 +205,11 @@ def _notes(found: Attention, maps: Sequence[dict[str, object]], limit: int | Non
         notes.append("rollout is left out: the text is too long for it")
     if any(document["flow"] is None for document in joinable):
         notes.append(f"flow is left out above {FLOW_TOKENS} tokens")
+    bare = [one for one, document in zip(found.maps, maps, strict=True) if document["q"] is None]
+    if any(one.query is None for one in bare):
+        notes.append("neurons are left out: this attention's scores are not products of a query and a key")
+    if any(one.query is not None for one in bare):
+        notes.append("neurons are left out: queries and keys would make the page too large")
     return notes
 
 

@@ -15,9 +15,9 @@ from regard.data.examples import Text
 from regard.errors import InputError
 from regard.inside.vectors.chosen import drawn, left_out, piped
 from regard.inside.vectors.contexts import Pair, device_of
-from regard.lab.walk import walk
+from regard.lab.walk import Walk, walk
 
-__all__ = ["LIMIT", "walk_payload"]
+__all__ = ["LIMIT", "payload_of", "walk_payload"]
 
 LIMIT = 500  # texts: each is embedded twice, with a mask and without
 FILE = "regard-features.csv"
@@ -41,14 +41,35 @@ def walk_payload(
     if not used or all(example.label is None for example in used):
         raise InputError("the sentences have no labels; put one behind each: a fine film | good")
     found = walk(pair, used, pooling=pooling, layer=layer, as_in_deck=True, seed=seed, device=device_of(pair))
-    notes = left_out(len(given), len(used), seed)
+    return payload_of(name, found, used, total=len(given), layer=layer, seed=seed)
+
+
+def payload_of(
+    name: str,
+    found: Walk,
+    used: Sequence[Text],
+    *,
+    total: int,
+    layer: int | str = -1,
+    seed: int = 0,
+    source: str | None = None,
+) -> dict[str, object]:
+    """The same of a walk as in the deck that was made of `used`, of `total` texts.
+
+    `source` are the options of `regard features` that say where they are from; without it the command line holds them,
+    or names a file that the page gives.
+    """
+    if found.unmasked is None:
+        raise InputError("the page shows the walk with and without a mask; make it with as_in_deck=True")
+    notes = left_out(total, len(used), seed)
     if found.cut:
         notes.append(f"{found.cut:,} texts had more tokens than the model reads and were cut")
     texts, labels = [example.text for example in used], [str(example.label) for example in used]
     lines = piped(texts, labels)
-    options = f"--model {shlex.quote(name)} --pooling {pooling} --layer={shlex.quote(str(layer))} --as-in-deck"
+    options = f"--model {shlex.quote(name)} --pooling {found.pooling} --layer={shlex.quote(str(layer))} --as-in-deck"
     options += f" --seed {seed}" if seed else ""
     told = "" if lines else f"  # {FILE}: the file of the button CSV"
+    given = f"{lines or ''} regard features --data {'-' if lines else FILE} {options}{told}".strip()
     document = asdict(found)
     document["features"] = np.round(np.array(found.features, dtype=np.float64), 6).tolist()
     return {
@@ -57,13 +78,13 @@ def walk_payload(
         "layer": layer,
         **document,
         "examples": [[text, label] for text, label in zip(texts, labels, strict=True)],
-        "total": len(given),
+        "total": total,
         "seed": seed,
         "notes": notes,
-        "cli": f"{lines or ''} regard features --data {'-' if lines else FILE} {options}{told}".strip(),
+        "cli": given if source is None else f"regard features {source} {options}",
         "python": (
             f"{_examples(texts, labels, short=lines is not None)}"
-            f"walk({name!r}, examples, pooling={pooling!r}, layer={layer!r}, as_in_deck=True, seed={seed})"
+            f"walk({name!r}, examples, pooling={found.pooling!r}, layer={layer!r}, as_in_deck=True, seed={seed})"
         ),
     }
 

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { choose } from "../../place";
-import { series } from "../../theme";
+import { series, strip } from "../../theme";
 import { modesOf, type Choice, type Mode } from "./choice";
 import type { Level, Pair, Source } from "./maps";
 import type { AttentionPayload } from "./payload";
@@ -95,7 +95,7 @@ function Heads({ choice }: { choice: Choice }) {
               type="button"
               aria-pressed={on}
               aria-label={`Head ${head}`}
-              style={on && shown.length > 1 ? { boxShadow: `inset 0 -5px ${series(head)}`, borderColor: series(head) } : {}}
+              style={on && shown.length > 1 ? { backgroundImage: strip(head), borderColor: series(head) } : {}}
               onClick={(event) => press(head, event)}
             >
               {head}

@@ -6,7 +6,7 @@ import { canvasSurface } from "../../surface";
 import { colors } from "../../theme";
 import { lock, type Choice, type Focus } from "./choice";
 import { Looks } from "./looks";
-import { drawStrokes, headColor, looks } from "./strokes";
+import { alike, drawStrokes, headColor, looks } from "./strokes";
 
 const MANY = 120; // tokens from which lines get closer
 const TALL = 1600; // pixels from which only what is in sight is drawn
@@ -56,6 +56,7 @@ export function Lines({ choice }: { choice: Choice }) {
           {tokens("column")}
         </div>
         <p class="quiet note">{said}</p>
+        {choice.source === "heads" && alike(choice) && <p class="quiet">{alike(choice)}</p>}
       </div>
       <Looks choice={choice} focus={focus} weights={weights} />
     </div>

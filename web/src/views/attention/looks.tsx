@@ -1,6 +1,6 @@
 // The numbers of the token in focus: the tokens it looks at most, or that look at it most, for each chosen head.
 import type { Choice, Focus } from "./choice";
-import { headColor } from "./strokes";
+import { headStrip } from "./strokes";
 
 const MOST = 12;
 
@@ -35,7 +35,7 @@ export function Looks({ choice, focus, weights }: Props) {
               <th scope="col">token</th>
               {choice.heads.map((head, number) => (
                 <th key={head} scope="col" aria-label={choice.source === "heads" ? `head ${head}` : choice.source}>
-                  <span class="swatch" style={{ background: headColor(choice, number) }} />
+                  <span class="swatch" style={{ backgroundImage: headStrip(choice, number) }} />
                   {choice.source !== "heads" ? choice.source : choice.heads.length > 3 ? head : `head ${head}`}
                 </th>
               ))}
@@ -49,7 +49,7 @@ export function Looks({ choice, focus, weights }: Props) {
                 </th>
                 {weights.map((list, number) => (
                   <td key={number}>
-                    <span class="bar" style={{ width: `${100 * list[index]!}%`, background: headColor(choice, number) }} />
+                    <span class="bar" style={{ width: `${100 * list[index]!}%`, backgroundImage: headStrip(choice, number) }} />
                     {list[index]!.toFixed(3)}
                   </td>
                 ))}

@@ -5,9 +5,10 @@ import type { Drawing, Table } from "../../view";
 import type { Choice } from "./choice";
 import { cut, drawHeat, layoutOf } from "./heat";
 import { explain } from "./neuron";
-import { drawStrokes, headColor } from "./strokes";
+import { drawStrokes, headColor, headDash } from "./strokes";
 
 const [WIDTH, MARGIN, HEADING, HIGH] = [720, 16, 34, 20];
+const [ENTRY, LEGEND] = [43, 18]; // a head in the legend, and a row of them
 
 export function drawing(choice: Choice): Drawing {
   if (choice.mode === "lines") return linesDrawing(choice);
@@ -50,10 +51,11 @@ function heading({ source, layer, heads, maps }: Choice): string {
 
 function linesDrawing(choice: Choice): Drawing {
   const { rows, columns, locked } = choice;
-  const height = HEADING + Math.max(rows.names.length, columns.names.length) * HIGH + MARGIN;
+  const top = HEADING + legend(choice).length * LEGEND;
+  const height = top + Math.max(rows.names.length, columns.names.length) * HIGH + MARGIN;
   const left = WIDTH / 2 - 130;
   const right = WIDTH / 2 + 130;
-  const middle = (index: number) => HEADING + (index + 0.5) * HIGH;
+  const middle = (index: number) => top + (index + 0.5) * HIGH;
   return {
     width: WIDTH,
     height,
@@ -68,12 +70,21 @@ function linesDrawing(choice: Choice): Drawing {
 
 function title(surface: Surface, choice: Choice): void {
   surface.text(heading(choice), MARGIN, HEADING / 2, { bold: true });
-  if (choice.source !== "heads" || choice.heads.length < 2) return;
-  choice.heads.forEach((head, number) => {
-    const x = WIDTH - MARGIN - (choice.heads.length - number) * 30;
-    surface.rect(x, HEADING / 2 - 5, 10, 10, headColor(choice, number));
-    surface.text(String(head), x + 13, HEADING / 2, { size: 11 });
-  });
+  legend(choice).forEach((places, row) =>
+    places.forEach((number, column) => {
+      const [x, y] = [MARGIN + column * ENTRY, HEADING + (row + 0.5) * LEGEND - 4];
+      surface.lines([x, y, x + 22, y], headColor(choice, number), 1, false, 3, headDash(choice, number));
+      surface.text(String(choice.heads[number]), x + 25, y, { size: 11 });
+    }),
+  );
+}
+
+/** Which of the chosen heads stand in each row of the legend; one head needs none. */
+function legend({ source, heads }: Choice): number[][] {
+  if (source !== "heads" || heads.length < 2) return [];
+  const wide = Math.floor((WIDTH - 2 * MARGIN) / ENTRY);
+  const places = heads.map((_, number) => number);
+  return Array.from({ length: Math.ceil(heads.length / wide) }, (_, row) => places.slice(row * wide, (row + 1) * wide));
 }
 
 function gridDrawing(choice: Choice): Drawing {

@@ -1,7 +1,7 @@
 // The lines of the head view: from each token that looks to those it looks at, the stronger the darker. Knows places
 // and colours, not the screen.
 import type { Surface } from "../../surface";
-import { colors, series } from "../../theme";
+import { colors, dash, series, SERIES, strip } from "../../theme";
 import type { Choice, Focus } from "./choice";
 
 const MOST = 3_000; // lines at once; more cannot be told apart, and cost time
@@ -22,9 +22,30 @@ export interface Drawn {
   readonly left: number;
 }
 
-/** How strongly head `number` of those chosen is drawn, and in which colour. */
+/** The colour of head `number` of those chosen. */
 export function headColor(choice: Choice, number: number): string {
-  return choice.source === "heads" && choice.heads.length > 1 ? series(choice.heads[number]!) : colors.get().accent;
+  return several(choice) ? series(choice.heads[number]!) : colors.get().accent;
+}
+
+/** Its dash: heads that share a colour differ in it. */
+export function headDash(choice: Choice, number: number): readonly number[] {
+  return several(choice) ? dash(choice.heads[number]!) : [];
+}
+
+/** Both, as a strip for a legend in CSS. */
+export function headStrip(choice: Choice, number: number): string {
+  const { accent } = colors.get();
+  return several(choice) ? strip(choice.heads[number]!) : `linear-gradient(${accent}, ${accent})`;
+}
+
+/** What to tell where even colour and dash do not tell all chosen heads apart. */
+export function alike({ heads }: Choice): string {
+  const looks = new Set(heads.map((head) => head % SERIES));
+  return looks.size < heads.length ? `Heads ${SERIES} apart share colour and dash: choose fewer to tell them apart.` : "";
+}
+
+function several(choice: Choice): boolean {
+  return choice.source === "heads" && choice.heads.length > 1;
 }
 
 /** Draw the lines of all chosen heads, or only those of the token in focus; says how many, and how many were too many. */
@@ -54,7 +75,8 @@ export function drawStrokes(surface: Surface, choice: Choice, focus: Focus | nul
   const order = [...buckets].sort(([a], [b]) => (a % (STEPS + 1)) - (b % (STEPS + 1)));
   for (const [bucket, list] of order) {
     const opacity = (bucket % (STEPS + 1)) / STEPS;
-    surface.lines(list, headColor(choice, Math.floor(bucket / (STEPS + 1))), opacity, lines <= CURVED, 1 + opacity);
+    const head = Math.floor(bucket / (STEPS + 1));
+    surface.lines(list, headColor(choice, head), opacity, lines <= CURVED, 1 + opacity, headDash(choice, head));
   }
   return { lines, left: total - lines };
 }

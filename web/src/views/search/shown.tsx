@@ -31,11 +31,23 @@ export function Results({ row }: { row: Row }) {
   );
 }
 
-export function TreeOf({ row }: { row: Row }) {
+/** `pick` is called with a box that is pressed; without it, boxes are there to be read. */
+export function TreeOf({ row, pick }: { row: Row; pick?: (box: Box) => void }) {
   const tree = useMemo(() => treeOf(row), [row]);
+  const pressed = (box: Box) =>
+    pick && {
+      role: "button" as const,
+      tabindex: 0, // as SVG spells it
+      onClick: () => pick(box),
+      onKeyDown: (event: KeyboardEvent) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        pick(box);
+      },
+    };
   return (
     <div class="wide tree" tabIndex={0} role="region" aria-label="The tree of the search; the tables below say the same">
-      <svg width={tree.width} height={tree.height} viewBox={`0 0 ${tree.width} ${tree.height}`} role="img" aria-label="the tree of the search">
+      <svg width={tree.width} height={tree.height} viewBox={`0 0 ${tree.width} ${tree.height}`} role={pick ? "group" : "img"} aria-label="the tree of the search">
         <text class="quiet" x={26} y={42}>
           prompt
         </text>
@@ -48,7 +60,7 @@ export function TreeOf({ row }: { row: Row }) {
           <path key={number} class={looks(box)} d={curve(box)} />
         ))}
         {tree.boxes.map((box, number) => (
-          <g key={number} class={looks(box)}>
+          <g key={number} class={looks(box)} {...pressed(box)}>
             <title>{box.tip}</title>
             <rect x={box.x} y={box.y} width={WIDE} height={HIGH} />
             {box.one.fate === "ended" && <rect class="inner" x={box.x + 2.5} y={box.y + 2.5} width={WIDE - 5} height={HIGH - 5} />}

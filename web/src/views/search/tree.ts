@@ -21,6 +21,8 @@ export interface Box {
   readonly taken: boolean;
   readonly best: boolean;
   readonly tip: string;
+  /** The node it continues. */
+  readonly parent: number;
   /** Where its beginning ends: the start of the line to it. */
   readonly from: readonly [number, number];
 }
@@ -57,6 +59,7 @@ export function treeOf(row: Row): Tree {
         taken: one.child !== undefined,
         best: best.has(one.child ?? -1),
         tip: tipOf(one, died),
+        parent,
         from: ends.get(parent)!,
       });
     });
@@ -73,14 +76,28 @@ function columnOf(row: Row, number: number): { one: Candidate; parent: number }[
   return every.filter(({ one }) => one.child !== undefined || others++ < SHOWN);
 }
 
-/** The nodes of the best text. */
-function bestPath(row: Row): Set<number> {
-  const parents = new Map<number, number>();
+/** For every node that was taken, its token and the node it continues. */
+function taken(row: Row): Map<number, { readonly token: number; readonly parent: number }> {
+  const found = new Map<number, { token: number; parent: number }>();
   for (const step of row.steps)
     for (const choice of step.choices)
-      for (const one of choice.candidates) if (one.child !== undefined) parents.set(one.child, choice.node);
+      for (const one of choice.candidates) if (one.child !== undefined) found.set(one.child, { token: one.token, parent: choice.node });
+  return found;
+}
+
+/** The nodes of the best text. */
+function bestPath(row: Row): Set<number> {
+  const nodes = taken(row);
   const found = new Set<number>();
-  for (let node = row.results[0]?.node ?? 0; node; node = parents.get(node) ?? 0) found.add(node);
+  for (let node = row.results[0]?.node ?? 0; node; node = nodes.get(node)?.parent ?? 0) found.add(node);
+  return found;
+}
+
+/** The tokens from the prompt to a node. */
+export function tokensTo(row: Row, node: number): number[] {
+  const nodes = taken(row);
+  const found: number[] = [];
+  for (let at = nodes.get(node); at; at = nodes.get(at.parent)) found.unshift(at.token);
   return found;
 }
 

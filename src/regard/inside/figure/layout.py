@@ -1,0 +1,241 @@
+"""Where the boxes of the figure stand, and the lines between them. Our own drawing, from bottom to top as in the paper.
+
+Knows a plane and the roles of boxes. Knows no tensor, no colour and no page. y grows downwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+__all__ = ["Frame", "Layout", "Line", "Mark", "Shape", "draw"]
+
+WIDE, SIDE, GAP, MARGIN = 128, 78, 40, 8  # of a box, of what stands beside it, between the halves, around all
+HIGH = {"attention": 44, "add": 24, "norm": 24, "ffn": 32}
+PLAIN, SPACE, FORK = 28, 14, 26  # of other boxes; between boxes; below an attention, where one line becomes three
+RING = 9
+LINES = {
+    "Masked Multi-Head Attention": ("Masked Multi-", "Head Attention"),
+    "Multi-Head Attention": ("Multi-Head", "Attention"),
+    "Encoder-Decoder Attention": ("Encoder-Decoder", "Attention"),
+    "Positional Encoding": ("Positional", "Encoding"),
+}
+
+Role = Literal["flow", "residual", "memory", "positions"]
+
+
+class Placed(Protocol):
+    """What must be known of a box."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def part(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Shape:
+    box: str
+    kind: str
+    lines: tuple[str, ...]
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """Through points x, y, x, y ...; with an arrow at its end or not."""
+
+    points: tuple[float, ...]
+    role: Role = "flow"
+    arrow: bool = True
+
+
+@dataclass(frozen=True)
+class Mark:
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Frame:
+    part: str
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass
+class Layout:
+    """A drawing of `width` and `height`."""
+
+    width: float = 0.0
+    height: float = 0.0
+    shapes: list[Shape] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+
+    def document(self) -> dict[str, object]:
+        return {
+            "width": self.width,
+            "height": self.height,
+            "shapes": [{**vars(one), "lines": list(one.lines)} for one in self.shapes],
+            "lines": [{**vars(one), "points": list(one.points)} for one in self.lines],
+            "marks": [vars(one) for one in self.marks],
+            "frames": [vars(one) for one in self.frames],
+        }
+
+
+def draw(boxes: Sequence[Placed], *, depth: int, off: Collection[str] = ()) -> Layout:
+    """The figure of these boxes; what is switched off is not drawn where it is a line."""
+    parts = list(dict.fromkeys(box.part for box in boxes))
+    layout = Layout()
+    halves = []
+    for number, part in enumerate(parts):
+        said = "Outputs (shifted right)" if number else "Inputs"
+        halves.append(_Half(layout, part, MARGIN + SIDE + number * (WIDE + GAP), said, off))
+    layout.width = 2 * (MARGIN + SIDE) + WIDE * len(parts) + GAP * (len(parts) - 1)
+    heights = [half.tower([box for box in boxes if box.part == half.part], depth=depth) for half in halves]
+    layout.height = max(heights) + MARGIN
+    if len(halves) == 2:
+        _remember(layout, halves[0], halves[1])
+    _up(layout)
+    return layout
+
+
+class _Half:
+    """A tower of boxes. Heights are measured upwards while it is built."""
+
+    def __init__(self, layout: Layout, part: str, left: float, said: str, off: Collection[str]) -> None:
+        self.layout, self.part, self.left, self.said, self.off = layout, part, left, said, off
+        self.outer = -1 if part == "encoder" else 1  # on which side there is room
+        self.middle = left + WIDE / 2
+        self.y = 0.0  # how high it is
+        self.from_ = 0.0  # where the line to the next box begins
+        self.cross: float | None = None
+        self.depth = 1
+
+    def tower(self, boxes: Sequence[Placed], *, depth: int) -> float:
+        self.depth = depth
+        self.layout.marks.append(Mark(self.middle, MARGIN + 8, self.said))
+        self.y = self.from_ = MARGIN + 18
+        for group in ("in", "layer", "out"):
+            mine = [box for box in boxes if box.group == group]
+            if group == "layer":
+                self._frame(mine)
+            else:
+                for box in mine:
+                    self._plain(box)
+        if any(box.kind == "softmax" for box in boxes):
+            self._to(self.y + SPACE + 4)
+            self.layout.marks.append(Mark(self.middle, self.y + SPACE + 14, "Output Probabilities"))
+            self.y += SPACE + 22
+        return self.y
+
+    def _plain(self, box: Placed) -> None:
+        if box.kind == "positions":
+            return self._positions(box)
+        self._to(self.y + SPACE)
+        self._shape(box, self.y + SPACE)
+
+    def _positions(self, box: Placed) -> None:
+        """A ring with a plus on the line, and the box beside it."""
+        middle = self.y + SPACE + RING
+        self._to(middle - RING)
+        turns = [math.tau * corner / 16 for corner in range(17)]
+        ring = [
+            value for turn in turns for value in (self.middle + RING * math.cos(turn), middle + RING * math.sin(turn))
+        ]
+        self.layout.lines.append(Line(tuple(ring), arrow=False))
+        self.layout.marks.append(Mark(self.middle, middle, "+"))
+        x = self.left - 6 if self.outer < 0 else self.left + WIDE + 6
+        edge = self.left - SIDE if self.outer < 0 else self.left + WIDE + 6
+        if "positions" not in self.off:
+            self.layout.lines.append(Line((x, middle, self.middle + self.outer * RING, middle), "positions"))
+        self.layout.shapes.append(Shape(box.name, box.kind, LINES[box.title], edge, middle + 17, SIDE - 6, 34))
+        self.y = self.from_ = middle + RING
+
+    def _frame(self, boxes: Sequence[Placed]) -> None:
+        bottom = self.y + SPACE
+        self.y = bottom
+        begin = 0.0
+        for number, box in enumerate(boxes):
+            if number == 0 or boxes[number - 1].kind == "add":
+                begin = self.y + SPACE / 2
+            rise = FORK if box.kind == "attention" else SPACE
+            bottom_of = self.y + rise
+            if box.kind == "attention":
+                self._fork(bottom_of, cross=box.name.endswith(".cross"))
+            else:
+                self._to(bottom_of)
+            self._shape(box, bottom_of)
+            if box.kind == "add" and "residual" not in self.off:
+                self._around(begin, bottom_of + HIGH["add"] / 2)
+        self.y += SPACE / 2
+        x, wide = self.left - 16, WIDE + 32
+        self.layout.frames.append(Frame(self.part, x, self.y, wide, self.y - bottom))
+        beside = x - 18 if self.outer < 0 else x + wide + 18
+        self.layout.marks.append(Mark(beside, (bottom + self.y) / 2, f"{self.depth}\u00d7"))
+
+    def _fork(self, top: float, *, cross: bool) -> None:
+        """One line becomes queries, keys and values; of a cross-attention it is the queries alone."""
+        level = top - 12
+        if cross:
+            x = self.middle + WIDE / 4
+            self.layout.lines.append(Line((self.middle, self.from_, self.middle, level, x, level, x, top)))
+            self.cross = top
+            return
+        self.layout.lines.append(Line((self.middle, self.from_, self.middle, top)))
+        for side in (-1, 1):
+            x = self.middle + side * WIDE / 4
+            self.layout.lines.append(Line((self.middle, level, x, level, x, top)))
+
+    def _around(self, begin: float, end: float) -> None:
+        edge = self.left if self.outer < 0 else self.left + WIDE
+        aside = edge + self.outer * 9
+        self.layout.lines.append(Line((self.middle, begin, aside, begin, aside, end, edge, end), "residual"))
+
+    def _to(self, top: float) -> None:
+        self.layout.lines.append(Line((self.middle, self.from_, self.middle, top)))
+
+    def _shape(self, box: Placed, bottom: float) -> None:
+        high = HIGH.get(box.kind, PLAIN)
+        lines = LINES.get(box.title, (box.title,))
+        self.layout.shapes.append(Shape(box.name, box.kind, lines, self.left, bottom + high, WIDE, high))
+        self.y = self.from_ = bottom + high
+
+
+def _remember(layout: Layout, encoder: _Half, decoder: _Half) -> None:
+    """The encoder's top becomes keys and values of the decoder."""
+    if decoder.cross is None:
+        return
+    top, between = encoder.y + 10, encoder.left + WIDE + GAP / 2
+    level = decoder.cross - 12
+    for x in (decoder.middle - WIDE / 4, decoder.middle):
+        points = (encoder.middle, encoder.from_, encoder.middle, top, between, top, between, level, x, level, x)
+        layout.lines.append(Line((*points, decoder.cross), "memory"))
+
+
+def _up(layout: Layout) -> None:
+    """Heights above the ground become places below the top."""
+    high = layout.height
+    layout.shapes = [replace(one, y=high - one.y) for one in layout.shapes]
+    layout.frames = [replace(one, y=high - one.y) for one in layout.frames]
+    layout.marks = [replace(one, y=high - one.y) for one in layout.marks]
+    layout.lines = [
+        replace(one, points=tuple(high - value if place % 2 else value for place, value in enumerate(one.points)))
+        for one in layout.lines
+    ]

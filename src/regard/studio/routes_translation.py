@@ -1,0 +1,65 @@
+"""What the page can ask of translators: a text translated, with every step of its decoding.
+
+Knows which of the studio's models translate. Knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+from regard.errors import InputError
+from regard.known import DEFAULT
+from regard.studio.arguments import Arguments, Payload, said
+from regard.studio.shelf import Shelf
+
+__all__ = ["WIDEST", "translation"]
+
+WIDEST = 10  # hypotheses side by side: somebody waits for them
+
+
+def translation(shelf: Shelf, arguments: Arguments) -> Payload:
+    """Arguments: `model`, `text`, and `beam`, the width of the search; its hypotheses are all told."""
+    model, text, width = said(arguments, "model", DEFAULT), said(arguments, "text"), _width(arguments)
+    with shelf.use_any(model) as (network, reader):
+        from regard.decode.search import Beam
+        from regard.inside.translation.decoding import decoding
+        from regard.inside.translation.payload import decoding_payload
+        from regard.translate import Translator
+        from regard.translate.align import usual_looking
+        from regard.translate.build import translating
+        from regard.translate.subwords import Subwords
+
+        # An exported page has no other models to go to.
+        studio = {} if "place" in arguments else {"studio": {"translators": _translators(shelf)}}
+        if not isinstance(reader, Subwords):
+            return {**_no_translator(model), **studio}
+        beam, network = Beam(width=width, nbest=width), translating(network)
+        found = decoding(Translator(network, reader, usual_looking(network)), text, beam=beam)
+        return {**decoding_payload(model, found, beam=beam), **studio}
+
+
+def _width(arguments: Arguments) -> int:
+    value = said(arguments, "beam", "5").strip()
+    if not (value.isascii() and value.isdecimal()) or not 1 <= int(value[:9]) <= WIDEST:
+        raise InputError(f"'beam' should be a number from 1 to {WIDEST}, got {value!r}")
+    return int(value)
+
+
+def _translators(shelf: Shelf) -> list[str]:
+    """Those that are loaded; whether one that is still being loaded translates is not known."""
+    from regard.translate.subwords import Subwords
+
+    return [
+        name
+        for name, entry in shelf.entries.items()
+        if entry.loaded is not None and isinstance(entry.loaded[1], Subwords)
+    ]
+
+
+def _no_translator(model: str) -> dict[str, object]:
+    return {
+        "view": "translation",
+        "model": None,
+        "notes": [f"{model} does not translate: it was not trained on pairs of sentences."],
+        "hypotheses": [],
+        "cli": "regard train translate --train PAIRS --output DIR\nregard studio --model DIR",
+        "python": "from regard.translate import load\nload('DIR').translate(['a sentence'])",
+    }

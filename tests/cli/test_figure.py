@@ -1,0 +1,93 @@
+"""`regard figure` as its user sees it: a table, the one JSON document, drawings, a page, and messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from regard.cli import figure as verb
+from regard.cli.app import run
+from regard.inside import opened
+from regard.inside.figure.figure import figure
+
+Captured = pytest.CaptureFixture[str]
+Call = Callable[..., int]
+TEXT = "the film was _"
+
+
+@pytest.fixture
+def call(tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    # Five sentences for each of six runs take longer than all that is tested here.
+    monkeypatch.setattr("regard.inside.figure.sentences.ENGLISH", ("the day was good",))
+
+    def regard_figure(*arguments: str) -> int:
+        return run(["figure", *arguments, "--model", str(tiny_bert_folder)], registers=[verb.register])
+
+    return regard_figure
+
+
+def test_the_table(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
+    assert call(TEXT) == 0
+    out, error = capsys.readouterr()
+    assert error == ""
+    found = figure(*opened(tiny_bert_folder), TEXT)
+    whole, alone = found.damage.outcomes[0].loss, found.damage.of(["residual"]).loss
+    assert whole is not None and alone is not None
+    assert "encoder: [CLS] the film was [MASK] [SEP]" in out
+    assert "Multi-Head Attention" in out and "weights (4, 6, 6)" in out
+    assert f"no residual: loss {alone:.3f} ({alone - whole:+.3f})" in out
+    assert "no mask: an encoder has no such mask" in out
+
+
+def test_the_json_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
+    assert call(TEXT, "--json", "--layer", "1", "--without", "scaling,positions") == 0
+    document = json.loads(capsys.readouterr().out)
+    found = figure(*opened(tiny_bert_folder), TEXT, switches="positions,scaling")
+    assert document["without"] == ["positions", "scaling"] and document["layer"] == 1
+    assert [box["name"] for box in document["boxes"]] == [box.name for box in found.boxes]
+    last = document["damage"]["outcomes"][-1]
+    assert last["without"] == ["positions", "scaling"]
+    assert last["loss"] == pytest.approx(found.damage.of(["positions", "scaling"]).loss)
+    assert [one["disabled"] is None for one in document["switches"]] == [False, True, True, True]
+
+
+def test_drawings_and_a_page(call: Call, tmp_path: Path, capsys: Captured, page_built: None) -> None:
+    for name in ("a.svg", "a.png", "a.html"):
+        assert call("the <b> film", "--layer", "1", "--output", str(tmp_path / name)) == 0
+        assert capsys.readouterr() == (f"{tmp_path / name}\n", "")
+    svg = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert svg.startswith("<svg") and "Feed Forward" in svg and "&lt;b&gt;" in svg and "no residual" in svg
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.width > 600 and len(image.convert("RGB").getcolors(100_000) or []) > 8
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert '"view":"figure"' in page and "#figure?layer=1" in page and "the \\u003cb>" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["", "--json"], "the text is empty"),
+        ([TEXT, "--without", "masks"], "did you mean 'mask'"),
+        ([TEXT, "--without", "mask"], "cannot switch off 'mask'"),
+        ([TEXT, "--target", "ein Film"], "leave the target out"),
+        ([TEXT, "--layer", "7"], "the layer is 7, and this model has 2"),
+        ([TEXT, "--output", "a.pdf"], "ends in .html, .svg, .png"),
+    ],
+)
+def test_bad_input(call: Call, capsys: Captured, arguments: list[str], said: str) -> None:
+    assert call(*arguments) == 2
+    out, error = capsys.readouterr()
+    assert out == "" and said in error
+
+
+def test_a_built_in_translator_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.cli.figure.builtins", lambda: ["regard-bert", "regard-de-en"])
+    monkeypatch.setattr("regard.cli.figure.builtin_folder", lambda name: tmp_path / name)
+    assert verb._default() == "regard-bert"
+    (tmp_path / "regard-de-en").mkdir()
+    (tmp_path / "regard-de-en" / "translate.json").write_text("{}")
+    assert verb._default() == "regard-de-en"

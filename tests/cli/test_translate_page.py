@@ -1,0 +1,99 @@
+"""`regard translate --page`: one text's decoding as a page, which its own command line makes again."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.cli import translate
+from regard.cli.app import run
+from regard.decode.search import Beam
+from regard.inside.translation.decoding import LONGEST, decoding
+from regard.inside.translation.payload import decoding_payload
+from regard.translate import Translator, load
+from regard.translate.align import usual_looking
+from regard.translate.build import new_model
+from regard.translate.config import Model
+from regard.translate.folder import write
+from regard.translate.pairs import Pair
+from regard.translate.subwords import train_subwords
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
+    place = tmp_path_factory.mktemp("translator") / "de-en"
+    subwords = train_subwords([Pair("der Hund sieht", "the dog sees")] * 4, size=270, joint=True)
+    model = new_model(Model(width=8, depth=1, heads=2, ffn=16), subwords, seed=0)
+    write(Translator(model.eval(), subwords, usual_looking(model)), place)
+    return place
+
+
+@pytest.fixture(autouse=True)
+def built(page_built: None) -> None:
+    pass
+
+
+def call(*arguments: object) -> int:
+    return run(["translate", *map(str, arguments)], registers=[translate.register])
+
+
+def payload_of(path: Path) -> dict[str, Any]:
+    text = path.read_text(encoding="utf-8")
+    start = text.index('id="regard">') + len('id="regard">')
+    found: dict[str, Any] = json.loads(text[start : text.index("</script>", start)])
+    return found
+
+
+@pytest.mark.parametrize("options", [(), ("--beam", 3, "--nbest", 2, "--length-penalty", 0.5), ("--beam", 1)])
+def test_a_page_and_the_command_that_makes_it_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, options: tuple[object, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "der Hund's </script>"
+    assert call(folder, text, "--page", "first.html", "--device", "cpu", *options) == 0
+    first = payload_of(Path("first.html"))
+    width, nbest, penalty = (3, 2, 0.5) if len(options) > 2 else (1, 1, 1.0) if options else (5, 1, 1.0)
+    beam = None if width == 1 else Beam(width=width, nbest=nbest, length_penalty=penalty)
+    translator = load(folder)
+    expected = decoding_payload(str(folder), decoding(translator, text, beam=beam), beam=beam)
+    assert first == expected and len(first["hypotheses"]) == nbest
+    assert first["hypotheses"][0]["text"] in capsys.readouterr().out
+    words = shlex.split(first["cli"])
+    assert words[:2] == ["regard", "translate"]
+    assert call(*words[2:], "--device", "cpu") == 0
+    assert payload_of(Path("page.html")) == first
+
+
+def test_a_text_of_one_word_comes_as_standard_input(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Hund\n"), encoding="utf-8"))
+    assert call(folder, "-", "--page", tmp_path / "page.html", "--beam", 2) == 0
+    found = payload_of(tmp_path / "page.html")
+    assert found["text"] == "Hund" and found["cli"].startswith("printf '%s\\n' Hund | regard translate --beam 2 ")
+
+
+def test_what_a_page_cannot_show(folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    page = tmp_path / "page.html"
+    (tmp_path / "two.txt").write_text("der Hund\nsieht\n", encoding="utf-8")
+    (tmp_path / "none.txt").write_text("", encoding="utf-8")
+    for source, message in (
+        (tmp_path / "two.txt", "--page shows one text, and the input has several; give one line"),
+        (tmp_path / "none.txt", "--page shows one text, and the input has none"),
+        ("Hund " * LONGEST, f"expected at most {LONGEST}"),
+        (" ", "the text is empty"),
+    ):
+        assert call(folder, source, "--page", page) == 2
+        out, error = capsys.readouterr()
+        assert message in error and out == ""
+    assert call(folder, "der Hund", "--page", tmp_path / "page.pdf") == 2
+    assert "--page is" in capsys.readouterr().err
+    assert not page.exists()

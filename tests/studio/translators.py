@@ -1,0 +1,50 @@
+"""Tiny translators in folders, each of which was taught the lectures' two sentences and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.nn import Padded
+from regard.translate import Translator
+from regard.translate.align import usual_looking
+from regard.translate.build import Translating, new_model, next_scores
+from regard.translate.config import Model
+from regard.translate.folder import write
+from regard.translate.pairs import Pair
+from regard.translate.subwords import Subwords, train_subwords
+
+TEXT, FRENCH = "Ich muss auf den Markt gehen.", "Je suis étudiant."
+PAIRS = [Pair(TEXT, "I must go to the market."), Pair(FRENCH, "I am a student.")]
+MODELS: dict[str, dict[str, Any]] = {
+    "transformer": {"kind": "transformer"},
+    "dot": {"kind": "lstm", "score": "dot"},
+    "general": {"kind": "lstm", "score": "general"},
+    "additive": {"kind": "lstm", "score": "additive", "recipe": "deck"},
+    "none": {"kind": "lstm", "score": "none"},
+}
+
+
+def write_translators(place: Path, *, lessons: int = 45) -> dict[str, str]:
+    """A folder for each of MODELS, by its name; after 45 lessons most know the sentences."""
+    subwords = train_subwords(PAIRS * 4, size=290, joint=True)
+    for number, (name, settings) in enumerate(MODELS.items()):
+        shape = Model(width=16, depth=2, heads=2, ffn=32, embedding=16, dropout=0.0, **settings)
+        model = new_model(shape, subwords, seed=number)
+        _teach(model, subwords, lessons)
+        write(Translator(model.eval(), subwords, usual_looking(model)), place / name)
+    return {name: str(place / name) for name in MODELS}
+
+
+def _teach(model: Translating, subwords: Subwords, lessons: int) -> None:
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)
+    for _ in range(lessons):
+        for source, target in PAIRS:
+            ids, right = torch.tensor(subwords.sources([source])), torch.tensor(subwords.targets([target]))
+            scores = next_scores(model, ids, Padded(), right)
+            loss = torch.nn.functional.cross_entropy(scores[0], right[0])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()

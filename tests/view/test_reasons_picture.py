@@ -1,0 +1,79 @@
+"""Surgery and honesty as files: what a picture says is what the payload says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import regard
+from regard.errors import InputError
+from regard.inside.reasons.everywhere import asked_at
+from regard.inside.reasons.honesty_payload import honesty_payload
+from regard.inside.reasons.surgery_payload import surgery_payload
+from regard.inside.reasons.trial import task_trial
+from regard.text import Tokenizer
+from regard.view.attention_picture import Picture, Tile, svg
+from regard.view.reasons_picture import check_ending, honesty_picture, surgery_picture, write
+from tests.inside.classifiers import deciding
+
+TEXT = "it is a good day for them"
+
+
+@pytest.fixture(scope="module")
+def surgery(tiny_bert_folder: Path) -> dict[str, Any]:
+    trial = asked_at(*regard.load(tiny_bert_folder), TEXT, at="masked")
+    return surgery_payload("<b>BERT</b>", trial, heads=[(1, 2)], layers=[0], at="masked")
+
+
+@pytest.fixture(scope="module")
+def honesty(tiny_bert_folder: Path) -> dict[str, Any]:
+    return honesty_payload("DIR", task_trial(deciding(Tokenizer.open(tiny_bert_folder), 3), TEXT))
+
+
+def said(picture: Picture) -> list[str]:
+    return ["".join(one.itertext()) for one in ElementTree.fromstring(svg(picture)).iter() if one.tag.endswith("text")]
+
+
+def test_surgery_has_every_head_and_place(surgery: dict[str, Any]) -> None:
+    picture = surgery_picture(surgery)
+    texts = said(picture)
+    assert texts[0] == "<b>BERT</b> without heads 1.2 and layers 0"
+    assert sum(text.startswith("x ") for text in texts) == 5  # a head, and the four of a layer that is left out
+    for effect in surgery["effects"]:
+        assert f"{effect['before']} {effect['likeliest'][0]['before']:.1%}" in texts
+        assert f"{effect['after']} {effect['successors'][0]['after']:.1%}" in texts
+    tiles = [shape for shape in picture.shapes if isinstance(shape, Tile)]
+    darkest = min(tiles[:8], key=lambda tile: int(tile.pixels.sum()))
+    strongest = max(range(8), key=lambda number: surgery["sweep"]["heads"][number]["strength"])
+    assert tiles.index(darkest) == strongest
+
+
+def test_honesty_has_every_test_and_three_rows(honesty: dict[str, Any]) -> None:
+    texts = said(honesty_picture(honesty))
+    assert texts[0].startswith("honest (") and "positive" in texts[0]
+    for check in honesty["verdict"]["checks"]:
+        assert f"{check['value']:.3f} of {check['threshold']:.2f} or more" in texts
+    assert texts.count("good") == 3
+
+
+@pytest.mark.parametrize("ending", ["html", "svg", "png", "json"])
+def test_files_by_their_ending(honesty: dict[str, Any], ending: str, tmp_path: Path, page_built: None) -> None:
+    place = tmp_path / f"file.{ending}"
+    if ending == "png":
+        pytest.importorskip("PIL")
+    write(place, document=lambda: {"a": 1}, payload=lambda: honesty, picture=honesty_picture)
+    content = place.read_bytes()
+    if ending == "json":
+        assert json.loads(content) == {"a": 1}
+    else:
+        assert content.startswith({"html": b"<!doctype", "svg": b"<svg", "png": b"\x89PNG"}[ending])
+
+
+def test_other_endings() -> None:
+    check_ending("A.HTML")
+    with pytest.raises(InputError, match=r"ends in \.html, \.svg, \.png, \.json"):
+        check_ending("page.pdf")

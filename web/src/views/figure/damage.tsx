@@ -1,0 +1,131 @@
+// The switches, and what each of them costs: the loss of the text, and what the model says.
+import { choose } from "../../place";
+import type { Asked, FigurePayload, Outcome } from "./payload";
+
+export function Switches({ payload }: { payload: FigurePayload }) {
+  const press = (name: string) => {
+    const off = payload.switches.filter((one) => (one.name === name ? !one.off : one.off)).map((one) => one.name);
+    // The text goes along: where it is still the one that the form began with, the address does not have it.
+    choose({ text: payload.text, target: payload.given, without: off.join(",") });
+  };
+  const reasons = payload.switches.filter((one) => one.disabled);
+  return (
+    <>
+      <div class="choices">
+        <fieldset>
+          <legend>Switch off</legend>
+          {payload.switches.map((one) => (
+            <button key={one.name} type="button" aria-pressed={one.off} disabled={one.disabled !== null || !payload.studio} onClick={() => press(one.name)}>
+              {one.title}
+            </button>
+          ))}
+        </fieldset>
+      </div>
+      {reasons.map((one) => (
+        <p key={one.name} class="quiet">
+          {one.title}: {one.disabled}.
+        </p>
+      ))}
+      {!payload.studio && <p class="quiet">This file holds one run of the model. For other switches use --without, or the studio.</p>}
+    </>
+  );
+}
+
+export const nameOf = (outcome: Outcome) => outcome.without.map((name) => `no ${name}`).join(", ") || "the whole model";
+export const isNow = (payload: FigurePayload, outcome: Outcome) => [...outcome.without].sort().join() === [...payload.without].sort().join();
+
+export function Damage({ payload }: { payload: FigurePayload }) {
+  const { damage } = payload;
+  const whole = damage.outcomes[0]!;
+  const now = damage.outcomes.find((one) => isNow(payload, one)) ?? whole;
+  return (
+    <section aria-labelledby="damage" class="figure-damage">
+      <h2 id="damage">What each part is good for</h2>
+      <p class="quiet">
+        Loss: {damage.measure}.{payload.target !== null && ` The translation is “${payload.target}”${payload.given ? "" : ", the whole model’s own"}.`}
+      </p>
+      <div class="wide" tabIndex={0} role="region" aria-label="Damage of each switch">
+        <table class="figure-numbers">
+          <thead>
+            <tr>
+              <th scope="col">without</th>
+              <th scope="col">loss here</th>
+              <th scope="col">change</th>
+              {damage.sentences.length > 0 && <th scope="col">loss of {damage.sentences.length} of ours</th>}
+              {damage.sentences.length > 0 && <th scope="col">change</th>}
+              <th scope="col" class="figure-says">what it says</th>
+            </tr>
+          </thead>
+          <tbody>
+            {damage.outcomes.map((one) => (
+              <tr key={nameOf(one)} class={one === now ? "figure-now" : ""} {...(one === now && { "aria-current": "true" as const })}>
+                <th scope="row">{nameOf(one)}</th>
+                <td>{loss(one.loss)}</td>
+                <td>{one === whole ? "" : change(one.loss, whole.loss)}</td>
+                {damage.sentences.length > 0 && <td>{loss(one.sentences_loss)}</td>}
+                {damage.sentences.length > 0 && <td>{one === whole ? "" : change(one.sentences_loss, whole.sentences_loss)}</td>}
+                <td class="figure-says" dir="auto">
+                  {one.says || "nothing"}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {damage.remarks.map((remark) => (
+        <p key={remark}>{remark}</p>
+      ))}
+      {damage.sentences.length > 0 ? (
+        <details>
+          <summary>The {damage.sentences.length} sentences of ours</summary>
+          <ul>
+            {damage.sentences.map(([text, target]) => (
+              <li key={text}>{target === null ? text : `${text} → ${target}`}</li>
+            ))}
+          </ul>
+        </details>
+      ) : (
+        <p class="quiet">Only this text is measured: for this model’s languages we have no sentences of our own.</p>
+      )}
+      <h3>Token by token{now === whole ? "" : `, ${nameOf(now)}`}</h3>
+      <Places before={whole.places} after={now === whole ? null : now.places} />
+    </section>
+  );
+}
+
+const loss = (value: number | null) => (value === null ? "–" : value.toFixed(3));
+const change = (value: number | null, before: number | null) => (value === null || before === null ? "–" : `${value < before ? "−" : "+"}${Math.abs(value - before).toFixed(3)}`);
+const share = (value: number | null) => (value === null ? "–" : `${(100 * value).toFixed(1)}%`);
+
+function Places({ before, after }: { before: readonly Asked[]; after: readonly Asked[] | null }) {
+  return (
+    <div class="wide" tabIndex={0} role="region" aria-label="Token by token">
+      <table class="figure-numbers">
+        <thead>
+          <tr>
+            <th scope="col">right</th>
+            <th scope="col">{after ? "whole" : "probability"}</th>
+            {after && <th scope="col">now</th>}
+            <th scope="col" class="figure-says">likeliest {after ? "now" : ""}</th>
+          </tr>
+        </thead>
+        <tbody>
+          {before.map((one, number) => (
+            <tr key={number}>
+              <th scope="row">{one.token ?? "a blank"}</th>
+              <td>{share(one.probability)}</td>
+              {after && <td>{share(after[number]!.probability)}</td>}
+              <td class="figure-says">
+                {(after ?? before)[number]!.best.map(([word, value], rank) => (
+                  <span key={rank}>
+                    <span class="token">{word}</span> {share(value)}{" "}
+                  </span>
+                ))}
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}

@@ -1,0 +1,128 @@
+// Honesty: may the attention map of a classified text be read as the reason for its class? Six tests and a verdict.
+import { choose, format, place } from "../place";
+import type { View } from "../view";
+import "./honesty/honesty.css";
+import { Checks, Headline } from "./honesty/meter";
+import { summary, type Honesty } from "./honesty/payload";
+import { drawing, table } from "./honesty/picture";
+import { Strips } from "./honesty/strips";
+
+function Show({ payload }: { payload: Honesty }) {
+  const { grounds, model, verdict, studio } = payload;
+  return (
+    <>
+      {model && grounds && (
+        <>
+          <p class="honesty-answer" dir="auto">
+            {summary(payload)}
+          </p>
+          <p class="quiet">
+            {model.name}: {{ fill: `a ${model.family} model, at the ${grounds.place}`, next: `a ${model.family} model, the next token` }[model.task] ?? `${model.task}, a tuned ${model.family} model`}
+          </p>
+          {studio && <Choices payload={payload} />}
+        </>
+      )}
+      {!verdict && <Notes payload={payload} />}
+      {grounds && (
+        <div class="honesty">
+          {verdict && <Headline verdict={verdict} />}
+          <Strips grounds={grounds} />
+          {verdict && <Checks checks={verdict.checks} />}
+        </div>
+      )}
+    </>
+  );
+}
+
+/** Why there is no verdict, and where to get one. */
+function Notes({ payload }: { payload: Honesty }) {
+  const { parameters } = place.use();
+  const { studio, notes } = payload;
+  const text = parameters["text"] ?? payload.texts[0] ?? "";
+  return (
+    <div class="honesty-notes">
+      {notes.map((note) => (
+        <p key={note}>{note}</p>
+      ))}
+      {studio && (
+        <p>
+          {studio.tuned.length ? "Tuned models here: " : "None of the studio's models is tuned for a task. "}
+          {studio.tuned.map((name, number) => (
+            <>
+              {number > 0 && ", "}
+              <a key={name} href={format({ view: "honesty", parameters: { model: name, text } })}>
+                {name}
+              </a>
+            </>
+          ))}
+          {studio.tuned.length ? ". " : ""}
+          <a href={format({ view: "tasks", parameters: parameters["model"] ? { model: parameters["model"], text } : { text } })}>Train a classifier in Tasks</a>, with a file of texts and labels, or start the studio with one: regard
+          studio --model DIR.
+        </p>
+      )}
+    </div>
+  );
+}
+
+/** Which class, and which map. */
+function Choices({ payload }: { payload: Honesty }) {
+  const { model, asked, grounds, texts } = payload;
+  if (!model || !grounds) return null;
+  const [text = "", second = ""] = texts;
+  const put = (name: string) => (event: { currentTarget: HTMLSelectElement }) => choose({ text, text_b: second, [name]: event.currentTarget.value });
+  return (
+    <div class="choices">
+      {payload.verdict && (
+        <label>
+          Class
+          <select value={asked.label ?? ""} onChange={put("label")}>
+            <option value="">the predicted one</option>
+            {model.labels.map((label) => (
+              <option key={label}>{label}</option>
+            ))}
+          </select>
+        </label>
+      )}
+      <label>
+        Map of layer
+        <select value={String(grounds.layer)} onChange={put("layer")}>
+          {Array.from({ length: model.depth }, (_, layer) => (
+            <option key={layer} value={layer}>
+              {layer}
+            </option>
+          ))}
+        </select>
+      </label>
+      <label>
+        Head
+        <select value={grounds.head === null ? "" : String(grounds.head)} onChange={put("head")}>
+          <option value="">mean of all</option>
+          {Array.from({ length: model.heads }, (_, head) => (
+            <option key={head} value={head}>
+              {head}
+            </option>
+          ))}
+        </select>
+      </label>
+    </div>
+  );
+}
+
+export const honesty: View<Honesty> = {
+  name: "honesty",
+  title: "Honesty",
+  about: "A model looks at the right word. Is that its reason? Six tests of the shown attention map of a classifier, with a verdict; beside it what gradients say.",
+  model: true,
+  verb: "Judge",
+  fields: [
+    { name: "text", label: "Text to classify", lines: 2, start: "Thank you so much, this is the best help I ever got in New York." },
+    { name: "text_b", label: "Second text, for pairs", start: "", optional: true },
+    // Chosen beside the answer.
+    { name: "label", label: "Class", start: "", optional: true },
+    { name: "layer", label: "Layer", start: "", optional: true },
+    { name: "head", label: "Head", start: "", optional: true },
+  ],
+  Show,
+  drawing,
+  table,
+};

@@ -1,0 +1,72 @@
+// Surgery as a picture for a file, and its numbers as rows. Knows no page.
+import type { Place } from "../../place";
+import type { Surface } from "../../surface";
+import { colors } from "../../theme";
+import type { Drawing, Table } from "../../view";
+import { goneAt, named } from "./choice";
+import { alone, heat, percent, shareOf, shownPlaces, tint, unit, type Surgery } from "./payload";
+
+const CELL = { wide: 46, high: 26 };
+const WIDTH = 940;
+const MARGIN = 20;
+const TOKEN = 62; // pixels for a token and the two words below it
+
+export function drawing(payload: Surgery, here: Place): Drawing {
+  const { depth, heads } = payload.model;
+  const gone = goneAt(payload, here);
+  const single = alone(payload, here);
+  const look = colors.get();
+  const strokes: ((surface: Surface) => void)[] = [];
+  const out = single ? `head ${single.layer}.${single.head} alone` : [named(payload, gone.heads) && `heads ${named(payload, gone.heads)}`, gone.layers.size && `layers ${[...gone.layers].join(",")}`].filter(Boolean).join(" and ");
+  strokes.push((surface) => surface.text(`${payload.model.name} ${out ? `without ${out}` : "as it is"}`, MARGIN, 24, { size: 15, bold: true }));
+  strokes.push((surface) => surface.text(`each head taken out alone: ${payload.sweep.measure}${unit(payload) === "nats" ? " in nats" : ""}; × is out`, MARGIN, 46, { size: 12, color: look.quiet }));
+  const top = 80;
+  for (let head = 0; head < heads; head++) strokes.push((surface) => surface.text(String(head), 70 + (head + 0.5) * CELL.wide, top - 10, { align: "center", size: 11, color: look.quiet }));
+  for (const one of payload.sweep.heads) {
+    const [x, y] = [70 + one.head * CELL.wide, top + one.layer * CELL.high];
+    const missing = gone.heads.has(`${one.layer}.${one.head}`) || gone.layers.has(one.layer);
+    strokes.push((surface) => {
+      surface.rect(x + 1, y + 1, CELL.wide - 2, CELL.high - 2, look.accent, 0.04 + 0.6 * heat(payload, one.strength));
+      surface.text(`${missing && !single ? "× " : ""}${one.strength < 0.005 && one.strength > 0 ? one.strength.toExponential(0) : one.strength.toFixed(2)}`, x + CELL.wide / 2, y + CELL.high / 2, { align: "center", size: 11 });
+      if (!one.head) surface.text(`layer ${one.layer}`, 62, y + CELL.high / 2, { align: "right", size: 11, color: look.quiet });
+    });
+  }
+  let [x, y] = [MARGIN, top + depth * CELL.high + 36];
+  const shown = shownPlaces(payload, here);
+  shown.forEach((one, number) => {
+    if (!one) return;
+    const spot = payload.spots[number];
+    const token = spot === undefined ? one.place : (payload.tokens[spot] ?? "…");
+    const share = (output: string, when: "before" | "after") => {
+      const found = shareOf(one.effect, output);
+      return `${output} ${found ? percent(payload, found[when]) : ""}`.trim();
+    };
+    const lines = [token, share(one.before, "before"), share(one.after, "after")];
+    const width = 7 * Math.max(...lines.map((line) => line.length)) + 16;
+    if (x + width > WIDTH - MARGIN) [x, y] = [MARGIN, y + TOKEN + 8];
+    const [left, up] = [x, y];
+    strokes.push((surface) => {
+      surface.rect(left, up - 12, width - 4, TOKEN, look.accent, 0.04 + 0.6 * tint(payload, one.strength));
+      surface.text(lines[0]!, left + 5, up, { mono: true, size: 13 });
+      surface.text(lines[1]!, left + 5, up + 20, { size: 11 });
+      surface.text(lines[2]!, left + 5, up + 38, { size: 11, bold: one.before !== one.after });
+    });
+    x += width;
+  });
+  y += TOKEN + 8;
+  strokes.push((surface) => surface.text("below each: the likeliest before, and after", MARGIN, y, { size: 12, color: look.quiet }));
+  return { width: Math.max(WIDTH, 90 + heads * CELL.wide), height: y + MARGIN, draw: (surface) => strokes.forEach((stroke) => stroke(surface)) };
+}
+
+export function table(payload: Surgery, here: Place): Table {
+  const rows: (string | number)[][] = [];
+  shownPlaces(payload, here).forEach((one) => {
+    if (!one) return;
+    const [old, now] = [shareOf(one.effect, one.before), shareOf(one.effect, one.after)];
+    rows.push(["place", one.place, one.before, old?.before ?? "", one.after, now?.after ?? "", one.strength, one.effect?.distance ?? ""]);
+    for (const change of one.effect?.likeliest ?? []) rows.push(["output", one.place, change.output, change.before, change.output, change.after, "", ""]);
+  });
+  for (const one of payload.sweep.heads) rows.push(["head", `${one.layer}.${one.head}`, "", "", "", "", one.strength, one.distance]);
+  return { headers: ["what", "name", "before", "probability before", "after", "probability after", payload.sweep.measure, "distance"], rows };
+}
+

@@ -1,0 +1,153 @@
+// Translation: a time slider over the steps of a decoding; at each the four sub-steps of encoder-decoder attention with
+// their numbers, the word that is said, and the alignment matrix of all steps.
+import { useMemo } from "preact/hooks";
+import { choose, format, place } from "../place";
+import type { View } from "../view";
+import { Matrix } from "./translation/matrix";
+import { choiceOf, type Choice, type Translation } from "./translation/payload";
+import { drawing, table } from "./translation/picture";
+import { Substeps } from "./translation/substeps";
+import { arrows, Likely, Time } from "./translation/time";
+import "./translation/translation.css";
+
+const EXAMPLES = ["Ich muss auf den Markt gehen.", "Je suis étudiant."];
+
+function Show({ payload }: { payload: Translation }) {
+  const here = place.use();
+  const choice = useMemo(() => choiceOf(payload, here), [payload, here]);
+  return (
+    <section class="translation" aria-label="Translation" onKeyDown={(event) => choice && arrows(event, choice)}>
+      {payload.notes.map((note) => (
+        <p key={note}>{note}</p>
+      ))}
+      {payload.studio && <Elsewhere payload={payload} />}
+      {choice && (
+        <>
+          <Hypotheses choice={choice} />
+          <Time choice={choice} />
+          <div class="now">
+            <div>{choice.look ? <Substeps choice={choice} look={choice.look} /> : <None />}</div>
+            <div>
+              <Likely choice={choice} />
+              {choice.look && <Matrix choice={choice} />}
+            </div>
+          </div>
+        </>
+      )}
+    </section>
+  );
+}
+
+/** The translators there are where this model is none, and the lectures' sentences. */
+function Elsewhere({ payload }: { payload: Translation }) {
+  const { parameters } = place.get();
+  const names = payload.studio?.translators ?? [];
+  if (!payload.model) {
+    if (!names.length) return <p>None of the studio’s models that are loaded translates. Start it with one: regard studio --model DIR, where `regard train translate` wrote DIR.</p>;
+    return (
+      <p>
+        These translate:{" "}
+        {names.map((name, number) => (
+          <span key={name}>
+            {number > 0 && ", "}
+            <a href={format({ view: "translation", parameters: { ...parameters, model: name } })}>{name}</a>
+          </span>
+        ))}
+      </p>
+    );
+  }
+  return (
+    <p class="quiet">
+      Examples:{" "}
+      {EXAMPLES.map((text, number) => (
+        <span key={text}>
+          {number > 0 && " · "}
+          <a href={format({ view: "translation", parameters: { ...(parameters["model"] && { model: parameters["model"] }), text } })}>{text}</a>
+        </span>
+      ))}
+    </p>
+  );
+}
+
+function Hypotheses({ choice }: { choice: Choice }) {
+  const { payload, model, number, told, layer, heads, mean } = choice;
+  const usual = payload.looking;
+  return (
+    <>
+      <p class="both">
+        <span dir="auto">{payload.text}</span> <span aria-hidden="true">→</span> <strong dir="auto">{told.text || "(nothing)"}</strong>
+      </p>
+      <div class="choices">
+        <label>
+          <span class="quiet">Translation</span>
+          <select name="translation" value={number} onChange={(event) => choose({ translation: event.currentTarget.value })}>
+            {payload.hypotheses.map((one, at) => (
+              <option key={at} value={at}>
+                {at + 1}. {one.text || "(nothing)"}
+              </option>
+            ))}
+          </select>
+        </label>
+        <span class="quiet">
+          {number + 1} of {payload.hypotheses.length} by the beam; score {told.score.toFixed(3)}, log-probability {told.log_probability.toFixed(3)}
+          {!told.finished && ", cut off"}
+        </span>
+      </div>
+      {model.layers > 0 && model.kind === "transformer" && (
+        <div class="choices">
+          <label>
+            <span class="quiet">Decoder layer</span>
+            <select name="layer" value={layer} onChange={(event) => choose({ layer: event.currentTarget.value })}>
+              {Array.from({ length: model.layers }, (_, one) => (
+                <option key={one} value={one}>
+                  {one}
+                  {one === usual?.layer && " (alignments)"}
+                </option>
+              ))}
+            </select>
+          </label>
+          <fieldset>
+            <legend>Head</legend>
+            <span class="heads">
+              {model.heads > 1 && (
+                <button type="button" aria-pressed={mean} onClick={() => choose({ head: "" })}>
+                  mean of {usual?.heads.join(", ")}
+                </button>
+              )}
+              {Array.from({ length: model.heads }, (_, one) => (
+                <button key={one} type="button" aria-label={`Head ${one}`} aria-pressed={!mean && heads[0] === one} onClick={() => choose({ head: String(one) })}>
+                  {one}
+                </button>
+              ))}
+            </span>
+          </fieldset>
+          {usual && <span class="quiet">Alignments are {usual.of}.</span>}
+        </div>
+      )}
+    </>
+  );
+}
+
+function None() {
+  return (
+    <>
+      <h2>No encoder-decoder attention</h2>
+      <p>This model was trained without attention (score none): all that the decoder knows of the source is the encoder’s last state, the same at every step. So there is nothing to look at, and no alignment.</p>
+    </>
+  );
+}
+
+export const translation: View<Translation> = {
+  name: "translation",
+  title: "Translation",
+  about: "Translate a sentence and go through its decoding step by step: where the decoder looks, what it makes of it, and which word it says.",
+  model: true,
+  verb: "Translate",
+  fields: [
+    { name: "text", label: "Text to translate", start: EXAMPLES[0]! },
+    { name: "beam", label: "Beam (1 to 10)", start: "5", optional: true },
+  ],
+  Show,
+  drawing: (payload, here) => drawing(choiceOf(payload, here)),
+  table: (payload, here) => table(choiceOf(payload, here)),
+};
