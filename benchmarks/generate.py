@@ -1,7 +1,7 @@
 """How fast tokens are said: GPT-2 small greedily and MarianMT by beam search, against transformers' `generate`.
 
     python -m benchmarks.generate [--batch 1 8] [--beam 5] [--sentences 8] [--device cpu] [--precision fp32]
-                                  [--prompt 32] [--tokens 128] [--rounds 4] [--modes graphs compiled] [--tiny]
+                                  [--prompt 32] [--tokens 128] [--rounds 4] [--modes off graphs] [--tiny]
                                   [--keep NAME]
 
 Both have the same random weights and, in float32, must say the same tokens, or nothing is timed; with bfloat16 each
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--prompt", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--modes", nargs="+", default=["graphs", "compiled"], choices=["off", "graphs", "compiled"])
+    parser.add_argument("--modes", nargs="+", default=["graphs"], choices=["off", "graphs"])
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--keep", metavar="NAME", help="write benchmarks/results/NAME.json after each part")
     options = parser.parse_args(arguments)

@@ -39,7 +39,7 @@ TALLEST = 1700  # pixels
 LARGEST = 300_000  # bytes; a larger picture gets fewer colours
 TEXT = "The animal did not cross the street because it was too tired."
 PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmingly tired."}
-SPAM = "URGENT! You have won a free prize of 900 pounds. Text WIN to 81010 to claim it now."
+SPAM = "URGENT! You have won a 1 week FREE membership in our 100,000 prize jackpot! Txt the word: CLAIM to 81010"
 
 Kind = Literal["", "classifier", "translator", "writer"]
 

@@ -12,8 +12,8 @@ from regard.decode import Sampling, greedy, sample
 from regard.decode import bursts as bursts_module
 from regard.decode.bursts import bursting
 from regard.errors import InputError, RegardError
-from regard.nn import Padded, State, recording
-from tests.decode.models import VOCABULARY, family
+from regard.nn import Padded, recording
+from tests.decode.models import family
 
 PROMPTS = [
     (torch.tensor([[3, 1, 4], [1, 5, 9], [2, 6, 5]]), None),
@@ -125,27 +125,6 @@ def test_numbers_that_are_none_are_refused() -> None:
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(InputError, match="mode"), bursting("fast"):  # type: ignore[arg-type]
         pass
-
-
-def test_compiled_steps_are_the_same() -> None:
-    """What the compiler sees is traced as one graph, without the compiler's own kernels."""
-    model, (ids, layout) = family("gpt"), PROMPTS[1]
-    with torch.inference_mode():
-        _, state = model.start(ids, layout)
-    with bursting("plain"):
-        made_of = bursts_module.bursts_of(model, state, max_tokens=9, choose=lambda x, _: (x[:, 0], x[:, 0]), kind=0)
-    assert made_of is not None
-    with torch.no_grad():
-        made_of.store.load(state.cache, state.lengths)
-        made_of.tokens.copy_(torch.tensor([1, 2, 3]))
-
-        def inputs() -> State:
-            return State(made_of.store.cache(8), made_of.store.keep(8))
-
-        expected = made_of._logits(inputs())
-        traced = torch.compile(made_of._logits, backend="aot_eager", fullgraph=True)
-        torch.testing.assert_close(traced(inputs()), expected, atol=1e-5, rtol=1e-5)
-    assert expected.shape == (3, VOCABULARY)
 
 
 def test_two_texts_that_are_written_in_turns_do_not_disturb_each_other() -> None:

@@ -12,8 +12,6 @@ from regard.known import builtins
 
 __all__ = ["register"]
 
-WORKER = "AnyIO worker"  # what the threads are called in which the server has questions answered
-
 
 def register(app: typer.Typer) -> None:
     app.command("studio")(studio)
@@ -35,7 +33,8 @@ def studio(
     The page is served to this machine alone and asks no other. Without --model it has the models that come with Regard.
     """
     from regard.studio.serve import serve
+    from regard.studio.turns import WORKER
 
     serve(list(dict.fromkeys(models or builtins())), port=port, say=lambda line: print(line, flush=True))
-    if any(thread.name.startswith(WORKER) for thread in threading.enumerate()):
+    if any(thread.name == WORKER for thread in threading.enumerate()):
         os._exit(0)  # a question that is still computed would be waited for, and nobody waits for its answer

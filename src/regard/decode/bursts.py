@@ -2,7 +2,8 @@
 
 A step with all its kernels is recorded once as a CUDA graph and then played again; the choice of the token is part of
 it, and the processor looks at the tokens a burst at a time. Steps see as much of the store as is used, rounded up, so
-there is one recording for each of a few spans. Knows GPT. Knows no texts, and not how a token is chosen.
+there is one recording for each of a few spans; a single row has kernels of its own, which find out how much is used.
+Knows GPT. Knows no texts, and not how a token is chosen.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from regard.errors import choice
 from regard.models import Gpt
 from regard.nn import Padded, State
 from regard.nn.fixed import FixedStore
+from regard.nn.one_row import OneRow, can_go_in_one_row
 from regard.nn.straight import Straight, can_go_straight
 
 __all__ = ["Bursts", "Choose", "bursting", "bursts_of"]
 
-Mode = Literal["off", "graphs", "compiled", "plain"]
+Mode = Literal["off", "graphs", "plain"]
 Choose = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # logits (B, V) and chances (B,) to tokens and numbers (B,)
 
 BURST = 16  # steps
@@ -39,8 +41,7 @@ _mode: ContextVar[Mode] = ContextVar("mode", default="off")
 def bursting(mode: Mode) -> Iterator[None]:
     """How tokens are said inside, by GPTs on a GPU and where 64 or more are asked for. "off": one step at a time.
 
-    "graphs" plays recorded steps. "compiled" compiles each step before it is recorded: fewer kernels, but a minute
-    passes before the first token, so it pays for many texts. "plain": bursts on any device and unrecorded, to try them.
+    "graphs" plays recorded steps. "plain": bursts on any device and unrecorded, to try them.
     """
     choice("mode", mode, get_args(Mode))
     before = _mode.set(mode)
@@ -57,6 +58,8 @@ class Bursts:
         # The model itself is not kept: it may go, and these steps with it.
         weight, config = model.embedding.tokens.weight, model.config
         self.embedding, self.choose, self.mode = model.embedding, choose, mode
+        alone = rows == 1 and can_go_in_one_row(model.decoder, model.embedding)
+        self.alone = OneRow(model.decoder) if alone else None
         self.straight, self.last = Straight(model.decoder), config.positions - 1
         self.weights = _places(model)
         device, heads = weight.device, config.heads
@@ -67,6 +70,7 @@ class Bursts:
         self.chances = torch.zeros(BURST, rows, dtype=torch.double, device=device)
         self.said = torch.zeros(BURST, rows, dtype=torch.long, device=device)
         self.numbers = torch.zeros(BURST, rows, dtype=torch.float, device=device)
+        self.draws = False  # whether the choice needs chances
         self.steps: dict[int, Callable[[], None]] = {}
         self.busy = False  # it was lent: store and tokens belong to somebody who has not ended
 
@@ -85,7 +89,10 @@ class Bursts:
     def _said(
         self, state: State, tokens: Tensor, count: int, chances: Callable[[int], Sequence[float]] | None
     ) -> Iterator[tuple[list[int], list[float]]]:
-        held = state.cache.length
+        held, draws = state.cache.length, chances is not None
+        if draws != self.draws:  # never where the kind is the same
+            self.draws = draws
+            self.steps.clear()
         with _static():
             self.store.load(state.cache, state.lengths)
             self.tokens.copy_(tokens)
@@ -103,7 +110,7 @@ class Bursts:
 
     def _step(self, length: int) -> Callable[[], None]:
         """A step that sees at least `length` places."""
-        span = SHORTEST
+        span = SHORTEST if self.alone is None else self.store.room
         while span < length:
             span *= 2
         span = min(span, self.store.room)
@@ -113,14 +120,10 @@ class Bursts:
 
     def _made(self, span: int) -> Callable[[], None]:
         state = State(self.store.cache(span), self.store.keep(span))
-        logits: Callable[[State], Tensor] = self._logits
-        if self.mode == "compiled":
-            # Products with one row then become kernels of their own, with what is before and behind them.
-            logits = torch.compile(logits, dynamic=False, options={"coordinate_descent_tuning": True})
 
         def step() -> None:
-            state.keep = self.store.keep(span)
-            tokens, numbers = self.choose(logits(state), self.chances.index_select(0, self.number)[0])
+            chances = self.chances.index_select(0, self.number) if self.draws else self.chances
+            tokens, numbers = self.choose(self._logits(state, span), chances[0])
             self.said.index_copy_(0, self.number, tokens[None])
             self.numbers.index_copy_(0, self.number, numbers.float()[None])
             self.tokens.copy_(tokens)
@@ -129,10 +132,15 @@ class Bursts:
 
         return step if self.mode == "plain" else self._recorded(step)
 
-    def _logits(self, state: State) -> Tensor:
-        places = self.store.places.clamp(max=self.last)  # a trial step stands at a place that no text has
+    def _logits(self, state: State, span: int) -> Tensor:
+        """Trial steps stand at a place that no text has, and there may be no position for it."""
+        weight = self.embedding.tokens.weight
+        if self.alone is not None:
+            return self.alone.logits(self.alone.hear(self.embedding, self.tokens, self.store.places), state, weight)
+        state.keep = self.store.keep(span)
+        places = self.store.places.clamp(max=self.last)
         x = self.embedding(self.tokens[:, None], Padded(), start=places[:, None])[:, 0]
-        return F.linear(self.straight(x, state), self.embedding.tokens.weight)
+        return F.linear(self.straight(x, state), weight)
 
     def _recorded(self, step: Callable[[], None]) -> Callable[[], None]:
         """The step as one CUDA graph. It is tried a few times before, where nobody looks, as graphs want it."""
@@ -190,6 +198,6 @@ def _places(model: Gpt) -> list[tuple[int, torch.dtype]]:
 
 @contextmanager
 def _static() -> Iterator[None]:
-    """Neither gradients nor inference mode, whose tensors compiled code does not like."""
+    """Neither gradients nor inference mode, whose tensors may not be written to outside of it."""
     with torch.inference_mode(False), torch.no_grad():
         yield

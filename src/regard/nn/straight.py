@@ -88,11 +88,7 @@ class _Layer:
         query, key, value = self.project(x).view(rows, 3, self.heads, 1, -1).unbind(1)
         key, value = pairs.extend(key, value)
         scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
-        if torch.compiler.is_compiling():  # sums of products, which become kernels without the products in memory
-            scores = (query.float() * key.float()).sum(-1, keepdim=True).transpose(2, 3) * scale
-            weights = (scores if bias is None else scores + bias).softmax(-1)
-            mixed = (weights.transpose(2, 3) * value.float()).sum(2).to(x.dtype)
-        elif x.dtype in HALF or rows == 1:
+        if x.dtype in HALF or rows == 1:
             mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
         else:  # with one query in each of several rows, two products are quicker than the fused kernel
             flat = query.reshape(-1, 1, query.shape[-1])

@@ -10,21 +10,21 @@ import asyncio
 import threading
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
-
-from starlette.concurrency import run_in_threadpool
 
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Busy", "Left", "Turns", "check_wanted", "stopping", "taken"]
+__all__ = ["WORKER", "Busy", "Left", "Turns", "check_wanted", "stopping", "taken"]
 
 Answer = TypeVar("Answer")
+WORKER = "regard-question"  # the name of a thread that computes an answer, and ends with it
 POLL = 0.1  # seconds between two looks whether somebody who waits for a model has left
 
 _left: ContextVar[threading.Event | None] = ContextVar("left", default=None)
@@ -84,9 +84,21 @@ class Turns:
                 self._leave(question)
 
     async def _compute(self, question: _Question, compute: Callable[[], Answer]) -> Answer:
-        _left.set(question.left)  # for this task and the thread that it starts
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
+
+        def work() -> None:
+            _left.set(question.left)
+            try:
+                tell = partial(answer.set_result, compute())
+            except BaseException as error:
+                tell = partial(answer.set_exception, error)
+            with suppress(RuntimeError):  # the studio has ended meanwhile
+                loop.call_soon_threadsafe(lambda: None if answer.done() else tell())
+
+        threading.Thread(target=work, name=WORKER, daemon=True).start()
         try:
-            return await run_in_threadpool(compute)
+            return await answer
         finally:
             self._end(question)
 

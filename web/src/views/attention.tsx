@@ -12,6 +12,8 @@ import { Neuron } from "./attention/neuron";
 import type { AttentionPayload } from "./attention/payload";
 import { drawing, table } from "./attention/picture";
 
+const QUIET = 200; // milliseconds without a choice after which the next ones are prepared
+
 function Show({ payload }: { payload: AttentionPayload }) {
   const here = place.use();
   const choice = useMemo(() => choiceOf(payload, here), [payload, here]);
@@ -45,8 +47,13 @@ function ahead(choice: Choice): () => void {
   const head = heads[0]!;
   const beside = [[layer, head + 1], [layer, head - 1], [layer + 1, head], [layer - 1, head], [layer, head + 2], [layer, head - 2]] as const;
   const likely = beside.filter(([l, h]) => l >= 0 && h >= 0 && l < maps.layers && h < maps.heads);
-  const back = likely.map(([l, h]) => later(() => void maps.shown(l, h, choice)));
-  return () => back.forEach((one) => one());
+  let back: (() => void)[] = [];
+  // Not before this one is on the screen, and not between two presses of a key.
+  const timer = setTimeout(() => (back = likely.map(([l, h]) => later(() => void maps.shown(l, h, choice)))), QUIET);
+  return () => {
+    clearTimeout(timer);
+    back.forEach((one) => one());
+  };
 }
 
 /** Left and right change the head, up and down the layer, wherever the focus is in the view but in a field. */

@@ -192,7 +192,7 @@ class _Half:
 
     def _fork(self, top: float, *, cross: bool) -> None:
         """One line becomes queries, keys and values; of a cross-attention it is the queries alone."""
-        level = top - 12
+        level = top - (17 if cross else 12)
         if cross:
             x = self.middle + WIDE / 4
             self.layout.lines.append(Line((self.middle, self.from_, self.middle, level, x, level, x, top)))
@@ -223,7 +223,7 @@ def _remember(layout: Layout, encoder: _Half, decoder: _Half) -> None:
     if decoder.cross is None:
         return
     top, between = encoder.y + 10, encoder.left + WIDE + GAP / 2
-    level = decoder.cross - 12
+    level = decoder.cross - 9  # above the queries' line, so that the two do not run into each other
     for x in (decoder.middle - WIDE / 4, decoder.middle):
         points = (encoder.middle, encoder.from_, encoder.middle, top, between, top, between, level, x, level, x)
         layout.lines.append(Line((*points, decoder.cross), "memory"))

@@ -133,17 +133,10 @@ export class Maps {
     const scale = this.raw.scale ?? 1;
     const count = columns.length;
     const last = causal ? Math.min(count - 1, row) : count - 1;
-    const found = new Float32Array(count).fill(-Infinity, last + 1);
-    for (let column = 0, at = 0; column <= last; column++) {
-      // Two sums: no step of one need wait for the other.
-      let [even, odd, d] = [0, 0, 0];
-      for (; d + 1 < width; d += 2, at += 2) {
-        even += q[d]! * keys[at]!;
-        odd += q[d + 1]! * keys[at + 1]!;
-      }
-      for (; d < width; d++, at++) even += q[d]! * keys[at]!;
+    const found = products(q, keys, width, last + 1, count);
+    for (let column = 0; column <= last; column++) {
       const added = bias ? bias[head * (rows.length + count - 1) + column - row + rows.length - 1]! : 0;
-      found[column] = (even + odd) * scale + added;
+      found[column] = found[column]! * scale + added;
     }
     return found;
   }
@@ -172,6 +165,38 @@ export class Maps {
     if (this.kept.size > KEPT) this.kept.delete(this.kept.keys().next().value!);
     return found;
   }
+}
+
+/** A query with each of the first keys; -Infinity for the others, up to `count`. */
+function products(q: Float32Array, keys: Float32Array, width: number, first: number, count: number): Float32Array {
+  const found = new Float32Array(count).fill(-Infinity, first);
+  let column = 0;
+  // Four keys at once: a number of the query is fetched once for them, and no sum waits for another.
+  for (; column + 3 < first; column += 4) {
+    const a = column * width;
+    const [b, c, e] = [a + width, a + 2 * width, a + 3 * width];
+    let one = 0;
+    let two = 0;
+    let three = 0;
+    let four = 0;
+    for (let d = 0; d < width; d++) {
+      const x = q[d]!;
+      one += x * keys[a + d]!;
+      two += x * keys[b + d]!;
+      three += x * keys[c + d]!;
+      four += x * keys[e + d]!;
+    }
+    found[column] = one;
+    found[column + 1] = two;
+    found[column + 2] = three;
+    found[column + 3] = four;
+  }
+  for (; column < first; column++) {
+    let sum = 0;
+    for (let d = 0; d < width; d++) sum += q[d]! * keys[column * width + d]!;
+    found[column] = sum;
+  }
+  return found;
 }
 
 export function softmax(scores: Float32Array): Float32Array {
