@@ -2,9 +2,9 @@
 
     python web/screenshots.py [--model DIR ...] [--output FOLDER] [NAME ...]
 
-Every view that the studio shows has at least one entry in PICTURES. Some need a model of a kind that is not built in: a
-classifier, a translator or a model that writes. They are taken with the first --model of that kind; without one they
-are left as they are, and told. NAMEs are those of pictures; all by default.
+Every view that the studio shows has at least one entry in PICTURES. Some need a kind of model that is not built in: a
+classifier, tuned on messages. They are taken with the first --model of that kind; without one they are left as they
+are, and told. NAMEs are those of pictures; all by default.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from regard.known import builtins
-from regard.models import Gpt
 from regard.studio.app import make_app
+from regard.studio.kinds import Kind
 from regard.studio.serve import HOST, listen
-from regard.studio.shelf import Entry, Shelf
-from regard.tasks.folder import is_solved, read_task
-from regard.translate.subwords import Subwords
+from regard.studio.shelf import Shelf
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, LISTED = ROOT / "docs", ROOT / "web" / "src" / "views" / "index.ts"
@@ -39,9 +37,8 @@ TALLEST = 1700  # pixels
 LARGEST = 300_000  # bytes; a larger picture gets fewer colours
 TEXT = "The animal did not cross the street because it was too tired."
 PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmingly tired."}
+MARKET = "Ich muss auf den Markt gehen."
 SPAM = "URGENT! You have won a 1 week FREE membership in our 100,000 prize jackpot! Txt the word: CLAIM to 81010"
-
-Kind = Literal["", "classifier", "translator", "writer"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ class Shot:
 
     view: str
     parameters: dict[str, str] = field(default_factory=dict)
-    needs: Kind = ""
+    needs: Kind | None = None
     width: int = 1280
     scheme: Literal["light", "dark"] = "light"
     press: tuple[str, ...] = ()
@@ -67,12 +64,12 @@ PICTURES: dict[str, Shot] = {
     "senses": Shot("senses"),
     "map": Shot("map"),
     "features": Shot("features", {"step": "6"}),
-    "tasks": Shot("tasks", {"text": SPAM}, "classifier"),
-    "translation": Shot("translation", {"text": "Ich muss auf den Markt gehen."}, "translator"),
-    "figure": Shot("figure", {"text": TEXT}),
-    "positions": Shot("figure", {"text": TEXT, "mode": "positions"}),
+    "tasks": Shot("tasks", {"text": SPAM}, "tuned"),
+    "translation": Shot("translation", {"text": MARKET}, "translator"),
+    "figure": Shot("figure", {"text": MARKET, "box": "cross"}, "translator"),
+    "positions": Shot("figure", {"text": MARKET, "mode": "positions"}, "translator"),
     "surgery": Shot("surgery", {"text": TEXT, "heads": "0.*"}),
-    "honesty": Shot("honesty", {"text": SPAM}, "classifier"),
+    "honesty": Shot("honesty", {"text": SPAM}, "tuned"),
 }
 
 
@@ -101,9 +98,9 @@ def main() -> None:
         try:
             for name in options.names or PICTURES:
                 shot, path = PICTURES[name], options.output / f"studio-{name}.png"
-                model = next((one.name for one in shelf.entries.values() if shot.needs in ("", kind_of(one))), None)
+                model = next((one.name for one in shelf.entries.values() if shot.needs in (None, one.kind)), None)
                 if model is None:
-                    print(f"{path}: left as it is; it needs --model DIR with a {shot.needs}")
+                    print(f"{path}: left as it is; it needs --model DIR of the kind {shot.needs!r}")
                     continue
                 take(browser, f"http://{HOST}:{taken.getsockname()[1]}", shot, model, path)
         finally:
@@ -117,18 +114,6 @@ def views() -> set[str]:
     listed = re.search(r"export const views = \[(.*?)\]", LISTED.read_text(encoding="utf-8"), re.DOTALL)
     assert listed is not None, f"{LISTED} has no list of views"
     return {name.strip() for name in listed[1].split(",") if name.strip()}
-
-
-def kind_of(entry: Entry) -> Kind:
-    assert entry.loaded is not None
-    if isinstance(entry.loaded[1], Subwords):
-        return "translator"
-    if isinstance(entry.loaded[0], Gpt):
-        return "writer"
-    folder = Path(entry.name)
-    if folder.is_dir() and is_solved(folder) and not entry.sees and read_task(folder).task.name == "classify":
-        return "classifier"
-    return ""
 
 
 def take(browser: Browser, address: str, shot: Shot, model: str, path: Path) -> None:

@@ -15,7 +15,7 @@ from regard.studio.serve import listen
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
-    monkeypatch.setattr(serving, "serve", lambda models, *, port, say: calls.append((models, port)))
+    monkeypatch.setattr(serving, "serve", lambda models, *, port, say: bool(calls.append((models, port))))
     return calls
 
 

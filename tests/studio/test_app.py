@@ -57,7 +57,9 @@ def test_the_page_holds_the_models_and_asks_nobody(tiny: str, model: str, page_b
 
 
 def test_the_states_of_the_models(tiny: str, model: str) -> None:
-    assert ask(tiny, "/api/models")[1] == {"models": [{"name": model, "state": "ready", "error": "", "sees": False}]}
+    assert ask(tiny, "/api/models")[1] == {
+        "models": [{"name": model, "kind": "reader", "state": "ready", "error": "", "sees": False}]
+    }
 
 
 def test_attention_is_that_of_the_model(tiny: str, model: str) -> None:

@@ -30,7 +30,8 @@ def test_models_are_loaded_in_their_order_behind_the_caller() -> None:
     go_on.set()
     thread.join(10)
     assert seen == ["a", "b"]
-    assert shelf.states() == [{"name": name, "state": "ready", "error": "", "sees": False} for name in ("a", "b")]
+    states = {"kind": "reader", "state": "ready", "error": "", "sees": False}
+    assert shelf.states() == [{"name": name, **states} for name in ("a", "b")]
 
 
 def test_one_that_fails_says_why_and_is_tried_again_when_asked_for(tmp_path: Any) -> None:
@@ -54,7 +55,7 @@ def test_one_that_fails_says_why_and_is_tried_again_when_asked_for(tmp_path: Any
     folder.mkdir()
     with shelf.use("gone") as (model, tokenizer):
         assert isinstance(model, nn.Identity) and tokenizer is None
-    assert shelf.states()[1] == {"name": "gone", "state": "ready", "error": "", "sees": False}
+    assert shelf.states()[1] == {"name": "gone", "kind": "reader", "state": "ready", "error": "", "sees": False}
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:

@@ -212,6 +212,13 @@ def test_no_attention_is_said(page: Page, studio_of_translators: str, folders: d
     assert [float(row["probability"]) for row in rows] == pytest.approx([s.probability for s in told.steps], abs=1e-6)
 
 
+def test_the_view_begins_with_a_translator(page: Page, studio_of_translators: str, folders: dict[str, str]) -> None:
+    page.goto(f"{studio_of_translators}/#translation")
+    page.wait_for_selector(".keep")
+    expect(page.locator("select[name=model]")).to_have_value(next(folders[name] for name in MODELS))
+    assert page.locator("select[name=model] option").all_inner_texts() == [folders[name] for name in MODELS]
+
+
 def test_a_model_that_is_no_translator(page: Page, studio_of_translators: str, folders: dict[str, str]) -> None:
     open_at(page, studio_of_translators, model=folders["plain"])
     expect(page.locator(".translation")).to_contain_text(f"{folders['plain']} does not translate")

@@ -1,8 +1,12 @@
 // Questions to the studio's server. Knows addresses and errors, no view.
 import type { Payload } from "./view";
 
+export type Kind = "reader" | "writer" | "translator" | "tuned" | "unknown";
+
 export interface Model {
   readonly name: string;
+  /** What it is good for; of a hub's model unknown until it is loaded. */
+  readonly kind: Kind;
   readonly state: "loading" | "ready" | "failed";
   readonly error: string;
   /** Whether it looks at pictures instead of reading. */
@@ -36,7 +40,7 @@ export async function exported(view: string, args: object): Promise<string> {
   return answer(post(`api/${view}/page`, args));
 }
 
-function post(address: string, args: object, signal: AbortSignal | null = null): Promise<Response> {
+export function post(address: string, args: object, signal: AbortSignal | null = null): Promise<Response> {
   const headers = { "Content-Type": "application/json", "X-Regard-Tab": TAB };
   return fetch(address, { method: "POST", headers, body: JSON.stringify(args), signal });
 }

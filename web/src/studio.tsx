@@ -69,8 +69,7 @@ function States({ models }: { models: readonly Model[] }) {
 /** The form of a view and the answer to it. The address holds what was asked, so a link asks the same again. */
 function Asked({ view, models, answered }: { view: View; models: readonly Model[]; answered: () => void }) {
   const { parameters } = place.use();
-  const usable = models.find((model) => model.state !== "failed") ?? models[0];
-  const model = parameters["model"] ?? usable?.name ?? "";
+  const model = parameters["model"] ?? usual(view, models);
   const args = useMemo(() => {
     const said: Record<string, string> = view.model ? { model } : {};
     const fresh = !view.fields.some((field) => field.name in parameters);
@@ -104,7 +103,7 @@ function Asked({ view, models, answered }: { view: View; models: readonly Model[
   const busy = answer.state === "waiting" || (answer.state === "done" && answer.args !== args);
   return (
     <>
-      <Form key={JSON.stringify(args)} view={view} models={models} args={args} submit={submit} />
+      {(!view.form || answer.state === "failed") && <Form key={JSON.stringify(args)} view={view} models={models} args={args} submit={submit} />}
       <p role="status" class="quiet busy">
         {blind ? `${model} looks at pictures: choose one.` : busy ? (loading ? `Waiting for ${model} …` : "Computing …") : ""}
       </p>
@@ -120,6 +119,18 @@ function Asked({ view, models, answered }: { view: View; models: readonly Model[
       )}
     </>
   );
+}
+
+/** The model that a view begins with: the first of the kind that it shows best, if any such is there. */
+function usual(view: View, models: readonly Model[]): string {
+  const there = models.filter((model) => model.state !== "failed");
+  const kinds = view.suits ?? [];
+  const best = kinds.map((kind) => there.find((model) => model.kind === kind)).find((model) => model);
+  return (best ?? there.find((model) => suits(view, model)) ?? there[0] ?? models[0])?.name ?? "";
+}
+
+function suits(view: View, { kind }: Model): boolean {
+  return !view.suits || kind === "unknown" || view.suits.includes(kind);
 }
 
 interface FormProps {
@@ -139,7 +150,8 @@ function Form({ view, models, args, submit }: FormProps) {
   };
   const sees = models.find((model) => model.name === said["model"])?.sees ?? false;
   const pictured = view.fields.some((field) => field.picture);
-  const fields = pictured ? view.fields.filter((field) => (field.picture ?? false) === sees) : view.fields;
+  const fields = view.fields.filter((field) => !field.hidden && (!pictured || (field.picture ?? false) === sees));
+  const choices = models.filter((model) => model.name === said["model"] || suits(view, model)).map((model) => model.name);
   return (
     <form
       class="ask"
@@ -152,7 +164,7 @@ function Form({ view, models, args, submit }: FormProps) {
         field.picture ? (
           <PictureChoice key={field.name} label={field.label} sent={said[field.name] ?? ""} use={(image) => submit({ ...said, [field.name]: image })} />
         ) : field.model ? (
-          <ModelChoice key={field.name} name={field.name} label={field.label} models={["", ...models.map((model) => model.name)]} said={said} say={say} />
+          <ModelChoice key={field.name} name={field.name} label={field.label} models={["", ...choices]} said={said} say={say} />
         ) : (
           <label key={field.name} class={field.optional ? "field optional" : "field"}>
             <span>{field.label}</span>
@@ -168,7 +180,7 @@ function Form({ view, models, args, submit }: FormProps) {
           </label>
         ),
       )}
-      {view.model && <ModelChoice name="model" label="Model" models={models.map((model) => model.name)} said={said} say={say} />}
+      {view.model && <ModelChoice name="model" label="Model" models={choices} said={said} say={say} />}
       <button type="submit" class="main">
         {view.verb ?? "Look"}
       </button>

@@ -1,5 +1,6 @@
 // What a view is. Knows no view: views/index.ts lists them.
 import type { ComponentType } from "preact";
+import type { Kind } from "./api";
 import type { Place } from "./place";
 import type { Surface } from "./surface";
 
@@ -20,6 +21,8 @@ export interface Field {
   readonly label: string;
   readonly lines?: number;
   readonly optional?: boolean;
+  /** It is chosen inside the view, beside the answer. */
+  readonly hidden?: boolean;
   /** It names one of the studio's models, or none. */
   readonly model?: boolean;
   /** It is a picture of the user's, asked for instead of the other fields where the model looks at pictures. */
@@ -49,6 +52,10 @@ export interface View<P extends Payload = Payload> {
   readonly fields: readonly Field[];
   /** Whether the studio asks for one of its models. */
   readonly model: boolean;
+  /** Kinds of models it can show, the most telling first; otherwise all. */
+  readonly suits?: readonly Kind[];
+  /** It has a form of its own in `Show`; the studio's stands there only where a question was refused. */
+  readonly form?: boolean;
   /** What the button says that asks; otherwise "Look". */
   readonly verb?: string;
   readonly Show: ComponentType<{ payload: P }>;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import Annotated
 
 import typer
@@ -33,8 +32,6 @@ def studio(
     The page is served to this machine alone and asks no other. Without --model it has the models that come with Regard.
     """
     from regard.studio.serve import serve
-    from regard.studio.turns import WORKER
 
-    serve(list(dict.fromkeys(models or builtins())), port=port, say=lambda line: print(line, flush=True))
-    if any(thread.name == WORKER for thread in threading.enumerate()):
-        os._exit(0)  # a question that is still computed would be waited for, and nobody waits for its answer
+    if serve(list(dict.fromkeys(models or builtins())), port=port, say=lambda line: print(line, flush=True)):
+        os._exit(0)  # an orderly end would wait for these threads, or take torch away from under them

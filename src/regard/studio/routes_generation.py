@@ -5,18 +5,15 @@ Knows the names of the page's settings and their limits. Knows nothing of HTTP.
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.errors import InputError
-from regard.known import WRITER, builtin_folder, builtins
+from regard.known import WRITER
 from regard.studio.arguments import Arguments, Payload, said
-from regard.studio.shelf import Entry, Shelf
+from regard.studio.shelf import Shelf
 
 if TYPE_CHECKING:
     from regard.inside.speech.speaking import Speech
@@ -26,7 +23,7 @@ __all__ = ["branch", "generation", "write"]
 
 TOKENS = 400  # the most a text may have here
 BEAM = 16
-FAMILIES = ("gpt2", "t5")  # as their folders name them
+CAN = ("writer", "unknown")  # the kinds that may be asked; one that is unknown tells itself
 SECOND = "b_"  # before the names of the second column's settings
 
 
@@ -41,7 +38,7 @@ def generation(shelf: Shelf, arguments: Arguments) -> Payload:
 
     file = "place" in arguments
     model = said(arguments, "model", WRITER)
-    if model in shelf.entries and not _writes(shelf.entries[model]):
+    if model in shelf.entries and shelf.entries[model].kind not in CAN:
         return _none(model, {} if file else _studio(shelf))
     with _speeches(shelf, arguments) as speeches:
         if file:
@@ -151,20 +148,5 @@ def _studio(shelf: Shelf) -> Payload:
     """What the page needs to ask for more; a file has no server to ask."""
     from regard.inside.speech.prompts import PROMPTS
 
-    writers = [name for name, entry in shelf.entries.items() if _writes(entry)]
+    writers = [name for name, entry in shelf.entries.items() if entry.kind in CAN]
     return {"studio": {"writers": writers, "prompts": PROMPTS, "most_tokens": TOKENS, "most_beam": BEAM}}
-
-
-def _writes(entry: Entry) -> bool:
-    """Whether a model writes; one that is not there yet is judged by its folder."""
-    if entry.loaded is not None:
-        from regard.models import T5, Gpt
-        from regard.text import Tokenizer
-
-        return isinstance(entry.loaded[0], Gpt | T5) and isinstance(entry.loaded[1], Tokenizer)
-    folder = builtin_folder(entry.name) if entry.name in builtins() else Path(os.path.expanduser(entry.name))
-    try:
-        document = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return True  # nobody knows; whoever asks for it is told
-    return isinstance(document, dict) and document.get("model_type") in FAMILIES

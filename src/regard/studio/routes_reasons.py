@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from regard.errors import InputError
 from regard.known import DEFAULT
 from regard.studio.arguments import Arguments, Payload, said
-from regard.studio.routes_tasks import _is_tuned, _tuned
+from regard.studio.routes_tasks import tuned
 from regard.studio.shelf import Shelf
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def surgery(shelf: Shelf, arguments: Arguments) -> Payload:
         from regard.inside.reasons.surgery_payload import surgery_payload
         from regard.inside.reasons.trial import task_trial
 
-        if _is_tuned(shelf, model):
-            trial, at = task_trial(_tuned(shelf, model), text, second), "blanks"
+        if shelf.entries[model].kind == "tuned":
+            trial, at = task_trial(tuned(shelf, model), text, second), "blanks"
         else:
             trial, at = _asked(pair, text, second, said(arguments, "at", "").strip())
         payload = surgery_payload(
@@ -75,14 +75,14 @@ def honesty(shelf: Shelf, arguments: Arguments) -> Payload:
         from regard.inside.reasons.honesty_payload import honesty_payload, untuned_payload
         from regard.inside.reasons.trial import task_trial, trial_of
 
-        if not _is_tuned(shelf, model):
+        if shelf.entries[model].kind != "tuned":
             try:
                 payload = honesty_payload(model, trial_of(*pair, text), layer=layer, head=head)
             except InputError as error:  # no blank in it, say; what is missing first of all is a tuned model
                 payload = untuned_payload(model, text, str(error))
             return {**payload, **_live(shelf, arguments)}
         # Hundreds of passes: what was just judged is not judged again for its exported page.
-        trial = task_trial(_tuned(shelf, model), text, second)
+        trial = task_trial(tuned(shelf, model), text, second)
         known = _judged.setdefault(shelf, {})
         question = (model, text, second or "", label or "", str(layer), str(head))
         judged = known.pop(question, None)
@@ -128,7 +128,8 @@ def _live(shelf: Shelf, arguments: Arguments) -> Payload:
     """What only a studio can do: the exported page, which is asked for with its place, has no server."""
     if "place" in arguments:
         return {}
-    return {"studio": {"tuned": [name for name in shelf.entries if _is_tuned(shelf, name) and _classifies(name)]}}
+    entries = shelf.entries.values()
+    return {"studio": {"tuned": [one.name for one in entries if one.kind == "tuned" and _classifies(one.name)]}}
 
 
 def _classifies(name: str) -> bool:

@@ -22,7 +22,7 @@ from regard.studio.training import PLACE, Order, Trainings, file_name
 if TYPE_CHECKING:
     from regard.tasks.folder import Solved
 
-__all__ = ["cancel", "end_training", "tasks", "train", "training"]
+__all__ = ["cancel", "end_training", "tasks", "train", "training", "tuned"]
 
 CAN_TRAIN = ("classify", "tag", "answer", "pair", "regress", "choose")
 ROOM = 900_000  # characters of a file that is sent along
@@ -38,12 +38,12 @@ def tasks(shelf: Shelf, arguments: Arguments) -> Payload:
     # The exported page has no server that could train.
     studio = {} if "place" in arguments else {"studio": _studio(shelf)}
     entry = shelf.entries.get(model)
-    if entry is not None and entry.state != "failed" and not _is_tuned(shelf, model):
+    if entry is not None and entry.state != "failed" and entry.kind != "tuned":
         return {**_untuned(model), **studio}
     with shelf.use_any(model):
         from regard.inside.reasons.predictions import WANTED, example_of, predictions_payload
 
-        solved = _tuned(shelf, model)
+        solved = tuned(shelf, model)
         pictures = solved.tokenizer is None
         wanted = WANTED.get("pictures" if pictures else solved.task.name, "")
         if wanted and not (os.path.isfile(os.path.expanduser(text.strip())) if pictures else second.strip()):
@@ -121,30 +121,16 @@ def _untuned(model: str) -> Payload:
 
 
 def _studio(shelf: Shelf) -> Payload:
-    names = list(shelf.entries)
-    tuned = [name for name in names if _is_tuned(shelf, name)]
+    entries = shelf.entries.values()
     return {
-        "tuned": tuned,
-        "pretrained": [name for name in names if name not in tuned],
+        "tuned": [entry.name for entry in entries if entry.kind == "tuned"],
+        "pretrained": [entry.name for entry in entries if entry.kind != "tuned"],
         "tasks": list(CAN_TRAIN),
         **training(shelf, {}),
     }
 
 
-def _is_tuned(shelf: Shelf, name: str) -> bool:
-    """Of a folder here or a built-in model; what lies on a hub is not tuned by Regard."""
-    from regard.known import builtin_folder
-    from regard.tasks.folder import is_solved
-
-    if name in _solved.get(shelf, ()):  # even where its folder has vanished
-        return True
-    folder = Path(os.path.expanduser(name))
-    if os.path.isdir(folder):
-        return is_solved(folder)
-    return name in builtins() and is_solved(builtin_folder(name))
-
-
-def _tuned(shelf: Shelf, name: str) -> Solved:
+def tuned(shelf: Shelf, name: str) -> Solved:
     """The tuned model, whose encoder then is the one that the other views use too."""
     known = _solved.setdefault(shelf, {})
     if name not in known:

@@ -27,8 +27,9 @@ def translation(shelf: Shelf, arguments: Arguments) -> Payload:
         from regard.translate.build import translating
         from regard.translate.subwords import Subwords
 
+        translators = [entry.name for entry in shelf.entries.values() if entry.kind == "translator"]
         # An exported page has no other models to go to.
-        studio = {} if "place" in arguments else {"studio": {"translators": _translators(shelf)}}
+        studio = {} if "place" in arguments else {"studio": {"translators": translators}}
         if not isinstance(reader, Subwords):
             return {**_no_translator(model), **studio}
         beam, network = Beam(width=width, nbest=width), translating(network)
@@ -41,17 +42,6 @@ def _width(arguments: Arguments) -> int:
     if not (value.isascii() and value.isdecimal()) or not 1 <= int(value[:9]) <= WIDEST:
         raise InputError(f"'beam' should be a number from 1 to {WIDEST}, got {value!r}")
     return int(value)
-
-
-def _translators(shelf: Shelf) -> list[str]:
-    """Those that are loaded; whether one that is still being loaded translates is not known."""
-    from regard.translate.subwords import Subwords
-
-    return [
-        name
-        for name, entry in shelf.entries.items()
-        if entry.loaded is not None and isinstance(entry.loaded[1], Subwords)
-    ]
 
 
 def _no_translator(model: str) -> dict[str, object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
+import threading
 from collections.abc import Callable, Sequence
 
 from regard.errors import InputError, RegardError
@@ -21,13 +22,17 @@ TRIES = 20
 PATIENCE = 2  # seconds that requests under way get at the end
 
 
-def serve(models: Sequence[str], *, port: int = 8080, say: Callable[[str], None] = print) -> None:
-    """Serve the studio on this machine alone. Port 0 takes any free one. Returns after Ctrl-C."""
+def serve(models: Sequence[str], *, port: int = 8080, say: Callable[[str], None] = print) -> bool:
+    """Serve the studio on this machine alone, until Ctrl-C. Port 0 takes any free one.
+
+    Returns whether threads are left that load or compute what nobody waits for any more.
+    """
     check_built()
     import uvicorn
 
     from regard.studio.app import make_app
     from regard.studio.routes_tasks import end_training
+    from regard.studio.turns import WORKER
 
     shelf = Shelf(models)
     with listen(port) as taken:
@@ -35,11 +40,12 @@ def serve(models: Sequence[str], *, port: int = 8080, say: Callable[[str], None]
             make_app(shelf), log_level="critical", access_log=False, timeout_graceful_shutdown=PATIENCE, lifespan="off"
         )
         say(f"The studio is at http://{HOST}:{taken.getsockname()[1]}/  (Ctrl-C ends it)")
-        shelf.start()
+        loading = shelf.start()
         with contextlib.suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[taken])
         end_training(shelf)
         say("The studio has ended.")
+    return loading.is_alive() or any(thread.name == WORKER for thread in threading.enumerate())
 
 
 def listen(port: int) -> socket.socket:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from regard.errors import InputError, RegardError, nearest
+from regard.studio.kinds import Kind, kind_of
 from regard.studio.turns import stopping, taken
 
 if TYPE_CHECKING:
@@ -29,13 +30,20 @@ State = Literal["loading", "ready", "failed"]
 
 @dataclass
 class Entry:
-    """One model: its name as it was given, and how far it is."""
+    """One model: its name as it was given, what it is good for, and how far it is.
+
+    `kind` is what its folder said when it was last read: it stays where the folder has vanished.
+    """
 
     name: str
     state: State = "loading"
     error: str = ""
     loaded: Pair | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+    kind: Kind = "unknown"
+
+    def __post_init__(self) -> None:
+        self.kind = kind_of(self.name)
 
     @property
     def sees(self) -> bool:
@@ -47,7 +55,7 @@ class Entry:
         return isinstance(self.loaded[0], Vit)
 
     def document(self) -> dict[str, object]:
-        return {"name": self.name, "state": self.state, "error": self.error, "sees": self.sees}
+        return {"name": self.name, "kind": self.kind, "state": self.state, "error": self.error, "sees": self.sees}
 
 
 class Shelf:
@@ -113,6 +121,7 @@ class Shelf:
     def _fetch(self, entry: Entry) -> None:
         try:
             entry.loaded = self._load(entry.name)
+            entry.kind = kind_of(entry.name, entry.loaded)
             entry.state, entry.error = "ready", ""
         except RegardError as error:
             entry.state, entry.error = "failed", str(error)

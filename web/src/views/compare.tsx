@@ -64,6 +64,7 @@ export const compare: View<Comparison> = {
     "Which words does the model put into the blank, _, and how does that change with the sentence? Two sentences are compared; " +
     "[he|she] stands for both words, two such slots make a grid, [1860..2018] is a range of years; a single sentence shows every word's completions.",
   model: true,
+  suits: ["reader"],
   fields: [
     { name: "a", label: "Sentence one", start: "In Texas, they like to buy _." },
     { name: "b", label: "Sentence two", start: "In New York, they like to buy _.", optional: true },

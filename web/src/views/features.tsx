@@ -91,6 +91,7 @@ export const features: View<Walk> = {
   title: "Feature walk",
   about: "From sentences to a classifier in nine steps, with a model that is not trained further.",
   model: true,
+  suits: ["reader", "writer", "tuned"],
   fields: [
     { name: "texts", label: "Sentences, one a line, with a label behind | or a tab; at least five of each label", lines: 5, start: FILMS },
     { name: "pooling", label: "Vector (cls or mean)", start: "cls" },

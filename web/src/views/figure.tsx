@@ -57,10 +57,11 @@ export const figure: View<FigurePayload> = {
   title: "Figure 1",
   about: "The Transformer as the paper draws it, with the numbers of your sentence in every box. Press a box; switch a part off and see what it was good for.",
   model: true,
+  suits: ["translator", "reader", "writer"],
   fields: [
-    { name: "text", label: "Text", start: "The animal did not cross the street because it was too tired." },
+    { name: "text", label: "Text", start: "Ich muss auf den Markt gehen." },
     { name: "target", label: "Translation (optional, for translators)", start: "", optional: true },
-    { name: "without", label: "Switched off", start: "", optional: true },
+    { name: "without", label: "Switched off", start: "", hidden: true },
   ],
   Show,
   drawing,

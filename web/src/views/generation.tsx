@@ -1,5 +1,5 @@
 // Generation: a model writes behind a prompt, token by token, with what else it might have said at every place.
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { ask } from "../api";
 import { choose, format, go, place } from "../place";
 import type { Field, View } from "../view";
@@ -83,9 +83,6 @@ function formKey(payload: Generation): string {
 function Nobody({ note, studio }: { note: string; studio?: Studio }) {
   const { parameters } = place.use();
   const first = studio?.writers[0];
-  useEffect(() => {
-    if (first && !parameters["model"]) choose({ model: first });
-  }, [first]);
   return (
     <>
       <p>{note}</p>
@@ -118,8 +115,9 @@ export const generation: View<Generation> = {
   title: "Generation",
   about: "Let a model write behind a prompt, and see at every token what else it might have said.",
   model: true,
+  suits: ["writer"],
+  form: true,
   verb: "Run",
-  // The view has a form of its own, and these are shown only where a question was refused (generation.css).
   fields: [
     { name: "prompt", label: "Prompt", lines: 3, start: "This is a story about me and my brothers" },
     ...[...SETTINGS, "second", "b_model", ...SETTINGS.map((name) => `b_${name}`)].map(setting),

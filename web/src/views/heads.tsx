@@ -232,6 +232,7 @@ export const heads: View<Census> = {
   title: "Head patterns",
   about: "What does every head look at: the next word, the previous one, the same word, the other sentence, [SEP]? Texts are read in pairs, one a line; more of them give surer answers.",
   model: true,
+  suits: ["reader", "writer", "tuned"],
   fields: [{ name: "texts", label: "Texts, one a line", lines: 8, start: TEXTS }],
   Show,
   drawing,

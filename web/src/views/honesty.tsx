@@ -113,14 +113,14 @@ export const honesty: View<Honesty> = {
   title: "Honesty",
   about: "A model looks at the right word. Is that its reason? Six tests of the shown attention map of a classifier, with a verdict; beside it what gradients say.",
   model: true,
+  suits: ["tuned", "reader", "writer"],
   verb: "Judge",
   fields: [
     { name: "text", label: "Text to classify", lines: 2, start: "Thank you so much, this is the best help I ever got in New York." },
     { name: "text_b", label: "Second text, for pairs", start: "", optional: true },
-    // Chosen beside the answer.
-    { name: "label", label: "Class", start: "", optional: true },
-    { name: "layer", label: "Layer", start: "", optional: true },
-    { name: "head", label: "Head", start: "", optional: true },
+    { name: "label", label: "Class", start: "", hidden: true },
+    { name: "layer", label: "Layer", start: "", hidden: true },
+    { name: "head", label: "Head", start: "", hidden: true },
   ],
   Show,
   drawing,

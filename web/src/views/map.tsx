@@ -185,6 +185,7 @@ export const map: View<MapPayload> = {
   title: "Sentence map",
   about: "Many sentences on one map: what lies near each other is alike to the model.",
   model: true,
+  suits: ["reader", "writer", "tuned"],
   fields: [
     { name: "texts", label: "Sentences, one a line; a label may follow behind | or a tab", lines: 5, start: TOPICS },
     { name: "layer", label: "Layer, such as -1 or mean(-4:)", start: "-1" },

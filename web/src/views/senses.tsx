@@ -187,6 +187,7 @@ export const senses: View<Senses> = {
   title: "Word in contexts",
   about: "One word, many sentences: see its vectors part ways from layer to layer.",
   model: true,
+  suits: ["reader", "writer", "tuned"],
   fields: [
     { name: "word", label: "Word", start: "train" },
     { name: "texts", label: "Sentences that have it, one a line", lines: 5, start: TRAIN },

@@ -20,12 +20,13 @@ export const surgery: View<Surgery> = {
   title: "Surgery",
   about: "Take heads or whole layers out of a model, and see how its answers change everywhere in the text; or which head, alone, matters most.",
   model: true,
+  suits: ["reader", "writer", "tuned"],
   fields: [
     { name: "text", label: "Text; _ is a blank", lines: 2, start: "The animal did not cross the street because it was too tired." },
     { name: "text_b", label: "Second text, for tuned models that read two", start: "", optional: true },
     { name: "heads", label: "Heads out, such as 3.1,4.*", start: "", optional: true },
     { name: "layers", label: "Layers out, such as 2,3", start: "", optional: true },
-    { name: "at", label: "Ask at", start: "", optional: true }, // chosen beside the answers
+    { name: "at", label: "Ask at", start: "", hidden: true },
   ],
   Show,
   drawing,

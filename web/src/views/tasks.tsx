@@ -76,6 +76,7 @@ export const tasks: View<Tasks> = {
   title: "Tasks",
   about: "Let a tuned model do its task: classes with probabilities, entities, answers; and see what it stands on.",
   model: true,
+  suits: ["tuned", "reader"],
   fields: [
     { name: "text", label: "Text, or a question", lines: 2, start: "Thank you so much, this is the best help I ever got in New York." },
     { name: "text_b", label: "Second text, the text that holds the answer, or endings", start: "", optional: true },

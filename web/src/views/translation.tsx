@@ -142,6 +142,7 @@ export const translation: View<Translation> = {
   title: "Translation",
   about: "Translate a sentence and go through its decoding step by step: where the decoder looks, what it makes of it, and which word it says.",
   model: true,
+  suits: ["translator"],
   verb: "Translate",
   fields: [
     { name: "text", label: "Text to translate", start: EXAMPLES[0]! },

@@ -1,5 +1,6 @@
 // Texts while they come: follows the studio's stream and keeps what has come, also for files made of it. Knows the server.
 import { useEffect, useRef, useState } from "preact/hooks";
+import { post } from "../../api";
 import type { Trace } from "../search/trace";
 import { argumentsOf, type Generation, type Reason, type Run, type Token } from "./payload";
 
@@ -19,7 +20,6 @@ interface News {
 const DONE = { state: "done", error: "" } as const;
 const STOPPED = { state: "stopped", error: "" } as const;
 const GONE = { state: "failed", error: "The studio went away while the text was being written. Is `regard studio` still running?" } as const;
-const TAB = Math.random().toString(36).slice(2); // so that the server lets tabs take turns
 const shown = new WeakMap<Generation, Live>();
 /** What was stopped, by the question whose whole answer it is. */
 const stopped = new Map<string, readonly Run[]>();
@@ -110,8 +110,7 @@ function told(live: Live, news: News): Live {
 
 /** Read the stream's lines as they come. */
 async function follow(args: object, take: (news: News) => void, signal: AbortSignal): Promise<void> {
-  const headers = { "Content-Type": "application/json", "X-Regard-Tab": TAB };
-  const response = await fetch("api/generation/stream", { method: "POST", headers, body: JSON.stringify(args), signal });
+  const response = await post("api/generation/stream", args, signal);
   if (!response.ok || !response.body) throw new Error(((await response.json()) as { error?: string }).error ?? `the studio answered ${response.status}`);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
