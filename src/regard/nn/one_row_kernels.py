@@ -135,7 +135,7 @@ def hear(tokens, places, words, positions, out, last, offset, WIDTH: tl.constexp
     columns = tl.arange(0, BLOCK)
     inside = columns < WIDTH
     token = tl.load(tokens)
-    place = tl.minimum(tl.load(places), last)
+    place = tl.minimum(tl.load(places), last) + offset
     word = tl.load(words + token * WIDTH + columns, mask=inside, other=0.0).to(tl.float32)
     where = tl.load(positions + place * WIDTH + columns, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + columns, (word + where).to(out.dtype.element_ty), mask=inside)
