@@ -66,7 +66,7 @@ def test_a_model_is_pretrained_and_asked(tmp_path: Path) -> None:
     small += ["data.length=32", "data.batch=128", "schedule.budget=", "schedule.steps=2"]
     verbs = ("pretrain", "fill", "next", "perplexity", "generate", "score", "cost")
     asked = [c for c in COMMANDS if c.split()[1] in verbs]
-    assert len(asked) == 9
+    assert len(asked) == 10
     for command in asked:
         words = shlex.split(command)
         if words[1] == "pretrain" and "--resume" not in words:
@@ -110,7 +110,7 @@ def test_a_translator_is_trained_and_asked(tmp_path: Path) -> None:
         (tmp_path / f"{name}.de").write_text("".join(f"{one}\n" for one in target), encoding="utf-8")
     small = ["model.width=16", "model.heads=2", "model.ffn=32", "model.depth=1", "training.epochs=1"]
     asked = [c for c in COMMANDS if c.startswith(("regard train translate", "regard translate"))]
-    assert len(asked) == 2
+    assert len(asked) == 3
     for command in asked:
         given = shlex.split(command)
         if given[1] == "train":
@@ -137,8 +137,8 @@ def test_links_and_pictures_are_there() -> None:
 
 
 def test_the_inside_can_be_looked_at(tmp_path: Path) -> None:
-    asked = [c for c in COMMANDS if c.split()[1] in ("look", "compare", "ablate")]
-    assert len(asked) == 3 and "regard studio" in COMMANDS
+    asked = [c for c in COMMANDS if c.split()[1] in ("look", "compare", "figure", "ablate")]
+    assert len(asked) == 4 and "regard studio" in COMMANDS
     for command in asked:
         words = shlex.split(command)
         done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import uvicorn
 from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 from regard.studio.app import make_app
 from regard.studio.serve import HOST, listen
@@ -73,6 +74,31 @@ def axe() -> str:
     if not AXE.is_file():
         missing("axe-core is not here: python web/build.py --force")
     return AXE.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with watched(browser) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def shelf(folders: dict[str, str]) -> Shelf:
+    """The models of a test file's own `folders`, loaded."""
+    found = Shelf(list(folders.values()))
+    found.start().join()
+    return found
+
+
+@pytest.fixture(scope="module")
+def address(page_built: None, shelf: Shelf, run_app: Callable[[Starlette], str]) -> str:
+    """Of a studio with those models."""
+    return run_app(make_app(shelf))
+
+
+@pytest.fixture
+def client(shelf: Shelf) -> TestClient:
+    return TestClient(make_app(shelf), base_url="http://127.0.0.1")
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -18,16 +17,9 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, expect
 
 from regard.view import bundle
-from tests.studio.conftest import watched
 
 TEXT = "The animal did not cross the street because it was too tired."
 PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmingly tired."}
-
-
-@pytest.fixture
-def page(browser: Browser, studio: str) -> Iterator[Page]:
-    with watched(browser) as one:
-        yield one
 
 
 def open_at(page: Page, studio: str, **parameters: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -25,20 +24,12 @@ from regard.studio.shelf import Shelf
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
-from tests.studio.conftest import watched
-
 AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 MODEL = "regard-bert"
 TRAINS = ["He took a train.", "They train every day.", "The train was late.", "😀 <b>train</b> & 'run'"]
 LINES = ["the soup was hot", "fresh bread and soup", "the team won", "a game of two teams", "he sang <i>a song</i>"]
 LABELS = ["food", "food", "sport", "sport", "music"]
 FILMS = [f"a {word} film number {n}" for n in range(8) for word in ("good", "bad")]
-
-
-@pytest.fixture
-def page(browser: Browser, studio: str) -> Iterator[Page]:
-    with watched(browser) as one:
-        yield one
 
 
 def open_at(page: Page, studio: str, view: str, **parameters: str) -> None:

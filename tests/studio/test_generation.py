@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -23,7 +23,6 @@ from tests.decode.folders import gpt_folder, t5_folder
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.studio.conftest import watched
 from tests.studio.speeches import PROMPT, Gate, bars, said, spoken
 
 expect.set_options(timeout=30_000)
@@ -49,12 +48,6 @@ def app(page_built: None, gpt: str, t5: str, tiny_bert_folder: Path) -> Starlett
 @pytest.fixture(scope="module")
 def writers(app: Starlette, run_app: Callable[[Starlette], str]) -> str:
     return run_app(app)
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    with watched(browser) as one:
-        yield one
 
 
 def open_at(page: Page, studio: str, **parameters: str) -> None:

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from regard.inside.reasons.grounds import grounds
 from regard.inside.reasons.honesty import Honesty, measure_honesty
 from regard.inside.reasons.trial import open_trial
-from regard.studio.app import make_app
-from regard.studio.shelf import Shelf
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.inside.classifiers import deciding
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
-
-from tests.studio.conftest import watched
 
 expect.set_options(timeout=30_000)
 
@@ -42,29 +36,6 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     write_task(deciding(tokenizer, 3, astray=True), place / "astray")
     names = ("honest", "uniform", "astray")
     return {"plain": str(tiny_bert_folder), **{name: str(place / name) for name in names}}
-
-
-@pytest.fixture(scope="module")
-def shelf(folders: dict[str, str]) -> Shelf:
-    found = Shelf(list(folders.values()))
-    found.start().join()
-    return found
-
-
-@pytest.fixture(scope="module")
-def address(page_built: None, shelf: Shelf, run_app: Callable[[Starlette], str]) -> str:
-    return run_app(make_app(shelf))
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    with watched(browser) as one:
-        yield one
-
-
-@pytest.fixture
-def client(page_built: None, shelf: Shelf) -> TestClient:
-    return TestClient(make_app(shelf), base_url="http://127.0.0.1")
 
 
 def asked(client: TestClient, **arguments: str) -> dict[str, Any]:

@@ -10,8 +10,6 @@ from starlette.testclient import TestClient
 from regard.decode.search import Beam
 from regard.inside.translation.decoding import LONGEST, decoding
 from regard.inside.translation.payload import decoding_payload
-from regard.studio.app import make_app
-from regard.studio.shelf import Shelf
 from regard.translate import load
 from tests.studio.translators import MODELS, TEXT, write_translators
 
@@ -19,13 +17,6 @@ from tests.studio.translators import MODELS, TEXT, write_translators
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"plain": str(tiny_bert_folder), **write_translators(tmp_path_factory.mktemp("translators"), lessons=3)}
-
-
-@pytest.fixture(scope="module")
-def client(folders: dict[str, str]) -> TestClient:
-    shelf = Shelf(list(folders.values()))
-    shelf.start().join()
-    return TestClient(make_app(shelf), base_url="http://127.0.0.1")
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -6,21 +6,17 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import regard
 from regard.inside.reasons.ablation import ablate, sweep
 from regard.inside.reasons.everywhere import LONGEST, asked_at, open_at, thinned
 from regard.inside.reasons.surgery_payload import SWEPT
-from regard.studio.app import make_app
-from regard.studio.shelf import Shelf
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.inside.classifiers import deciding
@@ -28,8 +24,6 @@ from tests.predict.folders import tiny_gpt
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
-
-from tests.studio.conftest import watched
 
 expect.set_options(timeout=30_000)
 
@@ -43,29 +37,6 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     write_task(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), place / "classifier")
     gpt = tiny_gpt(tmp_path_factory.mktemp("gpt"))
     return {"bert": str(tiny_bert_folder), "gpt": str(gpt), "classifier": str(place / "classifier")}
-
-
-@pytest.fixture(scope="module")
-def shelf(folders: dict[str, str]) -> Shelf:
-    found = Shelf(list(folders.values()))
-    found.start().join()
-    return found
-
-
-@pytest.fixture(scope="module")
-def address(page_built: None, shelf: Shelf, run_app: Callable[[Starlette], str]) -> str:
-    return run_app(make_app(shelf))
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    with watched(browser) as one:
-        yield one
-
-
-@pytest.fixture
-def client(page_built: None, shelf: Shelf) -> TestClient:
-    return TestClient(make_app(shelf), base_url="http://127.0.0.1")
 
 
 def asked(client: TestClient, **arguments: str) -> dict[str, Any]:

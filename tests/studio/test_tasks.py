@@ -7,14 +7,12 @@ import io
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 import torch
-from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import regard
@@ -35,8 +33,6 @@ from regard.tasks.texts import Classify
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
-
-from tests.studio.conftest import watched
 
 expect.set_options(timeout=30_000)
 
@@ -64,29 +60,6 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
             model.head.output.weight.mul_(20)
         write_task(Solved(task, model, tokenizer, 64), place / name)
     return {"plain": str(tiny_bert_folder), **{name: str(place / name) for name in TASKS}}
-
-
-@pytest.fixture(scope="module")
-def shelf(folders: dict[str, str]) -> Shelf:
-    found = Shelf(list(folders.values()))
-    found.start().join()
-    return found
-
-
-@pytest.fixture(scope="module")
-def studio_of_tasks(page_built: None, shelf: Shelf, run_app: Callable[[Starlette], str]) -> str:
-    return run_app(make_app(shelf))
-
-
-@pytest.fixture
-def page(browser: Browser, studio_of_tasks: str) -> Iterator[Page]:
-    with watched(browser) as one:
-        yield one
-
-
-@pytest.fixture
-def client(page_built: None, shelf: Shelf) -> TestClient:
-    return TestClient(make_app(shelf), base_url="http://127.0.0.1")
 
 
 def asked(client: TestClient, name: str, **arguments: str) -> dict[str, Any]:
@@ -153,8 +126,8 @@ def test_orders_that_are_refused(page_built: None, tmp_path: Path, monkeypatch: 
     assert asked(client, "training") == asked(client, "cancel-training") == {"training": None}
 
 
-def test_classes_are_bars(page: Page, studio_of_tasks: str, folders: dict[str, str]) -> None:
-    open_at(page, studio_of_tasks, model=folders["toxic"], text=TEXT)
+def test_classes_are_bars(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["toxic"], text=TEXT)
     prediction = said(folders["toxic"], Text(TEXT))
     label, share = prediction["label"], max(prediction["probabilities"].values())
     expect(page.locator(".task-verdict")).to_have_text(f"{100 * share:.1f}% {label}")
@@ -208,10 +181,8 @@ def test_an_order_that_comes_too_late_leaves_nothing_behind(
     assert list((tmp_path / "trained").iterdir()) == []
 
 
-def test_evidence_is_the_librarys(
-    page: Page, client: TestClient, studio_of_tasks: str, folders: dict[str, str]
-) -> None:
-    open_at(page, studio_of_tasks, model=folders["toxic"], text=PLAIN, layer="1")
+def test_evidence_is_the_librarys(page: Page, client: TestClient, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["toxic"], text=PLAIN, layer="1")
     evidence = asked(client, "tasks", model=folders["toxic"], text=PLAIN)["predictions"][0]["evidence"][0]
     page.get_by_text("Numbers").click()
     rows = [row.locator("td").all_inner_texts() for row in page.locator(".task-evidence tbody tr").all()]
@@ -227,8 +198,8 @@ def test_evidence_is_the_librarys(
     page.wait_for_selector(".keep")
 
 
-def test_entities_stand_in_the_text(page: Page, studio_of_tasks: str, folders: dict[str, str]) -> None:
-    open_at(page, studio_of_tasks, model=folders["tag"], text=PLAIN)
+def test_entities_stand_in_the_text(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["tag"], text=PLAIN)
     entities = said(folders["tag"], Tagged(PLAIN, tuple(words_of(PLAIN))))["entities"]
     assert entities
     marks = page.locator("mark.task-entity").all_inner_texts()
@@ -238,8 +209,8 @@ def test_entities_stand_in_the_text(page: Page, studio_of_tasks: str, folders: d
     assert [float(one or "nan") for one in titles] == [one["probability"] for one in entities]
 
 
-def test_answers_are_marked(page: Page, studio_of_tasks: str, folders: dict[str, str]) -> None:
-    open_at(page, studio_of_tasks, model=folders["answer"], text="what day 😀", text_b=f"😀 {CONTEXT}")
+def test_answers_are_marked(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["answer"], text="what day 😀", text_b=f"😀 {CONTEXT}")
     prediction = said(folders["answer"], Question("", "what day 😀", f"😀 {CONTEXT}"))
     expect(page.locator("mark.task-answer")).to_have_text(prediction["answer"])
     listed = page.locator(".task-nbest li")
@@ -251,8 +222,8 @@ def test_answers_are_marked(page: Page, studio_of_tasks: str, folders: dict[str,
     assert "answer=2" in page.url
 
 
-def test_files(page: Page, browser: Browser, studio_of_tasks: str, folders: dict[str, str], tmp_path: Path) -> None:
-    open_at(page, studio_of_tasks, model=folders["toxic"], text=TEXT, layer="1")
+def test_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:
+    open_at(page, address, model=folders["toxic"], text=TEXT, layer="1")
     files = {}
     for name in ("HTML", "SVG", "PNG", "CSV", "JSON"):
         with page.expect_download() as waiting:
@@ -277,12 +248,12 @@ def test_files(page: Page, browser: Browser, studio_of_tasks: str, folders: dict
 
 
 def test_a_model_is_trained_on_the_page(
-    page: Page, studio_of_tasks: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("regard.train.epochs.LOG_EVERY", 0.0)
     lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(80)]
-    open_at(page, studio_of_tasks, model=folders["plain"], text="a good film")
+    open_at(page, address, model=folders["plain"], text="a good film")
     expect(page.get_by_text("not tuned for a task")).to_be_visible()
     order = page.locator("form.task-order")
     order.locator("input[type=file]").set_input_files(
@@ -304,9 +275,9 @@ def test_a_model_is_trained_on_the_page(
     assert (tmp_path / "trained" / "films.tsv").read_text("utf-8") == "".join(lines)
 
 
-def test_an_order_that_is_refused_says_why(browser: Browser, studio_of_tasks: str, folders: dict[str, str]) -> None:
+def test_an_order_that_is_refused_says_why(browser: Browser, address: str, folders: dict[str, str]) -> None:
     page = browser.new_page()  # a refusal is an error on the console too
-    open_at(page, studio_of_tasks, model=folders["plain"], text="a good film")
+    open_at(page, address, model=folders["plain"], text="a good film")
     page.locator("form.task-order").get_by_role("button", name="Train").click()
     expect(page.get_by_role("alert")).to_contain_text("expected labelled examples")
     page.close()
@@ -315,12 +286,12 @@ def test_an_order_that_is_refused_says_why(browser: Browser, studio_of_tasks: st
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 @pytest.mark.parametrize("name", ["plain", *TASKS])
 def test_it_is_accessible_and_fits(
-    browser: Browser, studio_of_tasks: str, folders: dict[str, str], name: str, width: int, scheme: Any
+    browser: Browser, address: str, folders: dict[str, str], name: str, width: int, scheme: Any
 ) -> None:
     if not AXE.is_file():
         pytest.skip("axe-core is not here: python web/build.py")
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    open_at(page, studio_of_tasks, model=folders[name], text=PLAIN, text_b=CONTEXT if name == "answer" else "")
+    open_at(page, address, model=folders[name], text=PLAIN, text_b=CONTEXT if name == "answer" else "")
     for part in page.locator("summary").all():
         if part.locator("xpath=..").get_attribute("open") is None:
             part.click()

@@ -6,20 +6,16 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 import pytest
-from starlette.applications import Starlette
 
 from regard.decode.search import Beam
 from regard.inside.translation.decoding import Decoding, decoding
 from regard.inside.translation.looks import Floats, Looks
-from regard.studio.app import make_app
-from regard.studio.shelf import Shelf
 from regard.translate import load
 
 pytest.importorskip("playwright")
@@ -32,24 +28,6 @@ from tests.studio.translators import FRENCH, MODELS, TEXT, write_translators
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"plain": str(tiny_bert_folder), **write_translators(tmp_path_factory.mktemp("translators"))}
-
-
-@pytest.fixture(scope="module")
-def app(page_built: None, folders: dict[str, str]) -> Starlette:
-    shelf = Shelf(list(folders.values()))
-    shelf.start().join()
-    return make_app(shelf)
-
-
-@pytest.fixture(scope="module")
-def studio_of_translators(app: Starlette, run_app: Callable[[Starlette], str]) -> str:
-    return run_app(app)
-
-
-@pytest.fixture
-def page(browser: Browser, studio_of_translators: str) -> Iterator[Page]:
-    with watched(browser) as one:
-        yield one
 
 
 def open_at(page: Page, studio: str, **parameters: str) -> None:
@@ -91,8 +69,8 @@ def check_table(page: Page, found: Decoding, *, number: int, step: int, layer: i
     assert sum(products) == pytest.approx(context, abs=0.0001 * len(products))
 
 
-def test_the_slider_moves_with_the_arrow_keys(page: Page, studio_of_translators: str, folders: dict[str, str]) -> None:
-    open_at(page, studio_of_translators, model=folders["transformer"], layer="1", head="1", d="5")
+def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["transformer"], layer="1", head="1", d="5")
     found = library(folders["transformer"])
     told = found.hypotheses[0]
     heading, slider = page.locator(".likely h2"), page.get_by_role("slider")
@@ -117,8 +95,8 @@ def test_the_slider_moves_with_the_arrow_keys(page: Page, studio_of_translators:
     expect(page.locator(".substeps h2")).to_have_text("Encoder-decoder attention at time step 5")
 
 
-def test_the_mean_that_alignments_use(page: Page, studio_of_translators: str, folders: dict[str, str]) -> None:
-    open_at(page, studio_of_translators, model=folders["transformer"], step="2", d="11")
+def test_the_mean_that_alignments_use(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["transformer"], step="2", d="11")
     found = library(folders["transformer"])
     looks = looks_of(found, 0)
     assert load(folders["transformer"]).looking.document() == {"layer": 0, "heads": [0, 1]}
@@ -141,10 +119,8 @@ def test_the_mean_that_alignments_use(page: Page, studio_of_translators: str, fo
         ("additive", "gets a score: v · tanh(W s + U h)."),
     ],
 )
-def test_recurrent_models(
-    page: Page, studio_of_translators: str, folders: dict[str, str], name: str, words: str
-) -> None:
-    open_at(page, studio_of_translators, model=folders[name], text=FRENCH, step="3", d="2", translation="1")
+def test_recurrent_models(page: Page, address: str, folders: dict[str, str], name: str, words: str) -> None:
+    open_at(page, address, model=folders[name], text=FRENCH, step="3", d="2", translation="1")
     found = library(folders[name], FRENCH)
     check_table(page, found, number=1, step=3, layer=0, head=0, d=2)
     narration = page.locator(".narration").inner_text()
@@ -157,8 +133,8 @@ def test_recurrent_models(
     expect(page.locator(".query")).to_contain_text(queries[name])
 
 
-def test_another_hypothesis_of_the_beam(page: Page, studio_of_translators: str, folders: dict[str, str]) -> None:
-    open_at(page, studio_of_translators, model=folders["general"], step="1")
+def test_another_hypothesis_of_the_beam(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["general"], step="1")
     found = library(folders["general"])
     options = page.locator('[name="translation"] option').all_inner_texts()
     assert options == [f"{n + 1}. {' '.join(one.translation.text.split())}" for n, one in enumerate(found.hypotheses)]
@@ -171,10 +147,8 @@ def test_another_hypothesis_of_the_beam(page: Page, studio_of_translators: str, 
 
 
 @pytest.mark.parametrize("name", ["transformer", "general"])
-def test_alignments_are_the_librarys(
-    page: Page, studio_of_translators: str, folders: dict[str, str], name: str
-) -> None:
-    open_at(page, studio_of_translators, model=folders[name], alignment="hard")
+def test_alignments_are_the_librarys(page: Page, address: str, folders: dict[str, str], name: str) -> None:
+    open_at(page, address, model=folders[name], alignment="hard")
     translator, found = load(folders[name]), library(folders[name])
     told = found.hypotheses[0]
     expected = translator.align(TEXT, told.translation.ids)
@@ -203,8 +177,8 @@ def test_alignments_are_the_librarys(
     expect(canvas).to_have_attribute("aria-label", f"Soft alignment of {rows} target by {columns} source pieces")
 
 
-def test_no_attention_is_said(page: Page, studio_of_translators: str, folders: dict[str, str], tmp_path: Path) -> None:
-    open_at(page, studio_of_translators, model=folders["none"])
+def test_no_attention_is_said(page: Page, address: str, folders: dict[str, str], tmp_path: Path) -> None:
+    open_at(page, address, model=folders["none"])
     expect(page.locator(".translation")).to_contain_text("No encoder-decoder attention")
     assert page.locator(".looked, .alignment").count() == 0
     told = library(folders["none"]).hypotheses[0]
@@ -212,15 +186,15 @@ def test_no_attention_is_said(page: Page, studio_of_translators: str, folders: d
     assert [float(row["probability"]) for row in rows] == pytest.approx([s.probability for s in told.steps], abs=1e-6)
 
 
-def test_the_view_begins_with_a_translator(page: Page, studio_of_translators: str, folders: dict[str, str]) -> None:
-    page.goto(f"{studio_of_translators}/#translation")
+def test_the_view_begins_with_a_translator(page: Page, address: str, folders: dict[str, str]) -> None:
+    page.goto(f"{address}/#translation")
     page.wait_for_selector(".keep")
     expect(page.locator("select[name=model]")).to_have_value(next(folders[name] for name in MODELS))
     assert page.locator("select[name=model] option").all_inner_texts() == [folders[name] for name in MODELS]
 
 
-def test_a_model_that_is_no_translator(page: Page, studio_of_translators: str, folders: dict[str, str]) -> None:
-    open_at(page, studio_of_translators, model=folders["plain"])
+def test_a_model_that_is_no_translator(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["plain"])
     expect(page.locator(".translation")).to_contain_text(f"{folders['plain']} does not translate")
     names = page.locator(".translation a").all_inner_texts()
     assert names == [folders[name] for name in MODELS]
@@ -230,10 +204,8 @@ def test_a_model_that_is_no_translator(page: Page, studio_of_translators: str, f
     expect(page.locator(".both")).to_contain_text(FRENCH)
 
 
-def test_files_hold_what_is_shown(
-    page: Page, studio_of_translators: str, folders: dict[str, str], tmp_path: Path
-) -> None:
-    open_at(page, studio_of_translators, model=folders["transformer"], layer="1", head="0", translation="1")
+def test_files_hold_what_is_shown(page: Page, address: str, folders: dict[str, str], tmp_path: Path) -> None:
+    open_at(page, address, model=folders["transformer"], layer="1", head="0", translation="1")
     found = library(folders["transformer"])
     looks, told = looks_of(found, 1), found.hypotheses[1]
     files = {name: download(page, name, tmp_path) for name in ("CSV", "JSON", "SVG", "PNG")}
@@ -254,9 +226,9 @@ def test_files_hold_what_is_shown(
 
 
 def test_an_exported_file_works_from_disk(
-    page: Page, browser: Browser, studio_of_translators: str, folders: dict[str, str], tmp_path: Path
+    page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path
 ) -> None:
-    open_at(page, studio_of_translators, model=folders["additive"], step="4", translation="1", alignment="hard")
+    open_at(page, address, model=folders["additive"], step="4", translation="1", alignment="hard")
     before = page.locator(".now").inner_text()
     file = download(page, "HTML", tmp_path)
     assert all(urlsplit(one).hostname == "www.w3.org" for one in addresses(file.read_text(encoding="utf-8")))
@@ -285,10 +257,10 @@ def addresses(text: str) -> set[str]:
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark"), (390, "light")])
 @pytest.mark.parametrize("name", ["transformer", "additive", "plain"])
 def test_narrow_and_accessible(
-    browser: Browser, studio_of_translators: str, folders: dict[str, str], axe: str, width: int, scheme: Any, name: str
+    browser: Browser, address: str, folders: dict[str, str], axe: str, width: int, scheme: Any, name: str
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    open_at(page, studio_of_translators, model=folders[name], alignment="hard", head="1")
+    open_at(page, address, model=folders[name], alignment="hard", head="1")
     wide = page.evaluate("""() => [...document.querySelectorAll("main *")].filter(one => !one.closest(".wide, pre"))
         .filter(one => one.getBoundingClientRect().right > innerWidth).map(one => one.outerHTML.slice(0, 100))""")
     assert (page.evaluate("document.documentElement.scrollWidth"), wide) == (width, [])
@@ -300,8 +272,8 @@ def test_narrow_and_accessible(
 
 
 @pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "<img src=x onerror=alert(1)><b>x</b>", "a\0b", "\n-x\n"])
-def test_any_text_is_shown_as_text(page: Page, studio_of_translators: str, folders: dict[str, str], text: str) -> None:
-    open_at(page, studio_of_translators, model=folders["transformer"], text=text)
+def test_any_text_is_shown_as_text(page: Page, address: str, folders: dict[str, str], text: str) -> None:
+    open_at(page, address, model=folders["transformer"], text=text)
     assert page.locator("main img, main b").count() == 0
     tokens = library(folders["transformer"], text).source.tokens
     assert page.locator(".looked tbody th bdi").all_text_contents() == list(tokens)
