@@ -252,18 +252,16 @@ def _ranked(logits: Tensor, totals: Tensor, count: int) -> list[list[Continuatio
 
 def _best(logits: Tensor) -> tuple[Tensor, Tensor]:
     """The likeliest token of each row and its log-probability."""
-    numbers = logits.float()
-    values, tokens = (one[:, 0] for one in highest(numbers, 1))
-    values = values - numbers.logsumexp(-1)
+    tokens, values = _surest(logits)
     check_numbers(values)
     return values, tokens
 
 
-def _surest(logits: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
+def _surest(logits: Tensor, chances: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The likeliest tokens, whatever the chances, and their log-probabilities; nothing is checked."""
     numbers = logits.float()
-    values, tokens = numbers.max(-1)
-    return tokens, values - numbers.logsumexp(-1)
+    best, tokens = highest(numbers, 1)
+    return tokens[:, 0], (numbers - best).exp_().sum(-1).log_().neg_()
 
 
 def _check_width(beam: Beam, vocabulary: int) -> None:

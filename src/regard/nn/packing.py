@@ -47,26 +47,34 @@ class Packing(TorchFunctionMode):
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """F.linear, with the packed copy where there is one; this may be called outside of the block too."""
-        rows = x.numel() // x.shape[-1]
-        if rows == 1 and _packable(x, weight):  # a matrix times a vector reads the matrix a little quicker
-            flat = x.reshape(-1)
-            product = torch.mv(weight, flat) if bias is None else torch.addmv(bias, weight, flat)
-            return product.view(*x.shape[:-1], -1)
-        if rows not in ROWS or not _packable(x, weight):
+        flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+        rows = len(flat)
+        if (rows != 1 and rows not in ROWS) or not _packable(x, weight):
             return F.linear(x, weight, bias)
-        size = 4 if rows <= 4 else -(-rows // 8) * 8
+        if rows == 1:  # a matrix times a vector reads the matrix a little quicker
+            vector = flat[0]
+            found = (torch.mv(weight, vector) if bias is None else torch.addmv(bias, weight, vector))[None]
+        else:
+            size = 4 if rows <= 4 else -(-rows // 8) * 8
+            packed = self._packed(weight, size)
+            if packed is None:
+                return F.linear(x, weight, bias)
+            if size > rows:
+                flat = F.pad(flat, (0, 0, 0, size - rows))
+            found = torch.ops.mkl._mkl_linear(flat, packed, weight, bias, size)
+            if size > rows:
+                found = found[:rows]
+        return found if x.dim() == 2 else found.view(*x.shape[:-1], -1)
+
+    def _packed(self, weight: Tensor, size: int) -> Tensor | None:
+        """The copy for so many rows; None while there was too little need for it."""
         place = id(weight), size
         if place not in self.packs:
             self.uses[place] = self.uses.get(place, 0) + 1
             if self.uses[place] <= self.patience:
-                return F.linear(x, weight, bias)
+                return None
             self.packs[place] = weight, torch.ops.mkl._mkl_reorder_linear_weight(weight.detach(), size)
-        _, packed = self.packs[place]
-        flat = x.reshape(rows, -1)
-        if size > rows:
-            flat = F.pad(flat, (0, 0, 0, size - rows))
-        found: Tensor = torch.ops.mkl._mkl_linear(flat, packed, weight, bias, size)
-        return found[:rows].view(*x.shape[:-1], -1)
+        return self.packs[place][1]
 
 
 def _packable(x: Tensor, weight: Tensor) -> bool:

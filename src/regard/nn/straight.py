@@ -91,8 +91,8 @@ class _Layer:
         if x.dtype in HALF or rows == 1:
             mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
         else:  # with one query in each of several rows, two products are quicker than the fused kernel
-            flat = query.reshape(-1, 1, query.shape[-1])
-            scores = torch.bmm(flat, key.flatten(0, 1).transpose(1, 2)).mul_(scale).view(rows, self.heads, 1, -1)
+            flat = (query * scale).view(-1, 1, query.shape[-1])
+            scores = torch.bmm(flat, key.flatten(0, 1).transpose(1, 2)).view(rows, self.heads, 1, -1)
             weights = (scores if bias is None else scores + bias).softmax(-1)
             mixed = torch.bmm(weights.flatten(0, 1), value.flatten(0, 1))
         return self.output(mixed.reshape(rows, -1))
