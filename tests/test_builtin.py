@@ -11,8 +11,10 @@ import torch
 
 import regard
 from benchmarks.blanks import BLANKS, answers, read_blanks
-from regard.known import DEFAULT, builtin_folder, builtins
-from regard.models import Bert
+from regard import translate
+from regard.decode import Beam, Sampling, Writer
+from regard.known import DEFAULT, WRITER, builtin_folder, builtins
+from regard.models import Bert, Gpt
 from regard.text import Tokenizer
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
@@ -67,3 +69,38 @@ def test_transformers_reads_it_with_the_same_outputs(loaded: tuple[Bert, Tokeniz
         torch.testing.assert_close(model.masked(hidden), expected.prediction_logits, atol=1e-4, rtol=1e-4)
         pooled = model.pooler(hidden, regard.nn.Padded())
         torch.testing.assert_close(model.next(pooled), expected.seq_relationship_logits, atol=1e-4, rtol=1e-4)
+
+
+def test_transformers_reads_the_writer_with_the_same_outputs() -> None:
+    transformers = pytest.importorskip("transformers")
+    model, tokenizer = regard.load(WRITER)
+    assert isinstance(model, Gpt) and tokenizer is not None
+    folder = builtin_folder(WRITER)
+    peer = transformers.GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = transformers.AutoTokenizer.from_pretrained(folder)("The river begins in the mountains and").input_ids
+    assert ids == tokenizer.encode("The river begins in the mountains and", special=False).ids
+    with torch.no_grad():
+        rows = torch.tensor([ids])
+        torch.testing.assert_close(model.logits(model(rows)), peer(rows).logits, atol=1e-4, rtol=1e-4)
+
+
+def test_the_writer_is_what_its_card_says() -> None:
+    figures = json.loads((RESULTS / "regard-gpt.json").read_text(encoding="utf-8"))
+    card = (builtin_folder(WRITER) / "README.md").read_text(encoding="utf-8")
+    assert f"{figures['held_out']['bits_per_byte']:.3f}" in card
+    told = figures["samples"][0]
+    writer = Writer(*regard.load(WRITER))
+    prompt = writer.prompt(told["prompt"], max_tokens=20)
+    said = "".join(text for _, text in writer.write(prompt, sampling=Sampling(temperature=0.8, top_p=0.9), seed=0))
+    assert told["text"].startswith(said) and len(said) > 20
+
+
+@pytest.mark.parametrize("name", ["regard-de-en", "regard-fr-en"])
+def test_the_translators_are_what_their_cards_say(name: str) -> None:
+    figures = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    assert sum(file.stat().st_size for file in builtin_folder(name).iterdir()) <= 16e6
+    told = figures["lecture"]
+    found = translate.load(builtin_folder(name)).translate([told["sentence"]], beam=Beam(width=5))[0][0]
+    card = (builtin_folder(name) / "README.md").read_text(encoding="utf-8")
+    assert found.text == told["translation"] and f'It says: "{found.text}"' in card
+    assert f"| {figures['test']['bleu']:.1f} |" in card and "tatoeba.org" in card and "CC BY" in card

@@ -118,7 +118,7 @@ def test_an_empty_stop_string_is_refused(tokens: Tokenizer) -> None:
 def test_spelling_one_token(tokens: Tokenizer, pieces: Tokenizer) -> None:
     assert spelled(tokens, tokens.id("Ġfilm")) == " film"
     half = tokens.encode("é", special=False).ids[0]
-    assert spelled(tokens, half) == tokens.token(half) == "Ã"
+    assert tokens.token(half) == "Ã" and spelled(tokens, half) == r"\xC3"
     assert spelled(tokens, 0) == "<|endoftext|>"
     assert spelled(pieces, pieces.id("##s")) == "##s"
     assert spelled(tokens, tokens.size + 3) == f"<{tokens.size + 3}>"

@@ -202,6 +202,9 @@ def test_a_model_that_is_no_translator(page: Page, address: str, folders: dict[s
     expect(page.locator(".looked")).to_be_visible()
     page.get_by_role("link", name=FRENCH).click()
     expect(page.locator(".both")).to_contain_text(FRENCH)
+    expect(page.locator("select[name=model]")).to_have_value(folders["dot"])
+    expect(page.locator("[name=beam]")).to_have_value("3")
+    assert page.get_by_role("link", name=TEXT).count() == 0, "no name says that a model knows German"
 
 
 def test_files_hold_what_is_shown(page: Page, address: str, folders: dict[str, str], tmp_path: Path) -> None:

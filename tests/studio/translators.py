@@ -29,13 +29,15 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def write_translators(place: Path, *, lessons: int = 45) -> dict[str, str]:
     """A folder for each of MODELS, by its name; after 45 lessons most know the sentences."""
+    # The page offers the French sentence where a name says that the model knows French.
+    folders = {name: place / (f"{name}-fr-en" if name == "dot" else name) for name in MODELS}
     subwords = train_subwords(PAIRS * 4, size=290, joint=True)
     for number, (name, settings) in enumerate(MODELS.items()):
         shape = Model(width=16, depth=2, heads=2, ffn=32, embedding=16, dropout=0.0, **settings)
         model = new_model(shape, subwords, seed=number)
         _teach(model, subwords, lessons)
-        write(Translator(model.eval(), subwords, usual_looking(model)), place / name)
-    return {name: str(place / name) for name in MODELS}
+        write(Translator(model.eval(), subwords, usual_looking(model)), folders[name])
+    return {name: str(folder) for name, folder in folders.items()}
 
 
 def _teach(model: Translating, subwords: Subwords, lessons: int) -> None:

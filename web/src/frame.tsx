@@ -35,7 +35,7 @@ function Files({ view, payload, args }: Props) {
     ["PNG", "picture as PNG", async () => download(await png(view.drawing(payload, place.get())), `${name}.png`, "image/png")],
     ["CSV", "numbers shown as CSV", () => download(csv(view.table(payload, place.get())), `${name}.csv`, "text/csv")],
     ["JSON", "numbers shown as JSON", () => download(json(view.table(payload, place.get())), `${name}.json`, "application/json")],
-    ["Link", "copy the address of this very view", async () => copy(location.href)],
+    ["Link", "copy the address of this very view", async () => copy(addressOf(view, args))],
   ];
   if (args) {
     const page = async () =>
@@ -61,6 +61,13 @@ function Files({ view, payload, args }: Props) {
       </span>
     </div>
   );
+}
+
+/** A link that says all: also what was asked with and not typed, such as the model, which another studio begins with otherwise. */
+function addressOf(view: View, args: Props["args"]): string {
+  const parameters = Object.entries({ ...args, ...place.get().parameters }).filter(([, value]) => value !== "");
+  const [page] = location.href.split("#");
+  return `${page}${format({ view: view.name, parameters: Object.fromEntries(parameters) })}`;
 }
 
 function Code({ title, text }: { title: string; text: string }) {

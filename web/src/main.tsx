@@ -11,10 +11,12 @@ import { views } from "./views";
 
 function Alone({ payload }: { payload: Payload }) {
   const view = views.find((one) => one.name === payload.view);
+  const title = payload.title ?? view?.title ?? "Regard";
+  document.title = title === "Regard" ? title : `Regard: ${title}`;
   return (
     <>
       <header class="top">
-        <h1>{payload.title ?? view?.title ?? "Regard"}</h1>
+        <h1>{title}</h1>
         <ThemeSwitch />
       </header>
       <main>

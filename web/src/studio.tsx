@@ -18,6 +18,9 @@ export function Studio({ models: first }: { models: readonly Model[] }) {
   const [models, refresh] = useModels(first);
   const here = place.use();
   const view = asked.find((one) => one.name === here.view) ?? asked[0]!;
+  useEffect(() => {
+    document.title = `Regard: ${view.title}`;
+  }, [view]);
   return (
     <>
       <header class="top">
@@ -103,7 +106,7 @@ function Asked({ view, models, answered }: { view: View; models: readonly Model[
   const busy = answer.state === "waiting" || (answer.state === "done" && answer.args !== args);
   return (
     <>
-      {(!view.form || answer.state === "failed") && <Form key={JSON.stringify(args)} view={view} models={models} args={args} submit={submit} />}
+      {(!view.form || answer.state === "failed") && <Form key={JSON.stringify(args)} view={view} models={models} args={args} submit={submit} refused={answer.state === "failed"} />}
       <p role="status" class="quiet busy">
         {blind ? `${model} looks at pictures: choose one.` : busy ? (loading ? `Waiting for ${model} …` : "Computing …") : ""}
       </p>
@@ -137,10 +140,12 @@ interface FormProps {
   readonly view: View;
   readonly models: readonly Model[];
   readonly args: Arguments;
+  /** The question was refused, perhaps for what is chosen inside the view: then that must be seen here. */
+  readonly refused: boolean;
   submit(args: Arguments): void;
 }
 
-function Form({ view, models, args, submit }: FormProps) {
+function Form({ view, models, args, refused, submit }: FormProps) {
   const [said, say] = useState(args);
   const enter = (event: KeyboardEvent, lines: number) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -150,7 +155,7 @@ function Form({ view, models, args, submit }: FormProps) {
   };
   const sees = models.find((model) => model.name === said["model"])?.sees ?? false;
   const pictured = view.fields.some((field) => field.picture);
-  const fields = view.fields.filter((field) => !field.hidden && (!pictured || (field.picture ?? false) === sees));
+  const fields = view.fields.filter((field) => (!field.hidden || (refused && args[field.name])) && (!pictured || (field.picture ?? false) === sees));
   const choices = models.filter((model) => model.name === said["model"] || suits(view, model)).map((model) => model.name);
   return (
     <form

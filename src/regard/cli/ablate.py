@@ -121,7 +121,7 @@ def _lines(found: Ablation) -> Iterator[str]:
         yield ""
         yield f"{effect.place}: {_told(effect)}"
         if effect.divergence is None:
-            yield from _table(effect.likeliest, "11.4f")
+            yield from _table(effect.likeliest, "z11.4f")
             continue
         yield "  likeliest before"
         yield from _table(effect.likeliest, "9.3%")

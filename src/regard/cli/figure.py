@@ -120,7 +120,7 @@ def _lines(found: Figure, name: str, layer: int) -> Iterator[str]:
     for box in found.boxes:
         step = box.steps[min(layer, len(box.steps) - 1)]
         shapes = ", ".join(f"{one.name} {tuple(one.tensor.shape)}" for one in step.values)
-        yield f"  {box.part:8} {box.title:28} {shapes}"
+        yield f"  {box.part:8} {box.title:31} {shapes}"
     yield f"\nWhat the switches cost: {found.damage.measure}"
     whole = found.damage.outcomes[0]
     for one in found.damage.outcomes:
@@ -139,4 +139,4 @@ def _outcome(one: Outcome, whole: Outcome, count: int) -> Iterator[str]:
 def _loss(loss: float | None, whole: float | None) -> str:
     if loss is None or whole is None:
         return "not known"
-    return f"{loss:.3f}" if loss == whole else f"{loss:.3f} ({loss - whole:+.3f})"
+    return f"{loss:.3f}" if loss == whole else f"{loss:.3f} ({loss - whole:+z.3f})"

@@ -82,6 +82,10 @@ def generate(
             "--trace", metavar="FILE", help="Write every step to a .json file, or as a page to an .html file."
         ),
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", metavar="FILE", help="What else might have been said at every token, as .html."),
+    ] = None,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -93,6 +97,7 @@ def generate(
     from regard.device import choose
     from regard.disk import replacing
 
+    _check_page(page, {"trace": trace, "number": None if number == 1 else number})
     by_chance = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "repetition": repetition}
     by_search = {"nbest": nbest, "length_penalty": length_penalty, "early": early or None}
     sampling = _sampling(by_chance, by_search) if beam is None else None
@@ -102,6 +107,7 @@ def generate(
     stops, text = _stops(stop), _read(prompt)
     with ExitStack() as stack:  # a place that cannot be written must not cost the loading of a model
         place = None if trace is None else stack.enter_context(replacing(_named(trace)))
+        page_place = None if page is None else stack.enter_context(replacing(page))
         from regard.decode import Writer
         from regard.loading import load
 
@@ -109,9 +115,16 @@ def generate(
         ready = writer.prompt(text, max_tokens=max_tokens or MAX_TOKENS)
         _tell_limits(ready, max_tokens)
         record = None if place is None else writer.trace()
-        texts, interrupted = [], False
+        speech = None
+        if page is not None:
+            speech = _speech(writer, text, Wish_(sampling, searching, seed, max_tokens, stops), model)
+        texts: list[Text] = []
+        interrupted = False
         try:
-            if searching is not None:
+            if speech is not None:
+                texts = speech.texts
+                _print_speech(speech, quiet=as_json)
+            elif searching is not None:
                 texts = writer.search(ready, beam=searching, stops=stops, trace=record)
                 _print_found(texts, quiet=as_json)
             else:

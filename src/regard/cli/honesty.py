@@ -117,7 +117,7 @@ def _lines(found: Honesty | Grounds) -> Iterator[str]:
     from regard.inside.reasons.wording import VERDICTS
 
     heads = "mean of all heads" if found.head is None else f"head {found.head}"
-    form = ".1%" if isinstance(found, Honesty) or found.kind != "value" else ".3f"
+    form = ".1%" if isinstance(found, Honesty) or found.kind != "value" else "z.3f"
     yield f"{found.label} {found.probability:{form}}; the map of layer {found.layer}, {heads}"
     yield ""
     width = max(cell_len(token) for token in found.tokens)
@@ -126,7 +126,7 @@ def _lines(found: Honesty | Grounds) -> Iterator[str]:
     for token, weight, gradient, integrated in rows:
         space = " " * (width - cell_len(token))
         bar = "█" * round(weight * BAR)
-        yield f"  {token}{space}  {weight:6.3f}  {gradient:16.3f}  {integrated:20.3f}  {bar}".rstrip()
+        yield f"  {token}{space}  {weight:6.3f}  {gradient:z16.3f}  {integrated:z20.3f}  {bar}".rstrip()
     if not isinstance(found, Honesty):
         return
     yield ""
@@ -138,7 +138,7 @@ def _lines(found: Honesty | Grounds) -> Iterator[str]:
 
 
 def _told(check: Check) -> str:
-    value = "none: the map points at nothing" if check.value is None else f"{check.value:.3f}"
-    numbers = ", ".join(f"{name} {number:.3f}" for name, number in check.numbers.items())
+    value = "none: the map points at nothing" if check.value is None else f"{check.value:z.3f}"
+    numbers = ", ".join(f"{name} {number:z.3f}" for name, number in check.numbers.items())
     mark = "passed" if check.passed else "failed"
     return f"  {mark}  {check.name:26}  {value} (at least {check.threshold:.2f}; {numbers})"

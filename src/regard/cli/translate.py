@@ -39,7 +39,10 @@ def translate(
         str, typer.Argument(metavar="DIR", help="What `regard train translate` wrote, or a built-in translator's name.")
     ],
     source: Annotated[
-        str, typer.Argument(metavar="INPUT", help="A file of a text a line, - for standard input, or a text.")
+        str,
+        typer.Argument(
+            metavar="INPUT", help="A file of a text a line, - for standard input, or a text of several words."
+        ),
     ],
     width: Annotated[int, typer.Option("--beam", metavar="N", min=1, help="Width of the search; 1: greedy.")] = 5,
     nbest: Annotated[int, typer.Option("--nbest", metavar="N", min=1, help="Translations of each text.")] = 1,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from regard.errors import InputError
 from regard.text import Tokenizer
+from regard.text.spelling import byte_text
 
 __all__ = ["Said", "check_stops", "spelled"]
 
@@ -77,11 +78,13 @@ def check_stops(stops: Sequence[str]) -> None:
 
 
 def spelled(tokenizer: Tokenizer, token: int) -> str:
-    """One token as text where it is some; else, as for half a character, as the vocabulary spells it."""
+    """One token as text where it is some, the bytes of half a character in hex; else as the vocabulary spells it."""
     if token >= tokenizer.size:
         return f"<{token}>"  # an output layer may be wider than the vocabulary
     text = tokenizer.decode([token], special=True)
-    return tokenizer.token(token) if not text or BROKEN in text else text
+    if BROKEN in text:
+        return byte_text(tokenizer.token(token))
+    return text or tokenizer.token(token)
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -140,7 +140,7 @@ def _none(model: str, studio: Payload) -> Payload:
 
     note = f"{model} reads texts and writes none: it cannot continue a prompt."
     python = "import regard\nfrom regard.inside.speech.speaking import speak\n\nspeak(*regard.load('DIR'), 'PROMPT')"
-    again = {"cli": "regard generate PROMPT --model DIR", "python": python}
+    again = {"cli": "regard generate PROMPT --model DIR --page page.html", "python": python}
     return {"view": "generation", "prompt": "", "caveat": CAVEAT, "runs": [], "note": note, **again, **studio}
 
 

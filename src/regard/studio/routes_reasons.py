@@ -72,14 +72,15 @@ def honesty(shelf: Shelf, arguments: Arguments) -> Payload:
     label = said(arguments, "label", "") or None
     layer, head = (_number(arguments, name) for name in ("layer", "head"))
     with shelf.use(model) as pair:
-        from regard.inside.reasons.honesty_payload import honesty_payload, untuned_payload
+        from regard.inside.reasons.honesty_payload import BLANK, honesty_payload, untuned_payload
         from regard.inside.reasons.trial import task_trial, trial_of
 
         if shelf.entries[model].kind != "tuned":
             try:
                 payload = honesty_payload(model, trial_of(*pair, text), layer=layer, head=head)
             except InputError as error:  # no blank in it, say; what is missing first of all is a tuned model
-                payload = untuned_payload(model, text, str(error))
+                example = BLANK if _is_asked(pair, BLANK) else None
+                payload = untuned_payload(model, text, str(error), example=example)
             return {**payload, **_live(shelf, arguments)}
         # Hundreds of passes: what was just judged is not judged again for its exported page.
         trial = task_trial(tuned(shelf, model), text, second)
@@ -90,6 +91,17 @@ def honesty(shelf: Shelf, arguments: Arguments) -> Payload:
             judged = trial.model, honesty_payload(model, trial, label=label, layer=layer, head=head)
         _remember(known, question, judged)
     return {**judged[1], **_live(shelf, arguments)}
+
+
+def _is_asked(pair: Pair, text: str) -> bool:
+    """Whether a pretrained model can be asked about a text."""
+    from regard.inside.reasons.trial import trial_of
+
+    try:
+        trial_of(*pair, text)
+    except InputError:
+        return False
+    return True
 
 
 def _asked(pair: Pair, text: str, second: str | None, at: str) -> tuple[Trial, str]:

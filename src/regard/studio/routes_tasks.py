@@ -1,6 +1,7 @@
 """What the page can ask of tuned models: their predictions, and to train a new one.
 
-Knows which of the studio's models are tuned, and keeps each of them once. Knows nothing of HTTP.
+Knows which of the studio's models are tuned, from which one can be trained, and the examples that come with Regard.
+Knows nothing of HTTP.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ __all__ = ["cancel", "end_training", "tasks", "train", "training", "tuned"]
 
 CAN_TRAIN = ("classify", "tag", "answer", "pair", "regress", "choose")
 ROOM = 900_000  # characters of a file that is sent along
+STARTS = ("reader", "writer", "unknown")  # the kinds that a training may start from; one that is unknown tells itself
+OURS = Path(__file__).with_name("messages.tsv")  # labelled by us: messages that thank, complain or ask
+OURS_EPOCHS = "20"  # of so few examples
 
-_solved: WeakKeyDictionary[Shelf, dict[str, Solved]] = WeakKeyDictionary()
 _trainings: WeakKeyDictionary[Shelf, Trainings] = WeakKeyDictionary()
 
 
@@ -43,7 +46,7 @@ def tasks(shelf: Shelf, arguments: Arguments) -> Payload:
     with shelf.use_any(model):
         from regard.inside.reasons.predictions import WANTED, example_of, predictions_payload
 
-        solved = tuned(shelf, model)
+        solved = shelf.solved(model)
         pictures = solved.tokenizer is None
         wanted = WANTED.get("pictures" if pictures else solved.task.name, "")
         if wanted and not (os.path.isfile(os.path.expanduser(text.strip())) if pictures else second.strip()):
@@ -53,11 +56,16 @@ def tasks(shelf: Shelf, arguments: Arguments) -> Payload:
 
 def train(shelf: Shelf, arguments: Arguments) -> Payload:
     """Begin to train. Arguments: `task`, `path` or `content` with its file's `name`, `model`, `output`, `epochs`,
-    `limit`, `columns`; all are texts."""
+    `limit`, `columns`; all are texts. With `examples` "ours", those that come with Regard instead of a file."""
+    if "examples" in arguments:
+        choice("examples", said(arguments, "examples"), ["ours"])
+        arguments = {"epochs": OURS_EPOCHS, **arguments, "task": "classify", "path": str(OURS), "columns": ""}
     task, output = said(arguments, "task"), said(arguments, "output", "").strip()
     choice("task", task, CAN_TRAIN)
     # One that would have to be fetched is none of the studio's: it asks no other machine.
     choice("model", model := said(arguments, "model", DEFAULT), {*shelf.entries, *builtins()})
+    if why := _unfit(shelf.entries.get(model) or Entry(model)):
+        raise InputError(f"{model} {why}; a model for a task is trained from one that reads or writes, such as {DEFAULT}")
     path, content = said(arguments, "path", "").strip(), arguments.get("content", "")
     if not isinstance(content, str) or len(content) > ROOM:
         raise InputError(f"the file is too large to send; the studio takes {ROOM:,} characters. Give its path instead")
@@ -87,7 +95,7 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
         if not output:
             order = replace(order, output=str(folder := _claimed(place.with_name(f"{name.split('.')[0]}-{task}"))))
             undo.callback(folder.rmdir)
-        manager.start(order, lambda output: _add(shelf, output))
+        manager.start(order, shelf.add)
         undo.pop_all()
     return training(shelf, {})
 
@@ -124,35 +132,37 @@ def _studio(shelf: Shelf) -> Payload:
     entries = shelf.entries.values()
     return {
         "tuned": [entry.name for entry in entries if entry.kind == "tuned"],
-        "pretrained": [entry.name for entry in entries if entry.kind != "tuned"],
+        "pretrained": [entry.name for entry in entries if not _unfit(entry)],
         "tasks": list(CAN_TRAIN),
+        "ours": _ours(),
         **training(shelf, {}),
     }
 
 
 def tuned(shelf: Shelf, name: str) -> Solved:
-    """The tuned model, whose encoder then is the one that the other views use too."""
-    known = _solved.setdefault(shelf, {})
-    if name not in known:
-        from regard.tasks.folder import read_task
+    return shelf.solved(name)
 
-        known[name] = solved = read_task(name)
-        shelf.entries[name].loaded = (solved.model.encoder, solved.tokenizer)
-    return known[name]
+
+def _unfit(entry: Entry) -> str:
+    """Why no training can start from it; "" where one can, as far as is known before it is loaded."""
+    if entry.kind not in STARTS:
+        return "translates" if entry.kind == "translator" else "is tuned for a task already"
+    if entry.loaded is None:
+        return ""
+    from regard.models import Bert, Elmo, Gpt, Vit
+
+    model = entry.loaded[0]
+    return "" if isinstance(model, Bert | Elmo | Gpt | Vit) else f"is a {type(model).__name__}, which has no tasks"
+
+
+def _ours() -> dict[str, object]:
+    """What there is to say of our examples."""
+    labels = [line.rpartition("\t")[2] for line in OURS.read_text("utf-8").splitlines()]
+    return {"examples": len(labels), "labels": sorted(set(labels))}
 
 
 def _manager(shelf: Shelf) -> Trainings:
     return _trainings.setdefault(shelf, Trainings())
-
-
-def _add(shelf: Shelf, output: str) -> None:
-    """A new model among the studio's. A new dictionary: others may be walking through the one that is there."""
-    from regard.tasks.folder import read_task
-
-    solved = read_task(output)
-    _solved.setdefault(shelf, {})[output] = solved
-    loaded = (solved.model.encoder, solved.tokenizer)
-    shelf.entries = {**shelf.entries, output: Entry(output, "ready", loaded=loaded)}
 
 
 def _kept(path: Path, content: str) -> Path:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from regard.inside.sight.looking import Reader
+    from regard.tasks.folder import Solved
     from regard.text import Tokenizer
 
     Pair = tuple[nn.Module, Reader]
@@ -39,6 +40,7 @@ class Entry:
     state: State = "loading"
     error: str = ""
     loaded: Pair | None = None
+    solved: Solved | None = None  # of a tuned model, whose encoder is in `loaded`
     lock: threading.Lock = field(default_factory=threading.Lock)
     kind: Kind = "unknown"
 
@@ -54,6 +56,14 @@ class Entry:
 
         return isinstance(self.loaded[0], Vit)
 
+    def fill(self, found: Pair | Solved) -> None:
+        """It was read: all that is asked of it from now on is in memory, whatever becomes of its folder."""
+        if isinstance(found, tuple):
+            self.loaded, self.solved, self.kind = found, None, kind_of(self.name, found)
+        else:
+            self.loaded, self.solved, self.kind = (found.model.encoder, found.tokenizer), found, "tuned"
+        self.state, self.error = "ready", ""
+
     def document(self) -> dict[str, object]:
         return {"name": self.name, "kind": self.kind, "state": self.state, "error": self.error, "sees": self.sees}
 
@@ -61,7 +71,7 @@ class Entry:
 class Shelf:
     """Models by name. `start` begins to load them; `use` lends one out."""
 
-    def __init__(self, names: Sequence[str], *, load: Callable[[str], Pair] | None = None) -> None:
+    def __init__(self, names: Sequence[str], *, load: Callable[[str], Pair | Solved] | None = None) -> None:
         self.entries = {name: Entry(name) for name in names}
         self._load = load or _load
 
@@ -100,6 +110,19 @@ class Shelf:
             with stopping(entry.loaded[0]):
                 yield entry.loaded
 
+    def solved(self, name: str) -> Solved:
+        """A tuned model with its task; its encoder is what `use` lends, so it is asked for while that is lent."""
+        found = self._entry(name).solved
+        if found is None:
+            raise InputError(f"{name} is not tuned for a task; expected a folder that `regard train` wrote")
+        return found
+
+    def add(self, name: str) -> None:
+        """One model more, read at once. In a new dictionary: others may be walking through the one that is there."""
+        entry = Entry(name)
+        entry.fill(self._load(name))
+        self.entries = {**self.entries, name: entry}
+
     def _entry(self, name: str) -> Entry:
         if name not in self.entries:
             raise InputError(f"the studio has no model {name!r}; {nearest(name, self.entries)}")
@@ -120,16 +143,17 @@ class Shelf:
 
     def _fetch(self, entry: Entry) -> None:
         try:
-            entry.loaded = self._load(entry.name)
-            entry.kind = kind_of(entry.name, entry.loaded)
-            entry.state, entry.error = "ready", ""
+            entry.fill(self._load(entry.name))
         except RegardError as error:
             entry.state, entry.error = "failed", str(error)
         except Exception as error:  # whatever is wrong with one model, the page and the others go on
             entry.state, entry.error = "failed", f"{type(error).__name__}: {error}"
 
 
-def _load(name: str) -> Pair:
+def _load(name: str) -> Pair | Solved:
     from regard.inside.sight.subject import opened
+    from regard.loading import find
+    from regard.tasks.folder import is_solved, read_task
 
-    return opened(name)
+    folder = find(name)
+    return read_task(folder) if is_solved(folder) else opened(name)

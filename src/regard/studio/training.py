@@ -187,10 +187,11 @@ class Trainings:
             if fresh:  # what was begun is of no use, and would keep its name from the next try
                 shutil.rmtree(folder, ignore_errors=True)
             job.state = "cancelled"
-        except RegardError as error:
-            job.state, job.error = "failed", str(error)
         except Exception as error:  # whatever goes wrong in a training, the studio goes on
-            job.state, job.error = "failed", f"{type(error).__name__}: {error}"
+            if fresh and not job.step:  # nothing was learned that one could go on with
+                shutil.rmtree(folder, ignore_errors=True)
+            job.error = str(error) if isinstance(error, RegardError) else f"{type(error).__name__}: {error}"
+            job.state = "failed"
         finally:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # of a try that came to nothing; one that holds something stays

@@ -25,14 +25,14 @@ from regard.inside.sight.png import data_uri
 if TYPE_CHECKING:
     from PIL import ImageFont
 
-__all__ = ["Picture", "attention_picture", "png", "svg"]
+__all__ = ["Picture", "attention_picture", "blended", "png", "svg"]
 
 Pixels = NDArray[np.uint8]
 
-# As in web/src/theme.tsx.
+# As in web/src/theme.tsx, light.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#882255")
 DASHES: tuple[tuple[int, ...], ...] = ((), (8, 4), (2, 3), (10, 3, 2, 3))  # strokes and gaps, in pixels
-TEXT, QUIET = "#1b1f24", "#59636e"
+TEXT, QUIET, ACCENT, OTHER = "#1b1f24", "#59636e", "#0b5cad", "#b84a00"
 LETTER, SMALL_LETTER, LINE, MARGIN, ACROSS, GAP = 8.5, 7.4, 20, 16, 260, 8  # pixels
 FAINT = 0.01  # a weight below this is not drawn as a line
 NAME = 24  # letters of a token at most
@@ -161,7 +161,7 @@ def _grid(found: Attention, one: Map, layer: int | None, head: int | None) -> Pi
 
 def _pixels(found: Attention, weights: NDArray[np.float32]) -> Pixels:
     """A map in one colour for all; over an image, only what the first token sees of its patches."""
-    colour = np.array([int(COLOURS[0][place : place + 2], 16) for place in (1, 3, 5)])
+    colour = _channels(COLOURS[0])
     if found.image is None or found.grid is None:
         shares = _coarse(weights)
         ground = np.full((*shares.shape, 3), 255.0)
@@ -173,8 +173,8 @@ def _pixels(found: Attention, weights: NDArray[np.float32]) -> Pixels:
     opacity = (shares / max(float(shares.max()), 1e-12))[..., None]
     if found.image is not None:
         opacity = opacity * 0.8
-    blended: Pixels = np.rint(ground * (1 - opacity) + colour * opacity).astype(np.uint8)
-    return blended
+    pixels: Pixels = np.rint(ground * (1 - opacity) + colour * opacity).astype(np.uint8)
+    return pixels
 
 
 def _coarse(weights: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -185,6 +185,16 @@ def _coarse(weights: NDArray[np.float32]) -> NDArray[np.float32]:
             starts = np.arange(FINE) * count // FINE
             weights = np.maximum.reduceat(weights, starts, axis=axis)
     return weights
+
+
+def blended(colour: str, opacity: float) -> Pixels:
+    """One pixel of a colour that lets the white below it through."""
+    pixel: Pixels = np.rint(255 - (255 - _channels(colour)) * opacity).astype(np.uint8)[None, None]
+    return pixel
+
+
+def _channels(colour: str) -> NDArray[np.int64]:
+    return np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)])
 
 
 def svg(picture: Picture) -> str:
@@ -232,7 +242,7 @@ def png(picture: Picture, *, scale: int = 2) -> bytes:
                 ends = [(x1 * scale, y1 * scale), (x2 * scale, y2 * scale)]
                 draw.line(ends, fill=f"{shape.colour}{round(shape.opacity * 255):02x}", width=2 * scale)
         else:
-            size = (round(shape.width * scale), round(shape.height * scale))
+            size = (max(1, round(shape.width * scale)), max(1, round(shape.height * scale)))
             tile = Image.fromarray(shape.pixels).resize(size, Image.Resampling.NEAREST)
             canvas.paste(tile, (round(shape.x * scale), round(shape.y * scale)))
     content = io.BytesIO()

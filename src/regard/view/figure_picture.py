@@ -9,28 +9,17 @@ import math
 import textwrap
 from itertools import pairwise
 
-import numpy as np
-
 from regard.inside.figure.boxes import Box
 from regard.inside.figure.damage import Outcome
 from regard.inside.figure.figure import Figure
 from regard.inside.figure.layout import Layout, Line, Shape
-from regard.view.attention_picture import Label, Picture, Stroke, Tile
+from regard.view.attention_picture import ACCENT, COLOURS, QUIET, TEXT, Label, Picture, Pixels, Stroke, Tile, blended
 
 __all__ = ["figure_picture"]
 
-INK, QUIET, RULE = "#1b1f24", "#59636e", "#d1d9e0"
-# Light grounds of the boxes; letters on them are dark.
-GROUNDS = {
-    "embedding": "#f9dcdc",
-    "positions": "#eceff2",
-    "attention": "#fde5c4",
-    "add": "#f4f2c8",
-    "norm": "#f4f2c8",
-    "ffn": "#cfeaf5",
-    "linear": "#dcdcf2",
-    "softmax": "#cdebd3",
-}
+# As in web/src/views/figure/strokes.ts: the colour of a kind of box by its number, others are grey.
+KINDS = {"attention": 4, "ffn": 5, "embedding": 3, "linear": 0, "softmax": 2}
+FRAME, BOX, GONE = 0.07, 0.28, 0.06  # how full the grounds of a stack, of a box and of one that is switched off are
 TOP, LEFT, BESIDE, LINE, LETTER = 56, 12, 24, 18, 7.3
 HEAD = 4  # pixels of an arrow's head
 SAID = 60  # letters of what a model says
@@ -56,36 +45,37 @@ def figure_picture(found: Figure) -> Picture:
 def _diagram(found: Figure, layout: Layout) -> list[Mark]:
     shapes: list[Mark] = []
     for frame in layout.frames:
-        shapes += _outline(LEFT + frame.x, TOP + frame.y, frame.width, frame.height, QUIET, "#f6f8fa")
+        shapes += _outline(LEFT + frame.x, TOP + frame.y, frame.width, frame.height, QUIET, blended(QUIET, FRAME))
     for line in layout.lines:
         shapes += _strokes(line)
     for shape in layout.shapes:
-        shapes += _box(found.box(shape.box), shape)
+        shapes += _box(found.box(shape.box), shape, gone=shape.kind == "positions" and "positions" in found.off)
     shapes += [Label(LEFT + mark.x, TOP + mark.y + 4, mark.text, 12, "middle") for mark in layout.marks]
     return shapes
 
 
-def _box(box: Box, shape: Shape) -> list[Mark]:
+def _box(box: Box, shape: Shape, *, gone: bool) -> list[Mark]:
     x, y = LEFT + shape.x, TOP + shape.y
     out = box.steps[0].values[-1].tensor.shape
-    said = [*shape.lines, *([str(tuple(out))] if shape.height >= 28 and len(shape.lines) == 1 else [])]
+    said = [(line, QUIET if gone else TEXT) for line in shape.lines]
+    said += [(str(tuple(out)), QUIET)] if shape.height >= 28 and len(shape.lines) == 1 else []
     high = 12.5
     first = y + shape.height / 2 - high * (len(said) - 1) / 2 + 4
     names = [
-        Label(x + shape.width / 2, first + high * number, line, 11, "middle", QUIET if line.startswith("(") else INK)
-        for number, line in enumerate(said)
+        Label(x + shape.width / 2, first + high * number, line, 11, "middle", colour)
+        for number, (line, colour) in enumerate(said)
     ]
-    return [*_outline(x, y, shape.width, shape.height, INK, GROUNDS[shape.kind]), *names]
+    colour = COLOURS[KINDS[shape.kind]] if shape.kind in KINDS else QUIET
+    return [*_outline(x, y, shape.width, shape.height, TEXT, blended(colour, GONE if gone else BOX)), *names]
 
 
-def _outline(x: float, y: float, width: float, height: float, colour: str, ground: str) -> list[Mark]:
-    pixels = np.array([[[int(ground[place : place + 2], 16) for place in (1, 3, 5)]]], dtype=np.uint8)
+def _outline(x: float, y: float, width: float, height: float, colour: str, ground: Pixels) -> list[Mark]:
     corners = ((x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y))
-    return [Tile(x, y, width, height, pixels), *(Stroke(a, b, colour, 0.6) for a, b in pairwise(corners))]
+    return [Tile(x, y, width, height, ground), *(Stroke(a, b, colour, 0.6) for a, b in pairwise(corners))]
 
 
 def _strokes(line: Line) -> list[Mark]:
-    colour = {"residual": QUIET, "memory": "#0072b2"}.get(line.role, INK)
+    colour = {"residual": QUIET, "memory": ACCENT}.get(line.role, TEXT)
     points = [(LEFT + x, TOP + y) for x, y in zip(line.points[::2], line.points[1::2], strict=True)]
     strokes: list[Mark] = [Stroke(a, b, colour, 0.8) for a, b in pairwise(points)]
     if line.arrow:
@@ -121,7 +111,7 @@ def _name(one: Outcome, off: tuple[str, ...]) -> str:
 def _row(name: str, loss: float | None, whole: float | None) -> str:
     if loss is None or whole is None:
         return f"  {name:24}not known"
-    return f"  {name:24}{loss:.3f}" + ("" if loss == whole else f"  ({loss - whole:+.3f})")
+    return f"  {name:24}{loss:.3f}" + ("" if loss == whole else f"  ({loss - whole:+z.3f})")
 
 
 def _wrapped(text: str, width: int = 70) -> list[str]:

@@ -15,12 +15,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from regard.errors import InputError
-from regard.view.attention_picture import QUIET, Label, Picture, Stroke, Tile, png, svg
+from regard.view.attention_picture import ACCENT, OTHER, QUIET, TEXT, Label, Picture, Stroke, Tile, blended, png, svg
 
 __all__ = ["ENDINGS", "check_ending", "honesty_picture", "surgery_picture", "write"]
 
 ENDINGS = (".html", ".svg", ".png", ".json")
-FOR, AGAINST = (0, 114, 178), (213, 94, 0)
 MARGIN, LINE, WIDE = 16, 22, 940
 LETTER, SMALL = 8.5, 7.4  # pixels of a letter of 14 and of 12
 CELL = 58
@@ -60,7 +59,7 @@ def write(
 
 
 def surgery_picture(payload: Payload) -> Picture:
-    """Every head alone as a heat map, and each place with what was likeliest before and after."""
+    """Every head alone as a heat map, and each place with what was likeliest before and, where heads are out, after."""
     gone, sweep, model = payload["gone"], payload["sweep"], payload["model"]
     heads = [f"heads {', '.join(f'{layer}.{head}' for layer, head in gone['heads'])}"] if gone["heads"] else []
     layers = [f"layers {', '.join(map(str, gone['layers']))}"] if gone["layers"] else []
@@ -92,32 +91,37 @@ def surgery_picture(payload: Payload) -> Picture:
 def _places(payload: Payload, y: float) -> tuple[list[Shape], float]:
     shapes: list[Shape] = []
     x = float(MARGIN)
+    whole = not payload["gone"]["heads"] and not payload["gone"]["layers"]
+    high = 2 if whole else 3
     full = FULL if payload["sweep"]["measure"] == "divergence" else max(one["strength"] for one in payload["effects"])
     for number, effect in enumerate(payload["effects"]):
         spot = payload["spots"][number] if payload["spots"] else None
         tokens = payload["tokens"]
         name = effect["place"] if spot is None else tokens[spot] if spot < len(tokens) else "..."
-        before, after = _share(effect, effect["likeliest"], "before"), _share(effect, effect["successors"], "after")
-        wide = max(len(name) * LETTER, len(before) * SMALL, len(after) * SMALL) + 14
+        lines = [_share(effect, effect["likeliest"], "before")]
+        lines += [] if whole else [_share(effect, effect["successors"], "after")]
+        wide = max(len(name) * LETTER, *(len(line) * SMALL for line in lines)) + 14
         if x + wide > WIDE - MARGIN and x > MARGIN:
-            x, y = float(MARGIN), y + 3 * LINE
-        shapes.append(_tile(x, y - 15, wide - 4, 2.8 * LINE, min(1.0, math.sqrt(effect["strength"] / (full or 1.0)))))
-        shapes += [Label(x + 5, y, name), Label(x + 5, y + 18, before, 12), Label(x + 5, y + 35, after, 12)]
+            x, y = float(MARGIN), y + high * LINE
+        strength = min(1.0, math.sqrt(effect["strength"] / (full or 1.0)))
+        shapes.append(_tile(x, y - 15, wide - 4, (high - 0.2) * LINE, strength))
+        shapes.append(Label(x + 5, y, name))
+        shapes += [Label(x + 5, y + 18 + 17 * row, line, 12) for row, line in enumerate(lines)]
         x += wide
-    said = "below each: what was likeliest before, and what is after"
-    return [*shapes, Label(MARGIN, y + 3 * LINE, said, 12, colour=QUIET)], y + 3 * LINE
+    said = "below each: what is likeliest" if whole else "below each: what was likeliest before, and what is after"
+    return [*shapes, Label(MARGIN, y + high * LINE, said, 12, colour=QUIET)], y + high * LINE
 
 
 def _share(effect: Payload, outputs: list[Payload], when: str) -> str:
     share = outputs[0][when]
-    return f"{effect[when]} {share:.1%}" if effect[when] else f"{share:.3f}"
+    return f"{effect[when]} {share:.1%}" if effect[when] else f"{share:z.3f}"
 
 
 def honesty_picture(payload: Payload) -> Picture:
     """The verdict with its six numbers, and the three ways to say which words count on one scale."""
     grounds, verdict = payload["grounds"], payload["verdict"]
     value = payload["model"]["kind"] == "value"
-    said = f"{grounds['label']} {grounds['probability']:{'.3f' if value else '.1%'}}"
+    said = f"{grounds['label']} {grounds['probability']:{'z.3f' if value else '.1%'}}"
     passed = sum(check["passed"] for check in verdict["checks"]) if verdict else 0
     title = f"{verdict['verdict']} ({passed} of {len(verdict['checks'])} passed): {said}" if verdict else said
     shapes: list[Shape] = [Label(MARGIN, MARGIN + 14, title, 18)]
@@ -125,11 +129,11 @@ def honesty_picture(payload: Payload) -> Picture:
     for check in verdict["checks"] if verdict else []:
         share = max(0.0, min(1.0, (check["value"] or 0) / (3 * check["threshold"])))
         shapes.append(Label(MARGIN, y + 5, f"{'passed' if check['passed'] else 'failed'}  {check['name']}"))
-        shapes.append(_tile(330, y - 6, 300, 12, 0.12, (89, 99, 110)))
+        shapes.append(_tile(330, y - 6, 300, 12, 0.12, QUIET))
         if share:
-            shapes.append(_tile(330, y - 6, 300 * share, 12, 0.9, FOR if check["passed"] else AGAINST))
-        shapes.append(Stroke((430, y - 9), (430, y + 9), "#1b1f24", 1.0))
-        number = "none" if check["value"] is None else f"{check['value']:.3f}"
+            shapes.append(_tile(330, y - 6, 300 * share, 12, 0.9, ACCENT if check["passed"] else OTHER))
+        shapes.append(Stroke((430, y - 9), (430, y + 9), TEXT, 1.0))
+        number = "none" if check["value"] is None else f"{check['value']:z.3f}"
         shapes.append(Label(645, y + 5, f"{number} of {check['threshold']:.2f} or more"))
         y += 1.2 * LINE
     which = "mean of all heads" if grounds["head"] is None else f"head {grounds['head']}"
@@ -149,7 +153,7 @@ def honesty_picture(payload: Payload) -> Picture:
             wide = len(token) * LETTER + 8
             if x + wide > WIDE - MARGIN and x > MARGIN:
                 x, y = float(MARGIN), y + 1.1 * LINE
-            shapes.append(_tile(x, y - 14, wide - 2, 19, min(1.0, abs(share) / most), AGAINST if share < 0 else FOR))
+            shapes.append(_tile(x, y - 14, wide - 2, 19, min(1.0, abs(share) / most), OTHER if share < 0 else ACCENT))
             shapes.append(Label(x + 3, y, token))
             x += wide
         y += LINE
@@ -159,11 +163,9 @@ def honesty_picture(payload: Payload) -> Picture:
     return Picture(title, math.ceil(wide), math.ceil(y + 8 + MARGIN), tuple(shapes))
 
 
-def _tile(x: float, y: float, width: float, height: float, strength: float, colour: tuple[int, int, int] = FOR) -> Tile:
+def _tile(x: float, y: float, width: float, height: float, strength: float, colour: str = ACCENT) -> Tile:
     """A rectangle of one colour on white, as full as it is strong; never so full that letters on it are lost."""
-    opacity = 0.04 + 0.6 * strength
-    pixel = np.rint(255 - (255 - np.array(colour)) * opacity).astype(np.uint8)
-    return Tile(x, y, width, height, pixel[None, None])
+    return Tile(x, y, width, height, blended(colour, 0.04 + 0.6 * strength))
 
 
 def _brief(strength: float) -> str:

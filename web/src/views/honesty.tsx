@@ -44,6 +44,14 @@ function Notes({ payload }: { payload: Honesty }) {
       {notes.map((note) => (
         <p key={note}>{note}</p>
       ))}
+      {studio && payload.example && (
+        <p>
+          See its map and attributions with a blank in place of a word:{" "}
+          <a class="honesty-example" href={format({ view: "honesty", parameters: { model: payload.example.model, text: payload.example.text } })}>
+            {payload.example.text}
+          </a>
+        </p>
+      )}
       {studio && (
         <p>
           {studio.tuned.length ? "Tuned models here: " : "None of the studio's models is tuned for a task. "}

@@ -10,7 +10,13 @@ import { Substeps } from "./translation/substeps";
 import { arrows, Likely, Time } from "./translation/time";
 import "./translation/translation.css";
 
-const EXAMPLES = ["Ich muss auf den Markt gehen.", "Je suis étudiant."];
+/** The lectures' sentences, and how the names of translators end that know their language. */
+const EXAMPLES = [
+  { text: "Ich muss auf den Markt gehen.", languages: "de-en" },
+  { text: "Je suis étudiant.", languages: "fr-en" },
+];
+
+const BEAM = "5";
 
 function Show({ payload }: { payload: Translation }) {
   const here = place.use();
@@ -56,13 +62,18 @@ function Elsewhere({ payload }: { payload: Translation }) {
       </p>
     );
   }
+  const examples = EXAMPLES.flatMap(({ text, languages }) => {
+    const model = names.find((name) => name.endsWith(languages));
+    return model ? [{ text, model }] : [];
+  });
+  const beam = parameters["beam"] ?? BEAM;
   return (
     <p class="quiet">
-      Examples:{" "}
-      {EXAMPLES.map((text, number) => (
+      {examples.length > 0 && "Examples: "}
+      {examples.map(({ text, model }, number) => (
         <span key={text}>
           {number > 0 && " · "}
-          <a href={format({ view: "translation", parameters: { ...(parameters["model"] && { model: parameters["model"] }), text } })}>{text}</a>
+          <a href={format({ view: "translation", parameters: { model, text, beam } })}>{text}</a>
         </span>
       ))}
     </p>
@@ -145,8 +156,8 @@ export const translation: View<Translation> = {
   suits: ["translator"],
   verb: "Translate",
   fields: [
-    { name: "text", label: "Text to translate", start: EXAMPLES[0]! },
-    { name: "beam", label: "Beam (1 to 10)", start: "5", optional: true },
+    { name: "text", label: "Text to translate", start: EXAMPLES[0]!.text },
+    { name: "beam", label: "Beam (1 to 10)", start: BEAM, optional: true },
   ],
   Show,
   drawing: (payload, here) => drawing(choiceOf(payload, here)),

@@ -185,4 +185,5 @@ def _lines(texts: Sequence[str], models: Sequence[str], number: int | None, char
 def _command(texts: Sequence[str], options: Sequence[str]) -> str:
     """A text that begins as an option does stands behind all options and the sign that ends them."""
     dashed = any(text.startswith("-") for text in texts)
+    options = [*options, "--output", "page.html"]
     return shlex.join(["regard", "compare", *([*options, "--", *texts] if dashed else [*texts, *options])])

@@ -98,7 +98,7 @@ def measure_damage(
             others = [subject.read(text, target, limit=limit) for text, target in sentences]
             known[switches] = _mean_loss(subject, others, switches)
     outcomes = tuple(_outcome(subject, sentence, switches, known[switches]) for switches in chosen)
-    return Damage(subject.measure, outcomes, tuple(sentences), tuple(_remarks(outcomes)))
+    return Damage(subject.measure, outcomes, tuple(sentences), tuple(_remarks(outcomes, len(sentences))))
 
 
 def _mean_loss(subject: Subject, others: Sequence[Sentence], off: tuple[str, ...]) -> float | None:
@@ -135,18 +135,27 @@ def _loss(logits: Tensor, wanted: Sequence[int | None]) -> float | None:
     return float(-logits.double().log_softmax(-1)[places, tokens].mean())
 
 
-def _remarks(outcomes: Sequence[Outcome]) -> list[str]:
-    """What a reader must know about the numbers of a model that sees what it should say."""
+def _remarks(outcomes: Sequence[Outcome], count: int) -> list[str]:
+    """What a reader must know about the numbers of a model that sees what it should say; `count` sentences are ours."""
     whole = outcomes[0]
     alone = next((one for one in outcomes if one.without == ("mask",)), None)
-    if alone is None or alone.loss is None or whole.loss is None:
+    if alone is None:
         return []
-    seen = (
-        "Without the mask every place but the last sees the very token it should say: the loss measures no prediction"
-    )
-    if alone.loss < whole.loss:
-        return [f"{seen}. That it falls here, from {whole.loss:.2f} to {alone.loss:.2f}, is a leak and no gain."]
-    return [
-        f"{seen}. Here it does not even fall ({whole.loss:.2f} to {alone.loss:.2f}): it was trained with the mask "
-        "and has not learnt to use what comes later."
-    ]
+    ours = f"over the {count} sentences of ours" if count > 1 else "over the sentence of ours"
+    losses = [("for this text", whole.loss, alone.loss), (ours, whole.sentences_loss, alone.sentences_loss)]
+    fallen, kept = [], []
+    for name, before, after in losses:
+        if before is not None and after is not None:
+            (fallen if after < before else kept).append(f"{name} (from {before:.2f} to {after:.2f})")
+    if not fallen and not kept:
+        return []
+    told = [f"It falls {' and '.join(fallen)}: that is a leak and no gain."] if fallen else []
+    if kept and fallen:
+        told.append(f"It does not fall {kept[0]}: trained with the mask, the model makes little of what comes later.")
+    elif kept:
+        told.append(
+            f"It does not even fall {' or '.join(kept)}: the model was trained with the mask and has not learnt to use "
+            "what comes later."
+        )
+    seen = "Without the mask every place but the last sees the very token it should say: the loss measures no prediction."
+    return [" ".join([seen, *told])]

@@ -19,6 +19,7 @@ RING = 9
 LINES = {
     "Masked Multi-Head Attention": ("Masked Multi-", "Head Attention"),
     "Multi-Head Attention": ("Multi-Head", "Attention"),
+    "Multi-Head Attention (mask off)": ("Multi-Head", "Attention", "(mask off)"),
     "Encoder-Decoder Attention": ("Encoder-Decoder", "Attention"),
     "Positional Encoding": ("Positional", "Encoding"),
 }

@@ -118,7 +118,8 @@ def _layers(half: Half) -> Iterator[Box]:
     own, crossed = [block.attention for block in blocks], blocks[0].looks_across
     decoder = half.part == "decoder"
     title, about = ("Masked Multi-Head Attention", "masked") if decoder else ("Multi-Head Attention", "attention")
-    about = "unmasked" if decoder and "mask" in half.off else about
+    if decoder and "mask" in half.off:
+        title, about = "Multi-Head Attention (mask off)", "unmasked"
     yield from _before(half, "attention_norm", [block.attended for block in blocks])
     yield _attention(half, "attention", title, about, own)
     yield _add(half, "attended", [block.attended for block in blocks], list(own))

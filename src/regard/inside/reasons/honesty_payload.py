@@ -17,7 +17,10 @@ from regard.inside.reasons.trial import Trial
 from regard.inside.reasons.wording import VERDICTS, meanings
 from regard.predict.ready import family_of
 
-__all__ = ["honesty_payload", "is_judged", "untuned_payload", "without_verdict"]
+__all__ = ["BLANK", "honesty_payload", "is_judged", "untuned_payload", "without_verdict"]
+
+# For models that are not tuned: what a pretrained model can be asked about.
+BLANK = "Thank you so much, this is the _ help I ever got in New York."
 
 
 def is_judged(trial: Trial) -> bool:
@@ -76,8 +79,11 @@ def honesty_payload(
     }
 
 
-def untuned_payload(name: str, text: str, why: str) -> dict[str, object]:
-    """The view for a pretrained model that cannot even say a word for the text, with the reason."""
+def untuned_payload(name: str, text: str, why: str, *, example: str | None = None) -> dict[str, object]:
+    """The view for a pretrained model that cannot even say a word for the text, with the reason.
+
+    `example` is a text for which it can.
+    """
     return {
         "view": "honesty",
         "model": None,
@@ -89,6 +95,7 @@ def untuned_payload(name: str, text: str, why: str) -> dict[str, object]:
             f"{name} was pretrained and not tuned for a task: it has no classes, so there is no verdict.",
             f"It could show what one of its words stands on, but: {why}",
         ],
+        "example": None if example is None else {"model": name, "text": example},
         "cli": "regard train classify --train FILE --output DIR",
         "python": "import regard\nregard.fit('classify', 'FILE', output='DIR')",
     }

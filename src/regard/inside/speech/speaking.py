@@ -15,7 +15,7 @@ from regard.decode.filters import Sampling
 from regard.decode.said import Said, spelled
 from regard.decode.speaker import asking
 from regard.decode.trace import Document
-from regard.decode.writing import Reason, Writer
+from regard.decode.writing import Reason, Text, Writer
 from regard.inside.speech.bars import Bars, bars_of
 from regard.inside.speech.listening import Heard, Tell, Token, Watched
 from regard.inside.speech.prompts import CAVEAT
@@ -28,7 +28,10 @@ __all__ = ["Speech", "next_tokens", "payload_of", "speak", "together"]
 
 @dataclass
 class Speech:
-    """One text behind a prompt: as far as it has come, and how it goes on. `name` is the model's."""
+    """One text behind a prompt: as far as it has come, and how it goes on. `name` is the model's.
+
+    `texts` is what the writer has made of it, of a search with several texts all of them, best first.
+    """
 
     writer: Writer
     text_before: str
@@ -37,6 +40,7 @@ class Speech:
     tokens: list[Token] = field(default_factory=list)
     reason: Reason = "interrupted"
     trace: Document | None = None
+    texts: list[Text] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.prompt = self.writer.prompt(self.text_before, max_tokens=self.wish.max_tokens)
@@ -52,8 +56,9 @@ class Speech:
             self.tokens += tokens
             yield tokens
 
-    def document(self) -> dict[str, object]:
-        cli, python = lines(self.name, self.text_before, self.wish)
+    def document(self, *, page: str = "page.html") -> dict[str, object]:
+        """For JSON; `page` is the file that its command line writes."""
+        cli, python = lines(self.name, self.text_before, self.wish, page=page)
         return {
             "model": {"name": self.name, "family": family_of(self.writer.model)},
             "settings": self.wish.document(),
@@ -70,7 +75,11 @@ class Speech:
 
     def _sampled(self) -> Iterator[list[Token]]:
         heard = Heard(self._spell)
-        writing = self.writer.write(self.prompt, sampling=self.wish.sampling, seed=self.wish.seed, trace=heard)
+        wish = self.wish
+        writing = self.writer.write(
+            self.prompt, sampling=wish.sampling, seed=wish.seed, stops=wish.stops, trace=heard
+        )
+        self.texts += writing.texts
         for _, piece in writing:
             yield heard.taken(piece)
         self.reason = writing.texts[0].reason
@@ -80,21 +89,33 @@ class Speech:
     def _searched(self, tell: Tell) -> Iterator[list[Token]]:
         assert self.wish.beam is not None
         watched = Watched(self.writer.tokenizer, of=self.prompt.max_tokens, tell=tell)
-        texts = self.writer.search(self.prompt, beam=self.wish.beam, trace=watched)
+        self.texts += self.writer.search(self.prompt, beam=self.wish.beam, stops=self.wish.stops, trace=watched)
         self.trace = watched.document()
-        if not texts:
+        if not self.texts:
             return
-        best, before = texts[0], self.prompt.ids if self.writer.continues else []
+        best = self.texts[0]
         self.reason = best.reason
-        said = Said(self.writer.tokenizer, before=before)
-        pieces = [said.push(token) for token in best.tokens]
-        if pieces:
-            pieces[-1] += said.end()
-        found = _along(self.writer, self.prompt.ids, best.tokens, Sampling())
+        pieces = self._pieces(best)
+        tokens = best.tokens[: len(pieces)]
+        found = _along(self.writer, self.prompt.ids, tokens, Sampling())
         yield [
             Token(token, piece, self._spell(token), bars)
-            for token, piece, bars in zip(best.tokens, pieces, found, strict=True)
+            for token, piece, bars in zip(tokens, pieces, found, strict=True)
         ]
+
+    def _pieces(self, best: Text) -> list[str]:
+        """What each token adds to the text, as far as a stop string."""
+        said = Said(
+            self.writer.tokenizer, before=self.prompt.ids if self.writer.continues else [], stops=self.wish.stops
+        )
+        pieces: list[str] = []
+        for token in best.tokens:
+            pieces.append(said.push(token))
+            if said.stopped:
+                return pieces
+        if pieces:
+            pieces[-1] += said.end()
+        return pieces
 
     def _spell(self, token: int) -> str:
         return spelled(self.writer.tokenizer, token)
@@ -147,7 +168,8 @@ def next_tokens(
 
 def payload_of(prompt: str, speeches: Sequence[Speech]) -> dict[str, object]:
     """The document of the view "generation"."""
-    runs = [speech.document() for speech in speeches]
+    pages = ["page.html", *(f"page-{number}.html" for number in range(2, len(speeches) + 1))]
+    runs = [speech.document(page=page) for speech, page in zip(speeches, pages, strict=True)]
     return {
         "view": "generation",
         "prompt": prompt,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.decode.said import spelled
 from regard.decode.search import Beam
 from regard.decode.speaker import speaker_of
 from regard.errors import InputError
-from regard.inside.sight import sides
 from regard.inside.translation.looks import Looks, Seen, seen_of
 from regard.models import Seq2Seq
 from regard.nn.recording import record
@@ -170,4 +170,4 @@ def _pieces(tokenizer: Tokenizer, ids: Sequence[int], *, ended: bool) -> Pieces:
 
 
 def _named(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
-    return sides.said(tokenizer, ids, special=0).tokens
+    return tuple(spelled(tokenizer, number) for number in ids)

@@ -15,7 +15,7 @@ export function Looks({ choice, focus, weights }: Props) {
   if (!focus || !weights) {
     return (
       <aside class="looks">
-        <p class="quiet">Point at a token to see where it looks, or who looks at it. Press it to lock it. Arrow keys change layer and head.</p>
+        <p class="quiet">Point at a token to see where it looks, or who looks at it. Press it to lock it. Then the arrow keys change layer and head.</p>
       </aside>
     );
   }

@@ -1,6 +1,6 @@
 // The switches, and what each of them costs: the loss of the text, and what the model says.
 import { choose } from "../../place";
-import type { Asked, FigurePayload, Outcome } from "./payload";
+import { seen, type Asked, type FigurePayload, type Outcome } from "./payload";
 
 export function Switches({ payload }: { payload: FigurePayload }) {
   const press = (name: string) => {
@@ -94,7 +94,12 @@ export function Damage({ payload }: { payload: FigurePayload }) {
 }
 
 const loss = (value: number | null) => (value === null ? "–" : value.toFixed(3));
-const change = (value: number | null, before: number | null) => (value === null || before === null ? "–" : `${value < before ? "−" : "+"}${Math.abs(value - before).toFixed(3)}`);
+/** With its sign taken after rounding. */
+function change(value: number | null, before: number | null): string {
+  if (value === null || before === null) return "–";
+  const size = Math.abs(value - before).toFixed(3);
+  return `${value < before && Number(size) ? "−" : "+"}${size}`;
+}
 const share = (value: number | null) => (value === null ? "–" : `${(100 * value).toFixed(1)}%`);
 
 function Places({ before, after }: { before: readonly Asked[]; after: readonly Asked[] | null }) {
@@ -112,13 +117,13 @@ function Places({ before, after }: { before: readonly Asked[]; after: readonly A
         <tbody>
           {before.map((one, number) => (
             <tr key={number}>
-              <th scope="row">{one.token ?? "a blank"}</th>
+              <th scope="row">{one.token === null ? "a blank" : seen(one.token)}</th>
               <td>{share(one.probability)}</td>
               {after && <td>{share(after[number]!.probability)}</td>}
               <td class="figure-says">
                 {(after ?? before)[number]!.best.map(([word, value], rank) => (
                   <span key={rank}>
-                    <span class="token">{word}</span> {share(value)}{" "}
+                    <span class="token">{seen(word)}</span> {share(value)}{" "}
                   </span>
                 ))}
               </td>

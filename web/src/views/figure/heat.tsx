@@ -4,7 +4,7 @@ import { Canvas } from "../../canvas";
 import { useWidth } from "../../size";
 import { canvasSurface } from "../../surface";
 import { colors } from "../../theme";
-import { figures, type Matrix } from "./payload";
+import { figures, seen, type Matrix } from "./payload";
 import { drawHeat, heatOf, largest } from "./strokes";
 
 interface Props {
@@ -45,7 +45,7 @@ export function HeatMap({ matrix, label, highest, full }: Props) {
       )}
       <p class="note quiet">
         {said
-          ? `${matrix.rows[at[0]]}, ${matrix.columns ? matrix.columns[at[1]] : `number ${at[1]}`}: ${figures(matrix.values[at[0] * matrix.across + at[1]]!)}`
+          ? `${seen(matrix.rows[at[0]]!)}, ${matrix.columns ? seen(matrix.columns[at[1]]!) : `number ${at[1]}`}: ${figures(matrix.values[at[0] * matrix.across + at[1]]!)}`
           : `Blue is above zero, orange below; full at ±${figures(most)}. Point at a cell for its number.`}
       </p>
     </div>

@@ -2,7 +2,7 @@
 import { useMemo } from "preact/hooks";
 import { choose } from "../../place";
 import { HeatMap } from "./heat";
-import { by, figures, matrixOf, type Choice, type FigurePayload, type Matrix, type Tensor } from "./payload";
+import { by, figures, matrixOf, seen, type Choice, type FigurePayload, type Matrix, type Tensor } from "./payload";
 
 const FIRST = 6; // numbers of each row
 const WORDS = 5;
@@ -24,7 +24,7 @@ export function Panel({ payload, choice }: { payload: FigurePayload; choice: Cho
       </pre>
       <p class="quiet">
         {weights.length > 0 && `With ${weights.join(", ")}. `}
-        These lines were run on this sentence; they give the model’s own numbers, the largest difference is {step.difference ? step.difference.toExponential(1) : 0}.
+        These lines were run on this sentence; they give the model’s own numbers, the largest difference is <span class="figure-number">{step.difference ? step.difference.toExponential(1) : 0}</span>.
       </p>
       <div class="choices">
         <fieldset>
@@ -91,7 +91,7 @@ function First({ matrix, tensor }: { matrix: Matrix; tensor: Tensor }) {
             <th scope="col">{tensor.rows ? "token" : "row"}</th>
             {Array.from({ length: count }, (_, column) => (
               <th key={column} scope="col">
-                {matrix.columns ? matrix.columns[column] : tensor.values ? "id" : column}
+                {matrix.columns ? seen(matrix.columns[column]!) : tensor.values ? "id" : column}
               </th>
             ))}
             {matrix.across > count && <th scope="col">… {matrix.across - 1}</th>}
@@ -100,7 +100,7 @@ function First({ matrix, tensor }: { matrix: Matrix; tensor: Tensor }) {
         <tbody>
           {matrix.rows.map((name, row) => (
             <tr key={row}>
-              <th scope="row">{name}</th>
+              <th scope="row">{seen(name)}</th>
               {Array.from({ length: count }, (_, column) => (
                 <td key={column}>{figures(matrix.values[row * matrix.across + column]!)}</td>
               ))}
@@ -131,10 +131,10 @@ function Words({ payload, tensor, share }: { payload: FigurePayload; tensor: Ten
         <tbody>
           {tensor.words!.map((best, row) => (
             <tr key={row}>
-              <th scope="row">{tokens[row]}</th>
+              <th scope="row">{seen(tokens[row] ?? "")}</th>
               {best.slice(0, WORDS).map(([word, value], rank) => (
                 <td key={rank}>
-                  <span class="token">{word}</span> {share ? `${(100 * value).toFixed(1)}%` : value.toFixed(2)}
+                  <span class="token">{seen(word)}</span> {share ? `${(100 * value).toFixed(1)}%` : value.toFixed(2)}
                 </td>
               ))}
             </tr>

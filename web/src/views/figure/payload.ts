@@ -149,6 +149,9 @@ export function matrixOf(payload: FigurePayload, tensor: Tensor, head: number): 
   };
 }
 
+/** A token as it is shown: a space is seen. */
+export const seen = (token: string) => token.replace(/\s+/g, "␣");
+
 /** A number as it is shown: four figures, and what JSON and letters call infinity. */
 export function figures(value: number): string {
   if (!Number.isFinite(value)) return value < 0 ? "−∞" : "∞";

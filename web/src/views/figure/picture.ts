@@ -2,7 +2,7 @@
 import type { Place } from "../../place";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
-import { by, choiceOf, figures, matrixOf, type FigurePayload, type Matrix } from "./payload";
+import { by, choiceOf, figures, matrixOf, seen, type FigurePayload, type Matrix } from "./payload";
 import { learned, sinusoids, wanted } from "./positions";
 import { drawFigure, drawHeat, heatOf, largest } from "./strokes";
 
@@ -31,8 +31,8 @@ export function drawing(payload: FigurePayload, here: Place): Drawing {
       if (matrix && heat) drawHeat(surface, matrix, heat, largest(matrix.values), beside, y);
       choice.tensor.words?.forEach((best, row) => {
         const tokens = (choice.tensor.rows && payload.tokens[choice.tensor.rows]) || [];
-        const said = best.slice(0, 4).map(([word, value]) => `${word} ${figures(value)}`);
-        surface.text(`${tokens[row] ?? ""}: ${said.join("  ")}`, beside, y + 8 + 20 * row, { size: 12, mono: true });
+        const said = best.slice(0, 4).map(([word, value]) => `${seen(word)} ${figures(value)}`);
+        surface.text(`${seen(tokens[row] ?? "")}: ${said.join("  ")}`, beside, y + 8 + 20 * row, { size: 12, mono: true });
       });
     },
   };

@@ -1,10 +1,13 @@
 // The diagram and heat maps as strokes on a surface. Knows places and colours, no component.
 import type { Surface } from "../../surface";
 import { colors, series } from "../../theme";
-import type { FigurePayload, Layout, Matrix } from "./payload";
+import { seen, type FigurePayload, type Layout, type Matrix } from "./payload";
 
 const ARROW = 4;
+// As in src/regard/view/figure_picture.py: the colours of kinds of boxes by their numbers, others are grey; and how full
+// the grounds of a stack, of a box and of one that is switched off are.
 const KINDS: Readonly<Record<string, number>> = { attention: 4, ffn: 5, embedding: 3, linear: 0, softmax: 2 };
+const [FRAME, BOX, GONE] = [0.07, 0.28, 0.06];
 
 function ground(kind: string): string {
   return kind in KINDS ? series(KINDS[kind]!) : colors.get().quiet;
@@ -14,13 +17,13 @@ function ground(kind: string): string {
 export function drawFigure(surface: Surface, payload: FigurePayload, scale: number, chosen: string, x = 0, y = 0): void {
   const { layout } = payload;
   const look = colors.get();
-  for (const frame of layout.frames) outline(surface, x + frame.x * scale, y + frame.y * scale, frame.width * scale, frame.height * scale, look.quiet, 0.07, 1);
+  for (const frame of layout.frames) outline(surface, x + frame.x * scale, y + frame.y * scale, frame.width * scale, frame.height * scale, look.quiet, FRAME, 1);
   for (const line of layout.lines) drawLine(surface, line, scale, x, y);
   for (const shape of layout.shapes) {
     const [left, top, width, height] = [x + shape.x * scale, y + shape.y * scale, shape.width * scale, shape.height * scale];
     const gone = shape.kind === "positions" && payload.without.includes("positions");
     surface.rect(left, top, width, height, look.page);
-    surface.rect(left, top, width, height, ground(shape.kind), gone ? 0.06 : 0.28);
+    surface.rect(left, top, width, height, ground(shape.kind), gone ? GONE : BOX);
     rim(surface, left, top, width, height, shape.box === chosen ? look.other : look.ink, gone ? 0.3 : 1, shape.box === chosen ? 3 : 1);
     shape.lines.forEach((text, number) => {
       const middle = top + height / 2 + (number - (shape.lines.length - 1) / 2) * 14 * scale;
@@ -66,7 +69,7 @@ const LETTER = 7;
 const LONGEST = 14; // letters of a token beside a heat map
 
 export const short = (token: string) => {
-  const plain = token.replace(/\s+/g, "␣");
+  const plain = seen(token);
   return plain.length > LONGEST ? `${plain.slice(0, LONGEST - 1)}…` : plain;
 };
 

@@ -46,6 +46,12 @@ export interface Verdict {
   readonly checks: readonly Check[];
 }
 
+/** A text that a model can be asked about, where it cannot be about the one it was given. */
+export interface Example {
+  readonly model: string;
+  readonly text: string;
+}
+
 export interface Honesty extends Payload {
   readonly model: {
     readonly name: string;
@@ -61,6 +67,7 @@ export interface Honesty extends Payload {
   readonly grounds: Grounds | null;
   readonly verdict: Verdict | null;
   readonly notes: readonly string[];
+  readonly example?: Example | null;
   /** In the studio alone. */
   readonly studio?: { readonly tuned: readonly string[] };
 }
@@ -68,6 +75,8 @@ export interface Honesty extends Payload {
 export interface Strip {
   readonly name: string;
   readonly about: string;
+  /** How far the sum of the values is off, where they should have one. */
+  readonly off: string | null;
   readonly values: readonly number[];
   /** What each token has of the sum of all words' sizes, below 0 where it speaks against. */
   readonly shares: readonly number[];
@@ -82,7 +91,7 @@ export function strips(grounds: Grounds): readonly Strip[] {
     const sum = values.reduce((total, value, number) => (special[number] ? total : total + Math.abs(value)), 0);
     return values.map((value) => (sum ? value / sum : 0));
   };
-  const strip = (name: string, about: string, values: readonly number[], signed: boolean): Strip => ({ name, about, values, signed, shares: shares(values) });
+  const strip = (name: string, about: string, values: readonly number[], signed: boolean, off: string | null = null): Strip => ({ name, about, off, values, signed, shares: shares(values) });
   return [
     strip(
       `Attention, layer ${grounds.layer}, ${grounds.head === null ? "mean of all heads" : `head ${grounds.head}`}`,
@@ -92,9 +101,10 @@ export function strips(grounds: Grounds): readonly Strip[] {
     ),
     strip(
       "Integrated gradients",
-      `what each token adds to the logit of ${grounds.label}, ${integrated.value.toFixed(3)}; with ${baseline} for every word it is ${(integrated.start ?? 0).toFixed(3)} (the sum is off by ${Math.abs(integrated.error ?? 0).toExponential(0)})`,
+      `what each token adds to the logit of ${grounds.label}, ${number(integrated.value)}; with ${baseline} for every word it is ${number(integrated.start ?? 0)}`,
       integrated.scores,
       true,
+      Math.abs(integrated.error ?? 0).toExponential(0),
     ),
     strip("Gradient × input", "the same, were the model linear", gradient.scores, true),
   ];
@@ -109,8 +119,10 @@ export function said(value: number | null): string {
   return value === null ? "none" : number(value);
 }
 
-export function number(value: number, sign = false): string {
-  return `${value < 0 ? "−" : sign ? "+" : ""}${Math.abs(value).toFixed(3)}`;
+/** With its sign taken after rounding: what is 0.000 is neither above nor below zero. */
+export function number(value: number, sign = false, digits = 3): string {
+  const size = Math.abs(value).toFixed(digits);
+  return `${Number(size) === 0 ? "" : value < 0 ? "−" : sign ? "+" : ""}${size}`;
 }
 
 export function share(probability: number): string {
@@ -127,5 +139,5 @@ export function passedOf(verdict: Verdict): number {
 export function summary(payload: Honesty): string {
   const { grounds, model } = payload;
   if (!grounds || !model) return "";
-  return model.kind === "value" ? `${grounds.label}: ${grounds.probability.toFixed(3)}` : `${share(grounds.probability)} ${grounds.label}`;
+  return model.kind === "value" ? `${grounds.label}: ${number(grounds.probability)}` : `${share(grounds.probability)} ${grounds.label}`;
 }

@@ -11,7 +11,15 @@ export function Strips({ grounds }: { grounds: Grounds }) {
         {rows.map((row) => (
           <div key={row.name}>
             <h3>{row.name}</h3>
-            <p class="quiet">{row.about}</p>
+            <p class="quiet">
+              {row.about}
+              {row.off !== null && (
+                <>
+                  {" "}
+                  (the sum is off by <span class="honesty-off">{row.off}</span>)
+                </>
+              )}
+            </p>
             <Tokens grounds={grounds} row={row} most={most} />
           </div>
         ))}
@@ -39,7 +47,7 @@ function Tokens({ grounds, row, most }: { grounds: Grounds; row: Strip; most: nu
             key={place}
             class={kinds.filter(Boolean).join(" ")}
             style={{ "--strength": `${Math.round(45 * Math.min(1, Math.abs(share) / most))}%` }}
-            title={`${number(row.values[place] ?? 0, row.signed)}, ${(100 * share).toFixed(1)}%`}
+            title={`${number(row.values[place] ?? 0, row.signed)}, ${number(100 * share, false, 1)}%`}
           >
             {token}
           </span>

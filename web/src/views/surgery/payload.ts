@@ -110,7 +110,8 @@ export function shownPlaces(payload: Surgery, here: Place): readonly (Shown | un
 }
 
 export function percent(payload: Surgery, value: number): string {
-  if (payload.model.kind === "value") return value.toFixed(3);
+  // The sign after rounding: there is no −0.000.
+  if (payload.model.kind === "value") return (Number(value.toFixed(3)) || 0).toFixed(3);
   if (value < 1 && value >= 0.9995) return ">99.9%";
   if (value > 0 && value < 0.0005) return "<0.1%";
   return `${(100 * value).toFixed(1)}%`;

@@ -4,7 +4,7 @@ import type { Surface } from "../../surface";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
 import { goneAt, named } from "./choice";
-import { alone, heat, percent, shareOf, shownPlaces, tint, unit, type Surgery } from "./payload";
+import { alone, heat, percent, shareOf, shownPlaces, tint, unit, whole, type Surgery } from "./payload";
 
 const CELL = { wide: 46, high: 26 };
 const WIDTH = 940;
@@ -33,6 +33,8 @@ export function drawing(payload: Surgery, here: Place): Drawing {
   }
   let [x, y] = [MARGIN, top + depth * CELL.high + 36];
   const shown = shownPlaces(payload, here);
+  const untouched = whole(payload, here);
+  const high = untouched ? TOKEN - 18 : TOKEN;
   shown.forEach((one, number) => {
     if (!one) return;
     const spot = payload.spots[number];
@@ -41,20 +43,20 @@ export function drawing(payload: Surgery, here: Place): Drawing {
       const found = shareOf(one.effect, output);
       return `${output} ${found ? percent(payload, found[when]) : ""}`.trim();
     };
-    const lines = [token, share(one.before, "before"), share(one.after, "after")];
+    const lines = [token, share(one.before, "before"), ...(untouched ? [] : [share(one.after, "after")])];
     const width = 7 * Math.max(...lines.map((line) => line.length)) + 16;
-    if (x + width > WIDTH - MARGIN) [x, y] = [MARGIN, y + TOKEN + 8];
+    if (x + width > WIDTH - MARGIN) [x, y] = [MARGIN, y + high + 8];
     const [left, up] = [x, y];
     strokes.push((surface) => {
-      surface.rect(left, up - 12, width - 4, TOKEN, look.accent, 0.04 + 0.6 * tint(payload, one.strength));
+      surface.rect(left, up - 12, width - 4, high, look.accent, 0.04 + 0.6 * tint(payload, one.strength));
       surface.text(lines[0]!, left + 5, up, { mono: true, size: 13 });
       surface.text(lines[1]!, left + 5, up + 20, { size: 11 });
-      surface.text(lines[2]!, left + 5, up + 38, { size: 11, bold: one.before !== one.after });
+      if (lines[2]) surface.text(lines[2], left + 5, up + 38, { size: 11, bold: one.before !== one.after });
     });
     x += width;
   });
-  y += TOKEN + 8;
-  strokes.push((surface) => surface.text("below each: the likeliest before, and after", MARGIN, y, { size: 12, color: look.quiet }));
+  y += high + 8;
+  strokes.push((surface) => surface.text(untouched ? "below each: the likeliest" : "below each: the likeliest before, and after", MARGIN, y, { size: 12, color: look.quiet }));
   return { width: Math.max(WIDTH, 90 + heads * CELL.wide), height: y + MARGIN, draw: (surface) => strokes.forEach((stroke) => stroke(surface)) };
 }
 

@@ -143,7 +143,7 @@ function One({ payload, one, untouched }: { payload: Surgery; one: Shown | undef
         {payload.effects.length > 1 && <>At “{name}”: </>}
         {!untouched && <span class="surgery-verdict">{verdict + told}</span>}
       </h3>
-      {effect && (untouched ? <Changes payload={payload} title="" changes={effect.likeliest} /> : <Effects payload={payload} effect={effect} />)}
+      {effect && (untouched ? <Changes payload={payload} title="" changes={effect.likeliest} untouched /> : <Effects payload={payload} effect={effect} />)}
     </div>
   );
 }
@@ -159,16 +159,28 @@ function Effects({ payload, effect }: { payload: Surgery; effect: Effect }) {
   );
 }
 
-function Changes({ payload, title, changes }: { payload: Surgery; title: string; changes: readonly Change[] }) {
+interface ChangesProps {
+  readonly payload: Surgery;
+  readonly title: string;
+  readonly changes: readonly Change[];
+  readonly untouched?: boolean;
+}
+
+/** Before and after; where nothing is out these are one. */
+function Changes({ payload, title, changes, untouched = false }: ChangesProps) {
   const bars = payload.model.kind !== "value";
+  const columns = untouched ? (["before"] as const) : (["before", "after"] as const);
   return (
     <table class="surgery-table surgery-changes">
       {title && <caption>{title}</caption>}
       <thead>
         <tr>
           <th scope="col">{payload.model.task === "fill" || payload.model.task === "next" ? "word" : bars ? "label" : "value"}</th>
-          <th scope="col">before</th>
-          <th scope="col">after</th>
+          {columns.map((when) => (
+            <th key={when} scope="col">
+              {untouched ? (bars ? "probability" : "number") : when}
+            </th>
+          ))}
         </tr>
       </thead>
       <tbody>
@@ -177,10 +189,16 @@ function Changes({ payload, title, changes }: { payload: Surgery; title: string;
             <th scope="row" dir="auto">
               {one.output}
             </th>
-            {(["before", "after"] as const).map((when) => (
+            {columns.map((when) => (
               <td key={when} title={String(one[when])}>
-                {bars && <span class={`surgery-bar surgery-${when}`} style={{ width: `${100 * one[when]}%` }} aria-hidden="true" />}
-                <span>{percent(payload, one[when])}</span>
+                <span class="surgery-share">
+                  {bars && (
+                    <span class="surgery-bar" aria-hidden="true">
+                      <span class={`surgery-${when}`} style={{ width: `${100 * one[when]}%` }} />
+                    </span>
+                  )}
+                  <span class="surgery-digits">{percent(payload, one[when])}</span>
+                </span>
               </td>
             ))}
           </tr>
