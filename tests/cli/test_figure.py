@@ -13,6 +13,9 @@ from regard.cli import figure as verb
 from regard.cli.app import run
 from regard.inside import opened
 from regard.inside.figure.figure import figure
+from regard.tasks.folder import write_task
+from regard.text import Tokenizer
+from tests.inside.classifiers import deciding
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -82,6 +85,13 @@ def test_bad_input(call: Call, capsys: Captured, arguments: list[str], said: str
     assert call(*arguments) == 2
     out, error = capsys.readouterr()
     assert out == "" and said in error
+
+
+def test_a_tuned_model_is_told_what_it_lacks(tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    write_task(deciding(Tokenizer.open(tiny_bert_folder), 3), tmp_path / "tuned")
+    assert run(["figure", TEXT, "--model", str(tmp_path / "tuned")], registers=[verb.register]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "masked-word head" in error and "tuned for a task" in error and "sentence-transformers" not in error
 
 
 def test_a_built_in_translator_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,8 @@ import regard
 from regard.cli import generate
 from regard.cli.app import run
 from regard.decode import Beam, Said, Sampling, Writer
+from regard.inside.speech.speaking import Speech, payload_of, together
+from regard.inside.speech.wish import Wish
 from tests.decode.folders import gpt_folder, t5_folder
 
 Captured = pytest.CaptureFixture[str]
@@ -149,6 +152,51 @@ def test_a_trace(call: Call, tmp_path: Path, capsys: Captured) -> None:
     assert document["rows"][0]["steps"][0]["choices"][0]["cut"][0]["by"] == "top_p"
 
 
+@pytest.mark.parametrize("options", ["--seed 5", "--beam 3 --nbest 2 --length-penalty 0.5", "--temperature 0"])
+@pytest.mark.parametrize("family", ["gpt", "t5"])
+def test_a_page(
+    family: str,
+    options: str,
+    request: pytest.FixtureRequest,
+    page_built: None,
+    call: Call,
+    tmp_path: Path,
+    capsys: Captured,
+) -> None:
+    """The same text as without a page, and the payload of the studio's own file."""
+    folder, place = request.getfixturevalue(family), tmp_path / "said.html"
+    arguments = ["the film", *options.split(), "--max-tokens", "6"]
+    assert call(*arguments, model=folder) == 0
+    plain = capsys.readouterr()
+    assert call(*arguments, "--page", str(place), model=folder) == 0
+    assert capsys.readouterr() == plain
+    beam = Beam(width=3, nbest=2, length_penalty=0.5) if "beam" in options else None
+    sampling = Sampling(temperature=0.0 if "temperature" in options else 0.8, top_p=0.9)
+    speech = Speech(
+        Writer(*regard.load(folder)),
+        "the film",
+        Wish(Sampling() if beam else sampling, beam, 5 if "seed" in options else 0, 6),
+        str(folder),
+    )
+    together([speech], lambda news: None)
+    payload = shown(place)
+    assert payload == json.loads(json.dumps(payload_of("the film", [speech])))
+    (run,) = payload["runs"]
+    assert "stochastic parrots" in payload["caveat"] and "--page page.html" in payload["cli"]
+    assert len(run["tokens"]) and all(token["bars"] for token in run["tokens"])
+    assert (run["trace"] is not None) == (beam is not None)
+    assert call(*arguments, "--page", str(place), "--json", model=folder) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["texts"][0]["text"] == "".join(token["text"] for token in run["tokens"])
+
+
+def shown(place: Path) -> dict[str, Any]:
+    text = place.read_text("utf-8")
+    start = text.index('id="regard">') + len('id="regard">')
+    found: dict[str, Any] = json.loads(text[start : text.index("</script>", start)])
+    return found
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -164,11 +212,17 @@ def test_a_trace(call: Call, tmp_path: Path, capsys: Captured) -> None:
         (["--early"], "--early needs --beam N"),
         (["--stop", ""], "a stop string is empty"),
         (["--trace", "trace.txt"], "written as .json or as an .html page"),
+        (["--page", "page.json"], "page.json: a page is written as .html"),
+        (["--page", "page.html", "--trace", "trace.json"], "--trace does not go with --page"),
+        (["--page", "page.html", "--number", "2"], "--number does not go with --page"),
+        (["--page", "/nowhere/page.html"], "there is no folder"),
         (["--trace", "/nowhere/trace.json"], "there is no folder"),
         (["--max-tokens", "0"], "--max-tokens"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str], message: str, call: Call, capsys: Captured) -> None:
+def test_bad_input_is_one_line(
+    arguments: list[str], message: str, page_built: None, call: Call, capsys: Captured
+) -> None:
     assert call("the film", *arguments) == 2
     out, error = capsys.readouterr()
     assert out == "" and message in error and error.count("\n") == 1
@@ -180,7 +234,7 @@ def test_a_model_that_does_not_write(call: Call, tiny_bert_folder: Path, capsys:
 
 
 def test_an_interruption_leaves_what_was_said(
-    call: Call, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    call: Call, page_built: None, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (whole,) = [json.loads(text)["texts"][0]["text"] for text in [_json(call, capsys, "the film")]]
     take, count = Said.push, 0
@@ -203,6 +257,12 @@ def test_an_interruption_leaves_what_was_said(
     (text,) = json.loads(out)["texts"]
     assert text["reason"] == "interrupted" and whole.startswith(text["text"]) and len(text["tokens"]) == 4
     assert len(json.loads(place.read_text())["rows"][0]["steps"]) == 4
+    place = tmp_path / "page.html"
+    assert call("the film", "--max-tokens", "12", "--seed", "5", "--page", str(place)) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    (one,) = shown(place)["runs"]
+    said = "".join(token["text"] for token in one["tokens"])
+    assert one["reason"] == "interrupted" and said and whole.startswith(said)
 
 
 def _json(call: Call, capsys: Captured, prompt: str) -> str:

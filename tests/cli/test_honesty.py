@@ -12,6 +12,7 @@ from regard.cli import honesty as verb
 from regard.cli.app import run
 from regard.inside.reasons.grounds import grounds
 from regard.inside.reasons.honesty import measure_honesty
+from regard.inside.reasons.meter import Check
 from regard.inside.reasons.trial import open_trial
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
@@ -54,6 +55,11 @@ def test_an_honest_map(call: Callable[..., int], capsys: Captured) -> None:
     assert lines[-1].startswith("verdict: honest (")
     heaviest = max(lines[3:12], key=lambda line: line.count("█"))
     assert heaviest.split()[0] == "good"
+
+
+def test_what_is_rounded_to_zero_has_no_sign() -> None:
+    told = verb._told(Check("permuted attention", -1e-9, 0.1, {"uniform": -4e-4, "tau": -6e-4}))
+    assert "0.000 (at least 0.10; uniform 0.000, tau -0.001)" in told and "-0.000" not in told
 
 
 def test_a_map_that_says_nothing(call: Callable[..., int], capsys: Captured) -> None:

@@ -14,7 +14,7 @@ from regard.inside.speech.speaking import Speech, speak
 from regard.inside.speech.wish import Wish
 from regard.studio.turns import Left, check_wanted
 
-__all__ = ["PROMPT", "Gate", "bars", "said", "spoken"]
+__all__ = ["PROMPT", "Gate", "bars", "said", "spoken", "visible"]
 
 PROMPT = "the <b>film</b>"
 
@@ -54,7 +54,12 @@ def spoken(
 
 
 def said(speech: Speech) -> list[str]:
-    return [token.text or token.name for token in speech.tokens]
+    return [token.text or visible(token.name) for token in speech.tokens]
+
+
+def visible(token: str) -> str:
+    """White space as signs."""
+    return token.translate(str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}))
 
 
 def bars(speech: Speech, at: int) -> list[list[str | None]]:
@@ -62,7 +67,7 @@ def bars(speech: Speech, at: int) -> list[list[str | None]]:
         [
             f"{number(bar.tempered)}; the model's own probability: {number(bar.probability)}",
             "" if bar.reached is None else number(bar.reached),
-            number(bar.chance),
+            *([] if speech.wish.beam else [number(bar.chance)]),
         ]
         for bar in speech.tokens[at].bars.bars
     ]

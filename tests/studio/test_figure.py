@@ -143,6 +143,13 @@ def test_a_translator_has_both_halves(page: Page, home: str) -> None:
     scores = shown(page)
     assert np.array_equal(np.isinf(scores), np.triu(np.ones_like(scores), 1) == 1)
     expect(page.locator(".figure-damage")).to_contain_text("sees the very token it should say")
+    expect(page.locator(".figure-damage")).to_contain_text("over the 5 sentences of ours (from")
+    spaced = [token.replace(" ", "\u2423") for token in payload["tokens"]["decoder"]]
+    assert any(token.startswith("\u2423") for token in spaced)
+    assert page.locator(".figure-panel tbody th").all_inner_texts() == spaced
+    assert page.locator(".figure-panel thead th").all_inner_texts()[1:] == spaced
+    page.get_by_role("button", name="no mask").click()
+    expect(page.get_by_role("button", name="Multi-Head Attention (mask off), decoder")).to_be_visible()
     expect(page.locator(".figure-damage summary")).to_have_text("The 5 sentences of ours")
 
 

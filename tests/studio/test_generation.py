@@ -23,7 +23,7 @@ from tests.decode.folders import gpt_folder, t5_folder
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.studio.speeches import PROMPT, Gate, bars, said, spoken
+from tests.studio.speeches import PROMPT, Gate, bars, said, spoken, visible
 
 expect.set_options(timeout=30_000)
 
@@ -112,6 +112,7 @@ def test_a_text_and_its_bars(page: Page, writers: str, gpt: str) -> None:
     page.keyboard.press("ArrowRight")
     assert shown(page) == bars(speech, 6)
     expect(page.locator(".speech-text [role=button]").nth(6)).to_be_focused()
+    assert page.locator(".speech-bars thead th").all_inner_texts()[2:] == ["Sum", "Chance"]
     here = speech.tokens[6].bars
     more = here.kept - sum(bar.by is None for bar in here.bars)
     if more:
@@ -119,12 +120,14 @@ def test_a_text_and_its_bars(page: Page, writers: str, gpt: str) -> None:
     expect(page.locator(".speech-bars p").first).to_contain_text(
         f"{speech.tokens[6].bars.kept} of {speech.tokens[6].bars.vocabulary} tokens may be said"
     )
-    assert page.locator("pre", has_text="regard generate").inner_text().endswith("--top-p 0.7 --seed 2")
+    assert (
+        page.locator("pre", has_text="regard generate").inner_text().endswith("--top-p 0.7 --seed 2 --page page.html")
+    )
     page.reload()
     expect(page.locator(".speech-text [role=button]")).to_have_count(len(speech.tokens))
     assert pieces(page) == said(speech) and shown(page) == bars(speech, 6)
     page.get_by_role("button", name="Another text").click()
-    expect(page.locator("pre", has_text="regard generate")).not_to_have_text(re.compile("--seed 2$"))
+    expect(page.locator("pre", has_text="regard generate")).not_to_have_text(re.compile("--seed 2 "))
 
 
 def test_it_streams_and_stops(
@@ -142,10 +145,12 @@ def test_it_streams_and_stops(
     assert gate.left.wait(30)
     gate.opened.set()
     expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+    expect(page.locator(".speech-column [role=status]")).to_have_text(re.compile(r"^Stopped after \d+ tokens\.$"))
     count = page.locator(".speech-text [role=button]").count()
     assert 10 <= count <= 15 and pieces(page) == said(whole)[:count]
     page.wait_for_url(f"**tokens={count}**")
     expect(page.locator("pre", has_text="regard generate")).to_contain_text(f"--max-tokens {count} ")
+    expect(page.locator(".speech-column [role=status]")).to_have_text(f"Stopped after {count} tokens.")
     expect(field(page, "Tokens")).to_have_value("40")  # Run writes all of it
     assert pieces(page) == said(whole)[:count]
     alone = exported(page, browser, tmp_path)
@@ -193,6 +198,8 @@ def test_a_beams_tree_and_its_branches(page: Page, writers: str, gpt: str) -> No
     scores = page.locator(".search tbody tr td:nth-child(2)").all_inner_texts()[:3]
     assert scores == [f"{one['score']:.3f}" for one in row["results"]]
     assert shown(page) == bars(speech, 4)
+    heads = page.locator(".speech-bars thead th").all_inner_texts()
+    assert heads == ["Token", "Probability", "Sum"]  # chance has no part in a search
     every = [(choice, one) for step in row["steps"] for choice in step["choices"] for one in choice["candidates"]]
     choice, one = next(pair for pair in every if pair[0]["node"] and "child" in pair[1])
     page.locator(".tree g[role=button]", has_text=f"kept as node {one['child']}").focus()
@@ -214,6 +221,70 @@ def test_a_beams_tree_and_its_branches(page: Page, writers: str, gpt: str) -> No
     assert pieces(page) == said(again)
     page.go_back()
     expect(field(page, "Prompt")).to_have_value("the film")
+
+
+def test_one_box_of_a_tree_is_tabbed_to(page: Page, writers: str, gpt: str) -> None:
+    open_at(page, writers, model=gpt, prompt="the film", beam="3", tokens="5")
+    boxes = page.locator(".tree g[role=button]")
+    assert boxes.count() > 30 and page.locator(".tree [tabindex='0'], .tree[tabindex='0']").count() == 1
+    boxes.first.focus()
+    tree = page.locator(".tree g[role=button]:focus")
+
+    def place() -> tuple[float, float]:
+        found = tree.locator("rect").first
+        return float(found.get_attribute("x") or "nan"), float(found.get_attribute("y") or "nan")
+
+    x, y = place()
+    page.keyboard.press("ArrowDown")
+    assert place() == (x, y + 30)
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowLeft")
+    assert place() == (x, y)
+    for column in range(1, 5):
+        page.keyboard.press("ArrowRight")
+        assert place()[0] == x + 176 * column
+    page.keyboard.press("ArrowRight")
+    assert place()[0] == x + 176 * 4
+    page.keyboard.press("End")
+    last = place()[1]
+    page.keyboard.press("Home")
+    assert place()[1] == y < last
+    assert page.locator(".tree [tabindex='0']").count() == 1
+    page.keyboard.press("Tab")
+    assert page.locator(".tree :focus").count() == 0
+    page.keyboard.press("Shift+Tab")
+    assert place() == (x + 176 * 4, y)
+
+
+def test_the_form_says_what_its_keys_and_buttons_do(page: Page, writers: str, gpt: str) -> None:
+    open_at(page, writers, model=gpt, prompt="the film", tokens="3")
+    another = page.get_by_role("button", name="Another text")
+    expect(another).to_be_enabled()
+    field(page, "Beam (0: by chance)").fill("2")
+    expect(another).to_be_disabled()
+    field(page, "two side by side").check()
+    expect(another).to_be_disabled()
+    field(page, "Beam (0: by chance) (second text)").fill("0")
+    expect(another).to_be_enabled()
+    field(page, "Temperature (second text)").fill("0")
+    expect(another).to_be_disabled()
+    field(page, "two side by side").uncheck()
+    expect(field(page, "Prompt")).to_have_accessible_description("Enter begins a new line, Ctrl+Enter runs.")
+    field(page, "Beam (0: by chance)").fill("0")
+    field(page, "Prompt").fill("the day")
+    field(page, "Prompt").press("Enter")
+    field(page, "Prompt").press("Control+Enter")
+    expect(page.locator(".speech-text > .quiet")).to_have_text(re.compile(r"^the day\n$"))
+
+
+def test_bytes_of_half_a_character_are_in_hex(page: Page, writers: str, gpt: str) -> None:
+    """The tiny model says bytes at random."""
+    open_at(page, writers, model=gpt, prompt="the film", tokens="3", temperature="2", top_p="1", lock="0")
+    speech = spoken(gpt, "the film", tokens=3, temperature=2.0, top_p=1.0)
+    texts = [bar.text for bar in speech.tokens[0].bars.bars]
+    assert any(re.fullmatch(r"\\x[89A-F][0-9A-F]", text) for text in texts)
+    assert page.locator(".speech-bars tbody th").all_inner_texts() == [visible(text) for text in texts]
 
 
 def test_a_bar_is_a_branch_too(page: Page, writers: str, gpt: str) -> None:
@@ -250,7 +321,10 @@ def test_files(page: Page, browser: Browser, writers: str, gpt: str, tmp_path: P
         found = [float(row["tempered"]) for row in rows if row["text"] == text]
         assert found == [bar.tempered for token in speech.tokens for bar in token.bars.bars]
     assert {one["what"] for one in json.loads(files["JSON"].read_text("utf-8"))} == {"bar", "search"}
-    assert "the &lt;b&gt;film" in files["SVG"].read_text("utf-8")
+    svg = files["SVG"].read_text("utf-8")
+    assert "the &lt;b&gt;film" in svg
+    heads = re.findall(">(Token|Probability|Sum|Chance)<", svg)
+    assert heads == ["Token", "Probability", "Sum", "Chance", "Token", "Probability", "Sum"]
     assert files["PNG"].read_bytes()[:4] == b"\x89PNG"
     alone = exported(page, browser, tmp_path)
     for column, speech in enumerate((first, second)):

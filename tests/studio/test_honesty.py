@@ -13,13 +13,14 @@ from starlette.testclient import TestClient
 
 from regard.inside.reasons.grounds import grounds
 from regard.inside.reasons.honesty import Honesty, measure_honesty
+from regard.inside.reasons.honesty_payload import BLANK as BLANKED
 from regard.inside.reasons.trial import open_trial
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.inside.classifiers import deciding
 
 pytest.importorskip("playwright")
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 expect.set_options(timeout=30_000)
 
@@ -65,7 +66,7 @@ def check_meter(page: Page, found: Honesty) -> None:
         assert ("passed" if check.passed else "failed") in shown.locator(".honesty-mark").inner_text()
         numbers = shown.locator(".honesty-numbers").inner_text()
         for name, told in check.numbers.items():
-            assert f"{name} {told:.3f}".replace("-", MINUS) in numbers
+            assert f"{name} {told:z.3f}".replace("-", MINUS) in numbers
 
 
 def test_an_honest_map(page: Page, address: str, folders: dict[str, str]) -> None:
@@ -123,6 +124,12 @@ def test_a_pretrained_model_points_to_training(page: Page, address: str, folders
     open_at(page, address, model=folders["plain"], text=TEXT)
     expect(page.get_by_text("it has no classes")).to_be_visible()
     expect(page.get_by_role("link", name=folders["honest"])).to_be_visible()
+    expect(page.get_by_role("link", name="Train a classifier in Tasks")).to_be_visible()
+    page.get_by_role("link", name=BLANKED).click()
+    found = grounds(open_trial(folders["plain"], BLANKED))
+    expect(page.locator(".honesty-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
+    expect(page.locator(".honesty-strip")).to_have_count(3)
+    expect(page.get_by_label("Text to classify")).to_have_value(BLANKED)
     page.get_by_label("Text to classify").fill(BLANK)
     page.keyboard.press("Enter")
     found = grounds(open_trial(folders["plain"], BLANK))
@@ -133,6 +140,28 @@ def test_a_pretrained_model_points_to_training(page: Page, address: str, folders
     assert [number(row[0]) for row in rows] == pytest.approx(found.weights, abs=6e-4)
     page.get_by_role("link", name="Train a classifier in Tasks").click()
     expect(page.locator("form.task-order")).to_be_visible()
+
+
+def test_numbers_near_zero_have_no_sign_and_stay_on_their_line(
+    page: Page, address: str, folders: dict[str, str]
+) -> None:
+    def tiny(route: Route) -> None:
+        payload = route.fetch().json()
+        grounds = payload["grounds"]
+        grounds["gradient"]["scores"][:3] = [-1e-9, 1e-9, -6e-4]
+        grounds["integrated"] |= {"start": -1e-5, "error": 7e-8}
+        payload["verdict"]["checks"][0] |= {"value": -1e-9}
+        route.fulfill(json=payload)
+
+    page.route("**/api/honesty", tiny)
+    open_at(page, address, model=folders["honest"], text=TEXT)
+    expect(page.locator(".honesty-number strong").first).to_have_text("0.000")
+    expect(page.locator(".honesty-strips")).to_contain_text("for every word it is 0.000 (the sum is off by 7e-8)")
+    assert page.locator(".honesty-off").evaluate("e => getComputedStyle(e).whiteSpace") == "nowrap"
+    page.get_by_text("Numbers").click()
+    rows = page.locator(".honesty-table tbody tr td:last-child").all_inner_texts()
+    assert rows[:3] == ["0.000", "0.000", f"{MINUS}0.001"]
+    assert not any(zero in page.locator("main").inner_text() for zero in ("-0.000", f"{MINUS}0.000"))
 
 
 def test_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:
@@ -163,6 +192,7 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
 def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, str]) -> None:
     assert asked(client, model=folders["honest"], text=TEXT, layer="0")["grounds"]["layer"] == 0
     assert asked(client, model=folders["plain"], text=TEXT)["model"] is None
+    assert asked(client, model=folders["plain"], text=TEXT)["example"] == {"model": folders["plain"], "text": BLANKED}
     tuned = [folders[name] for name in ("honest", "uniform", "astray")]
     assert asked(client, model=folders["plain"], text=TEXT)["studio"] == {"tuned": tuned}
     for arguments, error in (

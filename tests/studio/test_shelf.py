@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 from torch import nn
 
+import regard
 from regard.errors import InputError
 from regard.studio.shelf import Shelf
+from regard.tasks.folder import Solved, write_task
+from regard.tasks.model import Tuned
+from regard.tasks.texts import Classify
 
 
 def test_models_are_loaded_in_their_order_behind_the_caller() -> None:
@@ -56,6 +62,23 @@ def test_one_that_fails_says_why_and_is_tried_again_when_asked_for(tmp_path: Any
     with shelf.use("gone") as (model, tokenizer):
         assert isinstance(model, nn.Identity) and tokenizer is None
     assert shelf.states()[1] == {"name": "gone", "kind": "reader", "state": "ready", "error": "", "sees": False}
+
+
+def test_a_tuned_model_is_read_once_and_whole(tiny_bert_folder: Path, tmp_path: Path) -> None:
+    encoder, tokenizer = regard.load(tiny_bert_folder)
+    task = Classify(["bad", "good"])
+    write_task(Solved(task, Tuned.new(encoder, task).eval(), tokenizer, 64), tmp_path / "tuned")
+    name = str(tmp_path / "tuned")
+    shelf = Shelf([name, str(tiny_bert_folder)])
+    shelf.start().join(60)
+    shutil.rmtree(name)
+    assert [(one["kind"], one["state"]) for one in shelf.states()] == [("tuned", "ready"), ("reader", "ready")]
+    with shelf.use(name) as (model, reads):
+        solved = shelf.solved(name)
+        assert solved.model.encoder is model and solved.tokenizer is reads
+        assert solved.task.labels == ("bad", "good")
+    with pytest.raises(InputError, match="not tuned for a task"):
+        shelf.solved(str(tiny_bert_folder))
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:

@@ -91,6 +91,23 @@ def test_heads_are_pressed_out_and_back(page: Page, address: str, folders: dict[
     expect(page.locator(".surgery-gone")).to_contain_text("Nothing is out")
 
 
+def test_bars_begin_at_the_left_and_leave_the_digits_alone(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at_place(page, address, model=folders["classifier"], text=CLASSED)
+    expect(page.locator(".surgery-changes thead th")).to_have_text(["label", "probability"])
+    (effect,) = ablate(open_at(folders["classifier"], CLASSED), heads=[(0, 1)]).effects
+    cells = page.locator(".surgery-changes tbody td")
+    expect(cells).to_have_count(len(effect.likeliest))
+    for cell, one in zip(cells.all(), effect.likeliest, strict=True):
+        track, bar, digits = (
+            cell.locator(part).bounding_box() for part in (".surgery-bar", ".surgery-bar span", ".surgery-digits")
+        )
+        assert track is not None and bar is not None and digits is not None
+        assert bar["x"] == track["x"] and bar["width"] == pytest.approx(track["width"] * one.before, abs=1)
+        assert track["x"] + track["width"] <= digits["x"]
+    head(page, "0.1").click()
+    expect(page.locator(".surgery-changes thead th")).to_have_text(["label", "before", "after"])
+
+
 def test_whole_layers(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at_place(page, address, model=folders["bert"], text=TEXT, at="plain")
     page.get_by_role("button", name="All heads of layer 1").click()

@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -19,6 +20,8 @@ import regard
 from regard.data.examples import Example, Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError
+from regard.finetune.sources import read_examples
+from regard.models import T5, T5Config
 from regard.studio import routes_tasks
 from regard.studio.app import make_app
 from regard.studio.shelf import Shelf
@@ -67,6 +70,12 @@ def asked(client: TestClient, name: str, **arguments: str) -> dict[str, Any]:
     return found
 
 
+def asked_of(shelf: Shelf) -> dict[str, Any]:
+    """How far its training is."""
+    found: Any = routes_tasks.training(shelf, {})["training"]
+    return dict(found)
+
+
 def said(folder: str, example: Example) -> dict[str, Any]:
     """What `regard predict` says."""
     return predict(read_task(folder), [example], device=torch.device("cpu"))[0]
@@ -98,15 +107,21 @@ def test_route_takes_what_users_give(client: TestClient, folders: dict[str, str]
     assert asked(client, "attention", model=folders["toxic"], text=PLAIN)["view"] == "attention"
 
 
-def test_a_folder_that_vanishes(page_built: None, folders: dict[str, str], tmp_path: Path) -> None:
-    shutil.copytree(folders["toxic"], tmp_path / "gone")
+@pytest.mark.parametrize("view", ["tasks", "honesty", "surgery", "attention"])
+def test_a_folder_that_vanishes_before_the_first_question(
+    page_built: None, folders: dict[str, str], tmp_path: Path, view: str
+) -> None:
     name = str(tmp_path / "gone")
-    shelf = Shelf([name])
-    shelf.start().join()
-    client = TestClient(make_app(shelf), base_url="http://127.0.0.1")
-    before = asked(client, "tasks", model=name, text=PLAIN)
-    shutil.rmtree(name)
-    assert asked(client, "tasks", model=name, text=PLAIN) == before
+    answers = []
+    for vanishes in (False, True):
+        shutil.copytree(folders["toxic"], name, dirs_exist_ok=True)
+        shelf = Shelf([name])
+        shelf.start().join()
+        if vanishes:
+            shutil.rmtree(name)
+        answers.append(asked(TestClient(make_app(shelf), base_url="http://127.0.0.1"), view, model=name, text=PLAIN))
+    assert answers[0]["view"] == view
+    assert answers[1] == answers[0]
 
 
 def test_orders_that_are_refused(page_built: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +139,72 @@ def test_orders_that_are_refused(page_built: None, tmp_path: Path, monkeypatch: 
         assert error in asked(client, "train", **arguments)["error"], arguments
     assert list(tmp_path.iterdir()) == []
     assert asked(client, "training") == asked(client, "cancel-training") == {"training": None}
+
+
+def test_a_translator_and_a_tuned_model_are_no_start(
+    client: TestClient, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    order = {"task": "classify", "content": "good\ta\nbad\tb\n"}
+    for model, why in (("regard-de-en", "regard-de-en translates"), (folders["toxic"], "is tuned for a task already")):
+        assert why in asked(client, "train", **order, model=model)["error"]
+    t5 = Shelf(["t5"], load=lambda name: (T5(T5Config(vocabulary=8, width=8, depth=1, heads=2, ffn=8)), None))
+    t5.start().join()
+    with pytest.raises(InputError, match="t5 is a T5, which has no tasks"):
+        routes_tasks.train(t5, {**order, "model": "t5"})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_start_is_offered_where_it_can_be_trained(folders: dict[str, str]) -> None:
+    shelf = Shelf(["regard-de-en", "regard-gpt", folders["plain"], folders["tag"], "somebody/model"])
+    studio = routes_tasks.tasks(shelf, {"model": "regard-gpt", "text": "who"})["studio"]
+    assert isinstance(studio, dict)
+    assert studio["pretrained"] == ["regard-gpt", folders["plain"], "somebody/model"]
+
+
+def test_our_own_examples_make_a_model(
+    folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shelf = Shelf([folders["plain"]])
+    shelf.start().join()
+    begun = routes_tasks.train(shelf, {"examples": "ours", "model": folders["plain"], "epochs": "2"})["training"]
+    assert isinstance(begun, dict)
+    assert begun["command"] == (
+        f"regard train classify --train {routes_tasks.OURS} --model {folders['plain']} "
+        "--set training.epochs=2 --set training.select=last --output trained/messages-classify"
+    )
+    routes_tasks._manager(shelf).wait()
+    assert asked_of(shelf)["state"] == "done", asked_of(shelf)["error"]
+    assert sorted(path.name for path in (tmp_path / "trained").iterdir()) == ["messages-classify"]
+    answer = routes_tasks.tasks(shelf, {"model": "trained/messages-classify", "text": "thank you"})
+    told: Any = answer["predictions"]
+    assert set(told[0]["prediction"]["probabilities"]) == {"complaint", "question", "thanks"}
+    report = json.loads((tmp_path / "trained" / "messages-classify" / "report.json").read_text("utf-8"))
+    assert [report["data"][part]["examples"] for part in ("train", "dev")] == [54, 6]
+
+
+@pytest.mark.slow
+def test_our_own_examples_teach_the_built_in_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shelf = Shelf([])
+    routes_tasks.train(shelf, {"examples": "ours"})
+    routes_tasks._manager(shelf).wait()
+    solved = shelf.solved("trained/messages-classify")
+    texts = {
+        "Thank you so much, this is the best help I ever got in New York.": "thanks",
+        "The bus did not come and I am angry": "complaint",
+        "where is the kitchen": "question",
+    }
+    told = predict(solved, [Text(text) for text in texts], device=torch.device("cpu"))
+    assert [one["label"] for one in told] == list(texts.values())
+
+
+def test_our_own_examples_are_read_as_they_stand() -> None:
+    read = read_examples("classify", routes_tasks.OURS, labelled=True)
+    assert len({one.text for one in read.examples}) == 60
+    assert Counter(one.label for one in read.examples) == {"thanks": 20, "complaint": 20, "question": 20}
+    assert routes_tasks._ours() == {"examples": 60, "labels": ["complaint", "question", "thanks"]}
 
 
 def test_classes_are_bars(page: Page, address: str, folders: dict[str, str]) -> None:
@@ -263,9 +344,10 @@ def test_a_model_is_trained_on_the_page(
     order.get_by_role("button", name="Train").click()
     expect(page.get_by_role("button", name="Use it")).to_be_visible(timeout=60_000)
     expect(page.locator(".task-job")).to_contain_text("step 6 of 6, epoch 2 of 2")  # 72 examples, 32 a step
+    expect(page.locator("ul.states")).to_contain_text("trained/films-classify")  # before it is used
     page.get_by_role("button", name="Use it").click()
     expect(page.locator("select[name=model]")).to_have_value("trained/films-classify")
-    expect(page.locator("ul.states")).to_contain_text("trained/films-classify")
+    expect(page.get_by_role("button", name="Use it")).to_have_count(0)
     page.get_by_label("Text, or a question").fill("a good film")
     page.keyboard.press("Enter")
     expect(page.locator("blockquote")).to_have_text("a good film")
@@ -275,11 +357,45 @@ def test_a_model_is_trained_on_the_page(
     assert (tmp_path / "trained" / "films.tsv").read_text("utf-8") == "".join(lines)
 
 
+def test_what_was_typed_stays_after_a_training_that_failed(
+    page: Page, address: str, folders: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "one.tsv").write_text("only one\tlabel\n" * 20, encoding="utf-8")
+    open_at(page, address, model=folders["plain"], text="a good film")
+    order = page.locator("form.task-order")
+    order.get_by_label("Task").select_option("pair")
+    order.locator("[name=path]").fill(str(tmp_path / "one.tsv"))
+    order.get_by_label("Epochs").fill("7")
+    order.get_by_role("button", name="Train").click()
+    expect(page.locator(".task-job")).to_contain_text("Failed")
+    page.get_by_role("link", name="Attention").click()  # nor is it lost in another view
+    expect(order).to_have_count(0)
+    page.go_back()
+    expect(order.locator("[name=path]")).to_have_value(str(tmp_path / "one.tsv"))
+    expect(order.get_by_label("Task")).to_have_value("pair")
+    expect(order.get_by_label("Epochs")).to_have_value("7")
+
+
+@pytest.mark.slow
+def test_one_button_trains(
+    page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    open_at(page, address, model=folders["plain"], text="thank you")
+    page.get_by_role("button", name="Train one on 60 sentences of ours").click()
+    expect(page.get_by_role("progressbar", name="Steps done")).to_be_visible()
+    page.get_by_role("link", name="Attention").click()  # it goes on behind another view, which then has the new model
+    expect(page.locator("ul.states")).to_contain_text("trained/messages-classify", timeout=200_000)
+    page.go_back()
+    page.get_by_role("button", name="Use it").click()
+    expect(page.locator(".task-verdict")).to_contain_text("thanks")
+
+
 def test_an_order_that_is_refused_says_why(browser: Browser, address: str, folders: dict[str, str]) -> None:
     page = browser.new_page()  # a refusal is an error on the console too
     open_at(page, address, model=folders["plain"], text="a good film")
     page.locator("form.task-order").get_by_role("button", name="Train").click()
-    expect(page.get_by_role("alert")).to_contain_text("expected labelled examples")
+    expect(page.get_by_role("alert").filter(has_text="expected labelled examples")).to_be_visible()
     page.close()
 
 

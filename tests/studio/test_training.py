@@ -13,6 +13,7 @@ import torch
 from regard.data.readers import Read
 from regard.errors import InputError
 from regard.finetune.evaluate import evaluate
+from regard.finetune.start import Start
 from regard.studio.training import Job, Order, Trainings, drawn, file_name
 
 Ordered = Callable[..., Order]
@@ -136,6 +137,19 @@ def test_tells_what_went_wrong(order: Ordered, changes: dict[str, str], said: st
     assert trainings.job is not None
     assert trainings.job.state == "failed"
     assert said in trainings.job.error
+
+
+def test_a_start_that_proves_unfit_leaves_nothing(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
+    def new(start: Start, seed: int) -> None:
+        assert (Path(order().output) / "run.json").is_file()
+        raise InputError("it has no tasks")
+
+    monkeypatch.setattr(Start, "new", new)
+    trainings = Trainings()
+    trainings.start(order(), pytest.fail).join()
+    assert trainings.job is not None
+    assert (trainings.job.state, trainings.job.error) == ("failed", "it has no tasks")
+    assert not Path(order().output).exists()
 
 
 def test_a_defect_is_told_too(order: Ordered) -> None:

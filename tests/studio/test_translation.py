@@ -22,6 +22,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.studio.conftest import watched
+from tests.studio.speeches import visible
 from tests.studio.translators import FRENCH, MODELS, TEXT, write_translators
 
 
@@ -58,7 +59,7 @@ def check_table(page: Page, found: Decoding, *, number: int, step: int, layer: i
     """The four sub-steps on the page are the library's of this step."""
     looks, values = looks_of(found, number), values_of(found, layer, head)
     weights = looks.weights[layer, head, step]
-    assert page.locator(".looked tbody th").all_inner_texts() == list(found.source.tokens)
+    assert page.locator(".looked tbody th").all_inner_texts() == list(map(visible, found.source.tokens))
     np.testing.assert_allclose(read(page.locator(".looked .score")), looks.scores[layer, head, step], atol=0.0006)
     np.testing.assert_allclose(read(page.locator(".looked .weight")), weights, atol=0.0006)
     np.testing.assert_allclose(read(page.locator(".looked .value")), values[:, d], atol=0.0006)
@@ -82,7 +83,7 @@ def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders:
     page.locator(".said button").nth(6).click()  # and where the focus is not in a field
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
-    expect(heading).to_contain_text(f"Time step 5 says {told.steps[4].token.strip()}: {told.steps[4].probability:.1%}")
+    expect(heading).to_contain_text(f"Time step 5 says {visible(told.steps[4].token)}: {told.steps[4].probability:.1%}")
     expect(page).to_have_url(re.compile("step=4(&|$)"))
     expect(slider).to_have_value("5")
     check_table(page, found, number=0, step=4, layer=1, head=1, d=5)
@@ -90,8 +91,8 @@ def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders:
     said, likeliest = (told.steps[4].token, told.steps[4].probability), list(told.steps[4].likeliest)
     shown = likeliest if said in likeliest else [said, *likeliest]
     texts = [[row.locator("th").inner_text(), row.locator(".number").inner_text()] for row in rows]
-    assert texts == [[token, f"{share:.2%}"] for token, share in shown]
-    assert page.locator(".said button").all_inner_texts() == list(told.pieces.tokens)
+    assert texts == [[visible(token), f"{share:.2%}"] for token, share in shown]
+    assert page.locator(".said button").all_inner_texts() == list(map(visible, told.pieces.tokens))
     expect(page.locator(".substeps h2")).to_have_text("Encoder-decoder attention at time step 5")
 
 
@@ -279,4 +280,4 @@ def test_any_text_is_shown_as_text(page: Page, address: str, folders: dict[str, 
     open_at(page, address, model=folders["transformer"], text=text)
     assert page.locator("main img, main b").count() == 0
     tokens = library(folders["transformer"], text).source.tokens
-    assert page.locator(".looked tbody th bdi").all_text_contents() == list(tokens)
+    assert page.locator(".looked tbody th bdi").all_text_contents() == list(map(visible, tokens))

@@ -146,6 +146,14 @@ def test_png_has_the_drawing() -> None:
         assert image.width == attention_picture(FOUND).width
 
 
+def test_what_is_thinner_than_a_pixel_is_one_pixel() -> None:
+    thin = Tile(4, 2, 0.001, 3, np.zeros((1, 1, 3), dtype=np.uint8))
+    low = Tile(8, 2, 3, 0.2, np.zeros((1, 1, 3), dtype=np.uint8))
+    with Image.open(io.BytesIO(png(Picture("", 20, 10, (thin, low)), scale=1))) as image:
+        black = np.argwhere(np.asarray(image.convert("L")) == 0).tolist()
+    assert black == [[2, 4], [2, 8], [2, 9], [2, 10], [3, 4], [4, 4]]
+
+
 def test_what_is_not_there() -> None:
     with pytest.raises(InputError, match="head 1 of which layer"):
         attention_picture(FOUND, head=1)

@@ -21,6 +21,7 @@ from regard.view.reasons_picture import check_ending, honesty_picture, surgery_p
 from tests.inside.classifiers import deciding
 
 TEXT = "it is a good day for them"
+SMALL = (1e-9, -1e-9, 1e-5, -4e-4, 0.0, -6e-4)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,27 @@ def test_honesty_has_every_test_and_three_rows(honesty: dict[str, Any]) -> None:
     for check in honesty["verdict"]["checks"]:
         assert f"{check['value']:.3f} of {check['threshold']:.2f} or more" in texts
     assert texts.count("good") == 3
+
+
+def test_numbers_near_zero(honesty: dict[str, Any], tmp_path: Path) -> None:
+    """A bar of less than a pixel is drawn, and what is rounded to zero has no sign."""
+    pytest.importorskip("PIL")
+    checks = [{**check, "value": value} for check, value in zip(honesty["verdict"]["checks"], SMALL, strict=True)]
+    near = {**honesty, "verdict": {**honesty["verdict"], "checks": checks}}
+    write(tmp_path / "a.png", document=dict, payload=lambda: near, picture=honesty_picture)
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    texts = said(honesty_picture(near))
+    assert not any("-0.000" in text for text in texts)
+    assert sum(text.startswith("0.000 of") for text in texts) == 5
+    assert sum(text.startswith("-0.001 of") for text in texts) == 1
+
+
+def test_with_nothing_out_there_is_no_after(tiny_bert_folder: Path) -> None:
+    payload = surgery_payload("BERT", asked_at(*regard.load(tiny_bert_folder), TEXT, at="masked"), at="masked")
+    texts = said(surgery_picture(payload))
+    wanted = [f"{one['before']} {one['likeliest'][0]['before']:.1%}" for one in payload["effects"]]  # type: ignore[attr-defined]
+    assert [text for text in texts if text in set(wanted)] == wanted
+    assert texts[-1] == "below each: what is likeliest"
 
 
 @pytest.mark.parametrize("ending", ["html", "svg", "png", "json"])

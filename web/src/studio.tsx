@@ -1,7 +1,8 @@
 // The studio: choose a view, say its arguments, see what the model does. Knows the server and the list of views.
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ask, models as fetchModels, sendPicture, type Model } from "./api";
 import { Frame } from "./frame";
+import { modelsChanged } from "./news";
 import { go, place } from "./place";
 import { ThemeSwitch } from "./theme";
 import type { Payload, View } from "./view";
@@ -45,6 +46,7 @@ export function Studio({ models: first }: { models: readonly Model[] }) {
 
 function useModels(first: readonly Model[]): readonly [readonly Model[], () => void] {
   const [models, set] = useState(first);
+  const changes = modelsChanged.use();
   const pending = models.some((model) => model.state === "loading");
   const look = () => void fetchModels().then(set, () => undefined); // the next question says what is wrong
   useEffect(() => {
@@ -52,6 +54,7 @@ function useModels(first: readonly Model[]): readonly [readonly Model[], () => v
     const timer = setInterval(look, PAUSE);
     return () => clearInterval(timer);
   }, [pending]);
+  useEffect(() => void (changes && look()), [changes]);
   return [models, look];
 }
 
@@ -72,7 +75,9 @@ function States({ models }: { models: readonly Model[] }) {
 /** The form of a view and the answer to it. The address holds what was asked, so a link asks the same again. */
 function Asked({ view, models, answered }: { view: View; models: readonly Model[]; answered: () => void }) {
   const { parameters } = place.use();
-  const model = parameters["model"] ?? usual(view, models);
+  const begun = useRef(""); // stays once it is there: a new model must not take the place of what is looked at
+  if (!models.some((one) => one.name === begun.current && one.state === "ready")) begun.current = usual(view, models);
+  const model = parameters["model"] ?? begun.current;
   const args = useMemo(() => {
     const said: Record<string, string> = view.model ? { model } : {};
     const fresh = !view.fields.some((field) => field.name in parameters);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.generate_text import print_found, print_speech, print_stream
 from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption
 from regard.cli.output import note, print_json
 from regard.errors import InputError
@@ -19,7 +19,8 @@ from regard.known import WRITER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from regard.decode import Beam, Prompt, Sampling, Text, Trace, Writing
+    from regard.decode import Beam, Prompt, Sampling, Text, Trace, Writer
+    from regard.inside.speech.speaking import Speech
 
 __all__ = ["register"]
 
@@ -115,22 +116,19 @@ def generate(
         ready = writer.prompt(text, max_tokens=max_tokens or MAX_TOKENS)
         _tell_limits(ready, max_tokens)
         record = None if place is None else writer.trace()
-        speech = None
-        if page is not None:
-            speech = _speech(writer, text, Wish_(sampling, searching, seed, max_tokens, stops), model)
-        texts: list[Text] = []
-        interrupted = False
+        texts, speech, interrupted = [], None, False
         try:
-            if speech is not None:
+            if page_place is not None:
+                speech = _speech(writer, text, model, sampling, searching, seed=seed, most=max_tokens, stops=stops)
                 texts = speech.texts
-                _print_speech(speech, quiet=as_json)
+                print_speech(speech, quiet=as_json)
             elif searching is not None:
                 texts = writer.search(ready, beam=searching, stops=stops, trace=record)
-                _print_found(texts, quiet=as_json)
+                print_found(texts, quiet=as_json)
             else:
                 writing = writer.write(ready, sampling=sampling, number=number, seed=seed, stops=stops, trace=record)
                 texts = writing.texts
-                _print_stream(writing, quiet=as_json)
+                print_stream(writing, quiet=as_json)
         except KeyboardInterrupt:
             interrupted = True
         about = {"model": model, "prompt": text, "cut": ready.cut, **_about(sampling, searching, seed)}
@@ -140,6 +138,8 @@ def generate(
             print(flush=True)
         if record is not None and place is not None:
             _write_trace(record, place, {**about, "max_tokens": ready.max_tokens})
+        if speech is not None and page_place is not None:
+            _write_page(speech, page_place)
     if interrupted:
         note("interrupted")
         raise typer.Exit(INTERRUPTED)
@@ -209,6 +209,17 @@ def _named(trace: Path) -> Path:
     return trace
 
 
+def _check_page(page: Path | None, others: Mapping[str, object]) -> None:
+    from regard.view.bundle import check_built
+
+    if page is None:
+        return
+    if page.suffix.lower() != ".html":
+        raise InputError(f"{page}: a page is written as .html; name a file that ends so")
+    _refuse(others, "does not go with --page, which shows one text and its steps; leave out one of the two")
+    check_built()
+
+
 def _tell_limits(ready: Prompt, asked: int | None) -> None:
     if ready.cut:
         lost = " ".join(ready.lost.split())
@@ -221,44 +232,23 @@ def _tell_limits(ready: Prompt, asked: int | None) -> None:
         note(f"this model's context has room for {ready.max_tokens:,} more tokens, not for {asked:,}")
 
 
-def _print_stream(writing: Writing, *, quiet: bool) -> None:
-    """Each text as it comes; of several at once the first, and the others behind it in their order."""
-    count, current, waiting = len(writing.texts), 0, [""] * len(writing.texts)
-    if not quiet and count > 1:
-        print(_heading(1), flush=True)
-    for number, piece in writing:
-        if quiet:
-            continue
-        waiting[number] += piece
-        current = _print_ready(writing, waiting, current)
-    if not quiet:
-        _print_ready(writing, waiting, current)
+def _speech(
+    writer: Writer,
+    prompt: str,
+    model: str,
+    sampling: Sampling | None,
+    beam: Beam | None,
+    *,
+    seed: int,
+    most: int | None,
+    stops: list[str],
+) -> Speech:
+    from regard.decode import Sampling
+    from regard.inside.speech.speaking import Speech
+    from regard.inside.speech.wish import Wish
 
-
-def _print_ready(writing: Writing, waiting: list[str], current: int) -> int:
-    """Print what there is of the current text, and go on to the next where it is complete; which one that is."""
-    while current < len(waiting):
-        sys.stdout.write(waiting[current])
-        waiting[current] = ""
-        if writing.texts[current].reason == "interrupted":
-            break
-        current += 1
-        sys.stdout.write("\n" if current == len(waiting) else f"\n{_heading(current + 1)}\n")
-    sys.stdout.flush()
-    return current
-
-
-def _print_found(texts: list[Text], *, quiet: bool) -> None:
-    if quiet:
-        return
-    for number, one in enumerate(texts, 1):
-        if len(texts) > 1:
-            print(f"{_heading(number)}  score {one.score:.4f}")
-        print(one.text)
-
-
-def _heading(number: int) -> str:
-    return f"=== {number}"
+    wish = Wish(sampling or Sampling(), beam, seed, most or MAX_TOKENS, tuple(stops))
+    return Speech(writer, prompt, wish, model)
 
 
 def _plain(one: Text) -> dict[str, object]:
@@ -274,3 +264,11 @@ def _write_trace(record: Trace, place: Path, about: dict[str, object]) -> None:
         place.write_text(search_page(document), encoding="utf-8")
     else:
         place.write_text(json.dumps(document, allow_nan=False, indent=1) + "\n", encoding="utf-8")
+
+
+def _write_page(speech: Speech, place: Path) -> None:
+    from regard.inside.speech.speaking import payload_of
+    from regard.view.bundle import page
+
+    payload = payload_of(speech.text_before, [speech])
+    place.write_text(page(payload, title="Regard: generation"), encoding="utf-8")

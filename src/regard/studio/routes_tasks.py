@@ -29,7 +29,7 @@ CAN_TRAIN = ("classify", "tag", "answer", "pair", "regress", "choose")
 ROOM = 900_000  # characters of a file that is sent along
 STARTS = ("reader", "writer", "unknown")  # the kinds that a training may start from; one that is unknown tells itself
 OURS = Path(__file__).with_name("messages.tsv")  # labelled by us: messages that thank, complain or ask
-OURS_EPOCHS = "20"  # of so few examples
+OURS_EPOCHS = "10"  # of so few examples
 
 _trainings: WeakKeyDictionary[Shelf, Trainings] = WeakKeyDictionary()
 
@@ -57,7 +57,8 @@ def tasks(shelf: Shelf, arguments: Arguments) -> Payload:
 def train(shelf: Shelf, arguments: Arguments) -> Payload:
     """Begin to train. Arguments: `task`, `path` or `content` with its file's `name`, `model`, `output`, `epochs`,
     `limit`, `columns`; all are texts. With `examples` "ours", those that come with Regard instead of a file."""
-    if "examples" in arguments:
+    ours = "examples" in arguments
+    if ours:
         choice("examples", said(arguments, "examples"), ["ours"])
         arguments = {"epochs": OURS_EPOCHS, **arguments, "task": "classify", "path": str(OURS), "columns": ""}
     task, output = said(arguments, "task"), said(arguments, "output", "").strip()
@@ -65,7 +66,9 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
     # One that would have to be fetched is none of the studio's: it asks no other machine.
     choice("model", model := said(arguments, "model", DEFAULT), {*shelf.entries, *builtins()})
     if why := _unfit(shelf.entries.get(model) or Entry(model)):
-        raise InputError(f"{model} {why}; a model for a task is trained from one that reads or writes, such as {DEFAULT}")
+        raise InputError(
+            f"{model} {why}; a model for a task is trained from one that reads or writes, such as {DEFAULT}"
+        )
     path, content = said(arguments, "path", "").strip(), arguments.get("content", "")
     if not isinstance(content, str) or len(content) > ROOM:
         raise InputError(f"the file is too large to send; the studio takes {ROOM:,} characters. Give its path instead")
@@ -83,6 +86,7 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
         epochs=_number(arguments, "epochs", "3"),
         limit=_number(arguments, "limit", "0"),
         columns=said(arguments, "columns", "").strip(),
+        select="last" if ours else "best",  # six sentences to judge by cannot tell a good epoch from a lucky one
     )
     if path and not os.path.exists(order.data):
         raise InputError(f"{path}: no such file on this machine; expected a file of labelled examples")

@@ -36,7 +36,10 @@ PATIENCE = 20.0  # seconds that a training gets to stop at its next step
 
 @dataclass(frozen=True)
 class Order:
-    """What to train. `data` is a file's path; `limit` draws that many of its examples, 0 takes all."""
+    """What to train. `data` is a file's path; `limit` draws that many of its examples, 0 takes all.
+
+    `select` is the epoch that is kept: best or last.
+    """
 
     task: str
     data: str
@@ -45,6 +48,12 @@ class Order:
     epochs: int = 3
     limit: int = 0
     columns: str = ""
+    select: Literal["best", "last"] = "best"
+
+    @property
+    def settings(self) -> list[str]:
+        """Where it wants other than the task's own settings, as `--set` takes them."""
+        return [f"training.epochs={self.epochs}", *(["training.select=last"] if self.select == "last" else [])]
 
     @property
     def command(self) -> str:
@@ -52,7 +61,7 @@ class Order:
         if self.limit:
             return ""
         columns = ["--columns", self.columns] if self.columns else []
-        settings = ["--set", f"training.epochs={self.epochs}"]
+        settings = [part for setting in self.settings for part in ("--set", setting)]
         parts = ["--train", self.data, *columns, "--model", self.model, *settings, "--output", self.output]
         return shlex.join(["regard", "train", self.task, *parts])
 
@@ -168,11 +177,15 @@ class Trainings:
         if self.job is not None:
             self.job.stop.set()
 
+    def wait(self, seconds: float | None = None) -> None:
+        """Until the job has ended, or so long."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
     def end(self) -> None:
         """Stop the job and wait for it: a thread that computes while the program ends would bring it down."""
         self.cancel()
-        if self._thread is not None:
-            self._thread.join(PATIENCE)
+        self.wait(PATIENCE)
 
     def _run(self, job: Job, done: Callable[[str], None]) -> None:
         folder = Path(job.order.output)
@@ -188,7 +201,7 @@ class Trainings:
                 shutil.rmtree(folder, ignore_errors=True)
             job.state = "cancelled"
         except Exception as error:  # whatever goes wrong in a training, the studio goes on
-            if fresh and not job.step:  # nothing was learned that one could go on with
+            if fresh and not job.step and not (folder / "config.json").exists():  # nothing that one could go on with
                 shutil.rmtree(folder, ignore_errors=True)
             job.error = str(error) if isinstance(error, RegardError) else f"{type(error).__name__}: {error}"
             job.state = "failed"
@@ -217,7 +230,7 @@ def train(job: Job) -> Report:
         read,
         model=order.model,
         output=order.output,
-        config=_config(kind, order.epochs),
+        config=_config(kind, order.settings),
         say=job.say,
         on_event=job.hear,
     )
@@ -237,7 +250,7 @@ def file_name(given: str, *, otherwise: str) -> str:
     return cleaned[:80] or otherwise
 
 
-def _config(kind: str, epochs: int) -> Config:
+def _config(kind: str, settings: list[str]) -> Config:
     from regard.finetune.config import DEFAULTS, Config
 
-    return Config.load(overrides=[f"training.epochs={epochs}"], defaults=DEFAULTS[kind])
+    return Config.load(overrides=settings, defaults=DEFAULTS[kind])

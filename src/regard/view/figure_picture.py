@@ -57,13 +57,12 @@ def _diagram(found: Figure, layout: Layout) -> list[Mark]:
 def _box(box: Box, shape: Shape, *, gone: bool) -> list[Mark]:
     x, y = LEFT + shape.x, TOP + shape.y
     out = box.steps[0].values[-1].tensor.shape
-    said = [(line, QUIET if gone else TEXT) for line in shape.lines]
-    said += [(str(tuple(out)), QUIET)] if shape.height >= 28 and len(shape.lines) == 1 else []
+    said = [*shape.lines, *([str(tuple(out))] if shape.height >= 28 and len(shape.lines) == 1 else [])]
     high = 12.5
     first = y + shape.height / 2 - high * (len(said) - 1) / 2 + 4
     names = [
-        Label(x + shape.width / 2, first + high * number, line, 11, "middle", colour)
-        for number, (line, colour) in enumerate(said)
+        Label(x + shape.width / 2, first + high * number, line, 11, "middle", QUIET if gone else TEXT)
+        for number, line in enumerate(said)
     ]
     colour = COLOURS[KINDS[shape.kind]] if shape.kind in KINDS else QUIET
     return [*_outline(x, y, shape.width, shape.height, TEXT, blended(colour, GONE if gone else BOX)), *names]

@@ -71,11 +71,25 @@ def test_sentences_of_ours_are_measured_once(drawn: Drawn) -> None:
     assert known.keys() == {one.without for one in first.outcomes}
 
 
-@pytest.mark.parametrize(("loss", "said"), [(1.0, "is a leak and no gain"), (3.0, "does not even fall (2.00 to 3.00)")])
-def test_a_model_that_sees_the_future_is_not_praised(loss: float, said: str) -> None:
-    outcomes = [damage.Outcome((), 2.0, None, "", ()), damage.Outcome(("mask",), loss, None, "", ())]
-    (remark,) = damage._remarks(outcomes)
-    assert said in remark and "sees the very token it should say" in remark
+HERE, OURS = "for this text (from 2.00 to ", "over the 5 sentences of ours (from 4.00 to "
+
+
+@pytest.mark.parametrize(
+    ("loss", "ours", "said"),
+    [
+        (1.0, None, ["It falls for this text (from 2.00 to 1.00): that is a leak and no gain."]),
+        (3.0, None, ["It does not even fall for this text (from 2.00 to 3.00)", "has not learnt"]),
+        (1.0, 3.5, [f"It falls {HERE}1.00) and {OURS}3.50): that is a leak and no gain."]),
+        (3.0, 4.5, [f"It does not even fall {HERE}3.00) or {OURS}4.50)", "has not learnt"]),
+        (3.0, 3.5, [f"It falls {OURS}3.50): that is a leak", f"It does not fall {HERE}3.00): trained with the mask"]),
+        (1.0, 4.5, [f"It falls {HERE}1.00): that is a leak", f"It does not fall {OURS}4.50): trained with the mask"]),
+    ],
+)
+def test_a_model_that_sees_the_future_is_not_praised(loss: float, ours: float | None, said: list[str]) -> None:
+    before = damage.Outcome((), 2.0, None if ours is None else 4.0, "", ())
+    (remark,) = damage._remarks([before, damage.Outcome(("mask",), loss, ours, "", ())], 5)
+    assert all(part in remark for part in ["sees the very token it should say", *said])
+    assert ("leak" in remark) == ("It falls" in remark) and ("has not learnt" in remark) != ("leak" in remark)
 
 
 def test_without_a_mask_the_future_changes_the_past(drawn: Drawn) -> None:

@@ -44,6 +44,17 @@ def test_residuals_go_around_each_sublayer_and_are_gone_where_switched_off(drawn
     assert {line.role for line in layout.lines} - {line.role for line in off.lines} == {"residual", "positions"}
 
 
+def test_a_mask_that_is_off_is_named(drawn: Drawn) -> None:
+    if drawn.kind == "encoder":
+        return
+    title = "Multi-Head Attention (mask off)"
+    found = drawn.figure("mask")
+    assert found.box("decoder.attention").title == title and drawn.figure().box("decoder.attention").title != title
+    shape = next(one for one in found.layout().shapes if one.box == "decoder.attention")
+    assert " ".join(shape.lines) == title
+    assert [box.name for box in found.boxes if box.title == title] == ["decoder.attention"]
+
+
 def test_the_encoders_top_goes_to_the_cross_attention(drawn: Drawn) -> None:
     layout = drawn.figure().layout()
     memory = [line for line in layout.lines if line.role == "memory"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,14 +132,36 @@ def test_what_may_come_next(gpt: Path) -> None:
     assert found.bars == first.bars.bars[:15] and found.chosen is None and found.kept == first.bars.kept
 
 
-@pytest.mark.parametrize("wish", [WISH, SEARCH, Wish(Sampling(top_k=7, min_p=0.02, temperature=1.5), max_tokens=9)])
-@pytest.mark.parametrize("prompt", ["the film", '- it\'s a "day"'])
-def test_the_lines_write_the_same(wish: Wish, prompt: str, gpt: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "wish",
+    [
+        WISH,
+        SEARCH,
+        Wish(Sampling(top_k=7, min_p=0.02, temperature=1.5), max_tokens=9, stops=("-#", "e")),
+        Wish(beam=Beam(width=3, nbest=2, length_penalty=-0.5, early=True), max_tokens=6, stops=("e",)),
+    ],
+)
+@pytest.mark.parametrize("prompt", ["the film", '- it\'s a "day"', "-"])
+def test_the_lines_write_the_same(
+    wish: Wish,
+    prompt: str,
+    gpt: Path,
+    page_built: None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
     said = speak(*regard.load(gpt), prompt, wish=wish)
     cli, python = lines(str(gpt), prompt, wish)
-    program, verb, *arguments = shlex.split(cli)
+    piped, _, command = cli.rpartition(" | ") if prompt == "-" else ("", "", cli)
+    program, verb, *arguments = shlex.split(command)
     assert (program, verb) == ("regard", "generate")
+    if piped:  # as a shell does it
+        piece = subprocess.run(["sh", "-c", piped], capture_output=True, check=True).stdout
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piece)))
     assert run(["generate", *arguments], registers=[generate.register]) == 0
+    assert "Regard: generation" in (tmp_path / "page.html").read_text("utf-8")
     out = capsys.readouterr().out
     assert said.text in out if wish.beam else out == said.text + "\n"
     exec(python, {})
@@ -153,6 +178,19 @@ def test_the_payload(gpt: Path) -> None:
     assert first["cut"] == 60 + 12 - 1 - 32 and first["settings"]["method"] == "sample"
     assert second["settings"]["method"] == "beam" and second["settings"]["beam"] == 3
     assert str(payload["cli"]).splitlines() == [first["cli"], second["cli"]]
+    assert first["cli"].endswith("--page page.html") and second["cli"].endswith("--page page-2.html")
+
+
+@pytest.mark.parametrize("beam", [None, Beam(width=3, nbest=2)])
+def test_a_stop_string_ends_it(gpt: Path, beam: Beam | None) -> None:
+    model, tokenizer = regard.load(gpt)
+    whole = speak(model, tokenizer, "the film", wish=Wish(beam=beam, seed=3, max_tokens=10))
+    stop = next(letter for letter in whole.text[1:] if letter.isascii() and letter.isalnum())
+    said = speak(model, tokenizer, "the film", wish=Wish(beam=beam, seed=3, max_tokens=10, stops=(stop,)))
+    assert (said.text, said.reason) == (whole.text[: whole.text.index(stop)], "stop")
+    assert [one.id for one in said.tokens] == [one.id for one in whole.tokens][: len(said.tokens)]
+    assert len(said.tokens) < len(whole.tokens) and stop in said.tokens[-1].name
+    assert said.texts[0].text == said.text
 
 
 def test_the_lectures_prompts_are_there() -> None:

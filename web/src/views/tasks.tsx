@@ -1,4 +1,5 @@
 // Tasks: what a tuned model says of a text (a class, entities, an answer), with attention and attributions beside it.
+import { modelsChanged } from "../news";
 import { choose, format, place } from "../place";
 import type { View } from "../view";
 import { attentionLink, Why } from "./tasks/evidence";
@@ -37,7 +38,9 @@ function Show({ payload }: { payload: Tasks }) {
 }
 
 function Tuned({ names, text }: { names: readonly string[]; text: string | undefined }) {
-  if (!names.length) return <p>None of the studio's models is tuned for a task. Train one here, or start the studio with one: regard studio --model DIR.</p>;
+  const trained = modelsChanged.use(); // then there is one that this answer does not know of
+  if (!names.length && trained) return null;
+  if (!names.length) return <p>None of the studio's models is tuned for a task. Train one below, or start the studio with one: regard studio --model DIR.</p>;
   return (
     <p class="task-tuned">
       Tuned models:{" "}

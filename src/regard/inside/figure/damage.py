@@ -143,7 +143,8 @@ def _remarks(outcomes: Sequence[Outcome], count: int) -> list[str]:
         return []
     ours = f"over the {count} sentences of ours" if count > 1 else "over the sentence of ours"
     losses = [("for this text", whole.loss, alone.loss), (ours, whole.sentences_loss, alone.sentences_loss)]
-    fallen, kept = [], []
+    fallen: list[str] = []
+    kept: list[str] = []
     for name, before, after in losses:
         if before is not None and after is not None:
             (fallen if after < before else kept).append(f"{name} (from {before:.2f} to {after:.2f})")
@@ -157,5 +158,7 @@ def _remarks(outcomes: Sequence[Outcome], count: int) -> list[str]:
             f"It does not even fall {' or '.join(kept)}: the model was trained with the mask and has not learnt to use "
             "what comes later."
         )
-    seen = "Without the mask every place but the last sees the very token it should say: the loss measures no prediction."
+    seen = (
+        "Without the mask every place but the last sees the very token it should say: the loss measures no prediction."
+    )
     return [" ".join([seen, *told])]

@@ -76,9 +76,7 @@ class Speech:
     def _sampled(self) -> Iterator[list[Token]]:
         heard = Heard(self._spell)
         wish = self.wish
-        writing = self.writer.write(
-            self.prompt, sampling=wish.sampling, seed=wish.seed, stops=wish.stops, trace=heard
-        )
+        writing = self.writer.write(self.prompt, sampling=wish.sampling, seed=wish.seed, stops=wish.stops, trace=heard)
         self.texts += writing.texts
         for _, piece in writing:
             yield heard.taken(piece)

@@ -25,8 +25,9 @@ export function drawFigure(surface: Surface, payload: FigurePayload, scale: numb
     surface.rect(left, top, width, height, look.page);
     surface.rect(left, top, width, height, ground(shape.kind), gone ? GONE : BOX);
     rim(surface, left, top, width, height, shape.box === chosen ? look.other : look.ink, gone ? 0.3 : 1, shape.box === chosen ? 3 : 1);
+    const apart = shape.lines.length > 2 ? 12.5 : 14;
     shape.lines.forEach((text, number) => {
-      const middle = top + height / 2 + (number - (shape.lines.length - 1) / 2) * 14 * scale;
+      const middle = top + height / 2 + (number - (shape.lines.length - 1) / 2) * apart * scale;
       surface.text(text, left + width / 2, middle, { size: 12 * scale, align: "center", color: gone ? look.quiet : look.ink });
     });
   }

@@ -1,5 +1,5 @@
 // The bars at one place: how likely each next token is, and where the nucleus ends. Knows no server.
-import { visible } from "../search/trace";
+import { quoted, visible } from "../search/trace";
 import { percent, type Bar, type Run } from "./payload";
 
 interface Props {
@@ -14,6 +14,7 @@ const FILTERS: Readonly<Record<string, string>> = { temperature: "temperature 0"
 export function Bars({ run, at, pick }: Props) {
   const token = run.tokens[at];
   if (!token) return null;
+  const byChance = run.settings.method !== "beam";
   const largest = Math.max(...token.bars.map((bar) => Math.max(bar.tempered, bar.probability)));
   const width = (share: number) => `${(100 * share) / largest}%`;
   const { kept, vocabulary, share } = token;
@@ -40,9 +41,11 @@ export function Bars({ run, at, pick }: Props) {
             <th scope="col" title="of this token and the likelier ones">
               Sum
             </th>
-            <th scope="col" title="after all filters">
-              Chance
-            </th>
+            {byChance && (
+              <th scope="col" class="speech-chance" title="after all filters">
+                Chance
+              </th>
+            )}
           </tr>
         </thead>
         <tbody>
@@ -50,7 +53,7 @@ export function Bars({ run, at, pick }: Props) {
             <tr key={bar.token} class={[bar.by ? "speech-cut" : "speech-kept", bar.token === token.id && "speech-said", edge(token.bars, number) && "speech-edge"].filter(Boolean).join(" ")}>
               <th scope="row">
                 {pick ? (
-                  <button type="button" onClick={() => pick(bar)} title="go on from here with this token" aria-label={`go on with ${JSON.stringify(bar.text)}`}>
+                  <button type="button" onClick={() => pick(bar)} title="go on from here with this token" aria-label={`go on with ${quoted(bar.text)}`}>
                     {visible(bar.text)}
                   </button>
                 ) : (
@@ -63,12 +66,12 @@ export function Bars({ run, at, pick }: Props) {
                 <span>{percent(bar.tempered)}</span>
               </td>
               <td title={bar.reached === null ? "" : String(bar.reached)}>{bar.reached === null ? "–" : percent(bar.reached)}</td>
-              <td title={String(bar.chance)}>{bar.by ? `cut by ${FILTERS[bar.by] ?? bar.by}` : percent(bar.chance)}</td>
+              {byChance && <td title={String(bar.chance)}>{bar.by ? `cut by ${FILTERS[bar.by] ?? bar.by}` : percent(bar.chance)}</td>}
             </tr>
           ))}
           {more > 0 && (
             <tr class={kept < vocabulary ? "speech-more speech-edge" : "speech-more"}>
-              <td colSpan={4}>
+              <td colSpan={byChance ? 4 : 3}>
                 … and {more.toLocaleString("en")} more that may be said, {percent(rest)} together
               </td>
             </tr>

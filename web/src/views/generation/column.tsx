@@ -1,6 +1,7 @@
 // One text: what was said, token by token, the bars at one place, and the tree where a beam searched. Knows no server.
 import { choose, place } from "../../place";
 import { Results, Steps, TreeOf } from "../search/shown";
+import { quoted, visible } from "../search/trace";
 import { tokensTo } from "../search/tree";
 import { Bars } from "./bars";
 import { percent, placeOf, told, type Run, type Token } from "./payload";
@@ -13,11 +14,13 @@ interface Props {
   readonly branch?: (run: Run, ids: readonly number[]) => void;
 }
 
+const stoppedAfter = ({ tokens }: Run) => `Stopped after ${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}.`;
+
 const ENDS: Readonly<Record<Run["reason"], (run: Run) => string>> = {
   end: () => "The model ended the text.",
   stop: () => "A stop text was said.",
-  length: (run) => `${run.tokens.length} tokens, as many as ${run.max_tokens < run.settings.max_tokens ? "the model has room for" : "were asked for"}.`,
-  interrupted: (run) => (run.tokens.length ? `Stopped after ${run.tokens.length} tokens.` : "Nothing was said."),
+  length: (run) => run.stopped ? stoppedAfter(run) : `${run.tokens.length} tokens, as many as ${run.max_tokens < run.settings.max_tokens ? "the model has room for" : "were asked for"}.`,
+  interrupted: (run) => (run.tokens.length ? stoppedAfter(run) : "Nothing was said."),
 };
 
 export function Column({ prompt, run, running, branch }: Props) {
@@ -50,7 +53,7 @@ export function Column({ prompt, run, running, branch }: Props) {
           <h3>The search, step by step</h3>
           <p class="quiet">
             A column for each step, the likeliest beginnings on top. Filled boxes were kept, a double frame ended a text, a dagger marks a
-            beginning of which nothing was kept; the thick line is the best text.{go && " Press a box to go on from it."}
+            beginning of which nothing was kept; the thick line is the best text.{go && " Press a box to go on from it; arrow keys go from box to box."}
           </p>
           <Results row={row} />
           <TreeOf row={row} {...(go && { pick: (box) => go([...tokensTo(row, box.parent), box.one.token]) })} />
@@ -98,11 +101,11 @@ function Piece({ token, chosen, choose: press }: { token: Token; chosen: boolean
       aria-pressed={chosen}
       class={token.text ? "" : "speech-hollow"}
       style={{ "--doubt": `${Math.round(26 * (1 - share))}%` }}
-      title={`${JSON.stringify(token.name)}, ${percent(share)}`}
+      title={`${quoted(token.name)}, ${percent(share)}`}
       onClick={press}
       onKeyDown={(event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), press())}
     >
-      {token.text || token.name}
+      {token.text || visible(token.name)}
     </span>
   );
 }

@@ -1,6 +1,6 @@
 // What is to be written: the prompt, the list of prompts, and the settings of one or two columns. Knows no server.
 import { useState } from "preact/hooks";
-import { asked, columnOf, type Column, type Generation, type Setting, type Studio } from "./payload";
+import { asked, byChance, columnOf, type Column, type Generation, type Setting, type Studio } from "./payload";
 
 interface Props {
   readonly payload: Generation;
@@ -10,6 +10,7 @@ interface Props {
   stop(): void;
 }
 
+const KEYS = "Enter begins a new line, Ctrl+Enter runs.";
 const SEEDS = 10_000; // one of so many is taken for another text
 
 export function Ask({ payload, studio, running, run, stop }: Props) {
@@ -18,6 +19,7 @@ export function Ask({ payload, studio, running, run, stop }: Props) {
   const [first, second] = columns;
   const change = (number: number, changes: Partial<Column>) =>
     setColumns(columns.map((column, at) => (at === number ? { ...column, ...changes } : column)));
+  const chance = columns.some(byChance);
   const another = () => {
     const step = 1 + Math.floor(Math.random() * (SEEDS - 1)); // never to the same seed
     const seed = String((Number(first!.seed) + step) % SEEDS);
@@ -42,6 +44,8 @@ export function Ask({ payload, studio, running, run, stop }: Props) {
             rows={3}
             dir="auto"
             spellcheck={false}
+            title={KEYS}
+            aria-describedby="speech-keys"
             value={prompt}
             onInput={(event) => setPrompt(event.currentTarget.value)}
             onKeyDown={(event) => {
@@ -65,6 +69,9 @@ export function Ask({ payload, studio, running, run, stop }: Props) {
           </select>
         </label>
       </div>
+      <p id="speech-keys" class="quiet speech-hint">
+        {KEYS}
+      </p>
       <div class={second ? "speech-columns" : ""}>
         {columns.map((column, number) => (
           <Settings
@@ -77,13 +84,13 @@ export function Ask({ payload, studio, running, run, stop }: Props) {
         ))}
       </div>
       <div class="speech-buttons">
-        <button type="submit" class="main">
+        <button type="submit" class="main" title="Ctrl+Enter in the prompt">
           Run
         </button>
         <button type="button" onClick={stop} disabled={!running}>
           Stop
         </button>
-        <button type="button" onClick={another} title="the same with another seed">
+        <button type="button" onClick={another} disabled={!chance} title={chance ? "the same with another seed" : "a beam, or temperature 0, always gives the same text"}>
           Another text
         </button>
         <label>
@@ -102,7 +109,7 @@ interface SettingsProps {
 }
 
 function Settings({ legend, column, studio, change }: SettingsProps) {
-  const searching = column.beam !== "0";
+  const searching = Number(column.beam) > 0;
   const about = legend && ` (${legend.toLowerCase()})`;
   const number = (name: Setting, label: string, limits: { min: number; max?: number; step: number }, off = false) => (
     <label class="speech-number">

@@ -22,18 +22,27 @@ const STOPPED = { state: "stopped", error: "" } as const;
 const GONE = { state: "failed", error: "The studio went away while the text was being written. Is `regard studio` still running?" } as const;
 const shown = new WeakMap<Generation, Live>();
 /** What was stopped, by the question whose whole answer it is. */
-const stopped = new Map<string, readonly Run[]>();
+const stopped = new Map<string, Stopped>();
+
+interface Stopped {
+  /** With the lengths that they had then. */
+  readonly runs: readonly Run[];
+  /** Whether the texts are all there, and need not be written again. */
+  readonly whole: boolean;
+}
 
 /** What has come for a payload so far; in a file all is there from the start. */
 export function runsOf(payload: Generation): readonly Run[] {
   return shown.get(payload)?.runs ?? payload.runs;
 }
 
-/** Where a payload begins: in a file all is there, and what was stopped need not be written again. */
+/** Where a payload begins: in a file all is there, and what was stopped is not written again if it need not be. */
 function beginning(payload: Generation): Live {
   if (!payload.studio) return { runs: payload.runs, ...DONE };
   const known = stopped.get(keyOf(payload, payload.runs));
-  return known ? { runs: known, ...STOPPED } : { runs: payload.runs, state: "running", error: "" };
+  if (known?.whole) return { runs: known.runs, ...STOPPED };
+  const runs = payload.runs.map((run, number) => (known?.runs[number]?.stopped ? { ...run, stopped: true } : run));
+  return { runs, state: "running", error: "" };
 }
 
 export interface Following {
@@ -73,10 +82,8 @@ export function useLive(payload: Generation): Following {
       const counts = live.runs.map((run) => (run.reason !== "interrupted" ? null : (run.progress?.step ?? run.tokens.length)));
       // A search has no text until it has ended, and a prompt that was cut is cut elsewhere for another length.
       const whole = live.runs.every((run, number) => counts[number] === null || (!run.progress && !run.cut && run.tokens.length));
-      if (whole) {
-        const runs = live.runs.map((run, number) => ended(run, counts[number] ?? null));
-        stopped.set(keyOf(payload, runs), runs);
-      }
+      const runs = live.runs.map((run, number) => ended(run, counts[number] ?? null));
+      stopped.set(keyOf(payload, runs), { runs, whole });
       return counts;
     },
     again: () => setTurn(turn + 1),
@@ -84,8 +91,8 @@ export function useLive(payload: Generation): Following {
 }
 
 function ended(run: Run, count: number | null): Run {
-  if (count === null) return run;
-  return { ...run, settings: { ...run.settings, max_tokens: count }, max_tokens: count, reason: "length" };
+  if (!count) return run;
+  return { ...run, settings: { ...run.settings, max_tokens: count }, max_tokens: count, reason: "length", stopped: true };
 }
 
 function keyOf(payload: Generation, runs: readonly Run[]): string {

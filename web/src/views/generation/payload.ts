@@ -1,6 +1,6 @@
 // What the library says of texts that are written (src/regard/inside/speech).
 import type { Payload } from "../../view";
-import type { Trace } from "../search/trace";
+import { quoted, type Trace } from "../search/trace";
 
 export interface Bar {
   readonly token: number;
@@ -26,7 +26,10 @@ export interface Settings {
   readonly method: "sample" | "greedy" | "beam";
   readonly seed: number;
   readonly max_tokens: number;
+  readonly stops: readonly string[];
   readonly beam: number;
+  readonly length_penalty: number;
+  readonly early: boolean;
   readonly repetition: number;
   readonly temperature: number;
   readonly top_k: number | null;
@@ -49,6 +52,8 @@ export interface Run {
   readonly tokens: readonly Token[];
   readonly reason: Reason;
   readonly trace: Trace | null;
+  /** Whether it has the length at which somebody stopped it. */
+  readonly stopped?: boolean;
   /** Of a search under way: how far it is. */
   readonly progress?: { readonly step: number; readonly of: number; readonly text: string };
 }
@@ -83,13 +88,17 @@ export function placeOf(run: Run, parameters: Readonly<Record<string, string>>):
 
 /** The settings of a run in a few words. */
 export function told({ settings: one }: Run): string {
-  if (one.method === "beam") return `beam of ${one.beam}`;
+  const stops = one.stops.map((stop) => `until ${quoted(stop)}`);
+  if (one.method === "beam") {
+    const penalty = one.length_penalty === 1 ? [] : [`length penalty ${one.length_penalty}`];
+    return [`beam of ${one.beam}`, ...penalty, ...(one.early ? ["early"] : []), ...stops].join(", ");
+  }
   const parts = [one.temperature === 0 ? "temperature 0: the likeliest always" : `temperature ${one.temperature}`];
   if (one.top_p < 1) parts.push(`top-p ${one.top_p}`);
   if (one.top_k !== null) parts.push(`top-k ${one.top_k}`);
   if (one.min_p > 0) parts.push(`min-p ${one.min_p}`);
   if (one.repetition !== 1) parts.push(`repetition ${one.repetition}`);
-  return [...parts, `seed ${one.seed}`].join(", ");
+  return [...parts, `seed ${one.seed}`, ...stops].join(", ");
 }
 
 /** Settings of a column by the names of the server's arguments, as they stand where nobody has chosen. */
@@ -116,6 +125,9 @@ export function columnOf(run: Run): Column {
     beam: String(one.beam),
   };
 }
+
+/** Whether another seed gives another text: a search leaves nothing to chance, and neither does temperature 0. */
+export const byChance = ({ beam, temperature }: Column) => !(Number(beam) > 0) && Number(temperature) !== 0;
 
 /** The server's arguments; what is as it stands at first is left out, so that addresses stay short. */
 export function asked(prompt: string, columns: readonly Column[]): Record<string, string> {

@@ -73,20 +73,27 @@ function bars(run: Run, at: number): Part {
   if (!token) return [0, () => undefined];
   const largest = Math.max(...token.bars.map((bar) => Math.max(bar.tempered, bar.probability)));
   return [
-    LINE * (token.bars.length + 2),
+    LINE * (token.bars.length + 3),
     (surface, y) => {
       const { accent, quiet, ink, other } = colors.get();
       surface.text(`Place ${at + 1}: ${visible(token.name)} was said; ${token.kept.toLocaleString("en")} tokens may be, with ${percent(token.share)}`, MARGIN, y + LINE / 2, { color: quiet });
+      const [first, second, third] = [LEFT + BAR + 60, LEFT + BAR + 130, LEFT + BAR + 200];
+      const byChance = run.settings.method !== "beam";
+      const head = (text: string, x: number) => surface.text(text, x, y + LINE * 1.5, { align: "right", color: quiet, size: 12 });
+      head("Token", LEFT - 10);
+      head("Probability", first);
+      head("Sum", second);
+      if (byChance) head("Chance", third);
       token.bars.forEach((bar, number) => {
-        const top = y + LINE * (number + 1);
+        const top = y + LINE * (number + 2);
         const middle = top + LINE / 2;
         const said = bar.token === token.id;
         surface.text(visible(bar.text), LEFT - 10, middle, { align: "right", mono: true, bold: said, color: bar.by ? quiet : ink });
         surface.rect(LEFT, top + 3, (BAR * bar.tempered) / largest, LINE - 6, bar.by ? quiet : accent, bar.by ? 0.3 : said ? 1 : 0.6);
         surface.line(LEFT + (BAR * bar.probability) / largest, top + 2, LEFT + (BAR * bar.probability) / largest, top + LINE - 2, ink);
-        surface.text(percent(bar.tempered), LEFT + BAR + 60, middle, { align: "right" });
-        surface.text(bar.reached === null ? "" : percent(bar.reached), LEFT + BAR + 130, middle, { align: "right", color: quiet });
-        surface.text(bar.by ? "cut" : percent(bar.chance), LEFT + BAR + 200, middle, { align: "right", color: quiet });
+        surface.text(percent(bar.tempered), first, middle, { align: "right" });
+        surface.text(bar.reached === null ? "" : percent(bar.reached), second, middle, { align: "right", color: quiet });
+        if (byChance) surface.text(bar.by ? "cut" : percent(bar.chance), third, middle, { align: "right", color: quiet });
         if (!bar.by && token.bars[number + 1]?.by) surface.line(MARGIN, top + LINE, LEFT + BAR + 210, top + LINE, other, 1, 2);
       });
     },
@@ -110,7 +117,7 @@ export function table(payload: Generation): Table {
     ...run.tokens.flatMap((token, at) =>
       token.bars.map((bar) => {
         const end = bar.token === token.id ? "said" : bar.by ? `cut by ${bar.by.replace("_", "-")}` : "passed over";
-        return [number + 1, "bar", at + 1, bar.token, bar.text, bar.probability, bar.tempered, bar.reached ?? "", bar.chance, end];
+        return [number + 1, "bar", at + 1, bar.token, bar.text, bar.probability, bar.tempered, bar.reached ?? "", run.settings.method === "beam" ? "" : bar.chance, end];
       }),
     ),
     ...(run.trace?.rows ?? []).flatMap((row) =>

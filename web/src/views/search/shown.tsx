@@ -1,8 +1,10 @@
 // The parts of a search on a page: the texts it found, its tree, and a table for every step. Knows the trace.
-import { useMemo } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import "./search.css";
 import { decimal, fate, percent, typed, visible, type Choice, type Row, type Step, type Trace } from "./trace";
-import { HIGH, WIDE, treeOf, type Box } from "./tree";
+import { boxBeside, HIGH, WIDE, treeOf, type Box } from "./tree";
+
+const KEYS = new Set(["Enter", " ", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End"]);
 
 export function Results({ row }: { row: Row }) {
   return (
@@ -31,23 +33,28 @@ export function Results({ row }: { row: Row }) {
   );
 }
 
-/** `pick` is called with a box that is pressed; without it, boxes are there to be read. */
+/** `pick` is called with a box that is pressed; without it, boxes are there to be read. One box can be tabbed to, and arrows go on from it. */
 export function TreeOf({ row, pick }: { row: Row; pick?: (box: Box) => void }) {
   const tree = useMemo(() => treeOf(row), [row]);
-  const pressed = (box: Box) =>
+  const [chosen, choose] = useState(0);
+  const at = Math.min(chosen, tree.boxes.length - 1);
+  const pressed = (box: Box, number: number) =>
     pick && {
       role: "button" as const,
-      tabindex: 0, // as SVG spells it
+      tabindex: number === at ? 0 : -1, // as SVG spells it
+      onFocus: () => choose(number),
       onClick: () => pick(box),
       onKeyDown: (event: KeyboardEvent) => {
-        if (event.key !== "Enter" && event.key !== " ") return;
+        if (event.ctrlKey || event.altKey || event.metaKey || !KEYS.has(event.key)) return;
         event.preventDefault();
-        pick(box);
+        if (event.key === "Enter" || event.key === " ") return pick(box);
+        const next = boxBeside(tree, number, event.key);
+        (event.currentTarget as Element).parentElement!.querySelectorAll<SVGElement>("[role=button]")[next]?.focus();
       },
     };
   return (
-    <div class="wide tree" tabIndex={0} role="region" aria-label="The tree of the search; the tables below say the same">
-      <svg width={tree.width} height={tree.height} viewBox={`0 0 ${tree.width} ${tree.height}`} role={pick ? "group" : "img"} aria-label="the tree of the search">
+    <div class="wide tree" {...(!pick && { tabIndex: 0 })} role="region" aria-label="The tree of the search; the tables below say the same">
+      <svg width={tree.width} height={tree.height} viewBox={`0 0 ${tree.width} ${tree.height}`} role={pick ? "group" : "img"} aria-label={pick ? "the tree of the search; arrow keys go from box to box" : "the tree of the search"}>
         <text class="quiet" x={26} y={42}>
           prompt
         </text>
@@ -60,7 +67,7 @@ export function TreeOf({ row, pick }: { row: Row; pick?: (box: Box) => void }) {
           <path key={number} class={looks(box)} d={curve(box)} />
         ))}
         {tree.boxes.map((box, number) => (
-          <g key={number} class={looks(box)} {...pressed(box)}>
+          <g key={number} class={looks(box)} {...pressed(box, number)}>
             <title>{box.tip}</title>
             <rect x={box.x} y={box.y} width={WIDE} height={HIGH} />
             {box.one.fate === "ended" && <rect class="inner" x={box.x + 2.5} y={box.y + 2.5} width={WIDE - 5} height={HIGH - 5} />}

@@ -48,6 +48,9 @@ const SIGNS: Record<string, string> = { " ": "␣", "\n": "⏎", "\t": "⇥", "\
 /** White space as signs, for in a box it would not be seen. */
 export const visible = (text: string) => text.replace(/[ \n\t\r]/g, (sign) => SIGNS[sign]!);
 
+/** A token between quotation marks; the bytes of half a character stay as they are spelled. */
+export const quoted = (text: string) => JSON.stringify(text).replaceAll("\\\\x", "\\x");
+
 export const percent = (logProbability: number | null, digits = 1) =>
   `${(100 * (logProbability === null ? 0 : Math.exp(logProbability))).toFixed(digits)}%`;
 

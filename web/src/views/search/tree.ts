@@ -2,7 +2,7 @@
 // Knows the trace and pixels. The page and the SVG and PNG files are drawn from the same places.
 import type { Surface } from "../../surface";
 import { colors } from "../../theme";
-import { decimal, fate, percent, visible, type Candidate, type Row } from "./trace";
+import { decimal, fate, percent, quoted, visible, type Candidate, type Row } from "./trace";
 
 export const COLUMN = 176;
 export const WIDE = COLUMN - 40;
@@ -101,8 +101,28 @@ export function tokensTo(row: Row, node: number): number[] {
   return found;
 }
 
+/** The box that an arrow key leads to: up and down in a column, left to what a box continues, right to what continues it. */
+export function boxBeside({ boxes }: Tree, at: number, key: string): number {
+  const here = boxes[at]!;
+  const column = (x: number) => boxes.flatMap((box, number) => (box.x === x ? [number] : []));
+  if (key === "ArrowUp" || key === "ArrowDown") {
+    const next = at + (key === "ArrowUp" ? -1 : 1);
+    return boxes[next]?.x === here.x ? next : at;
+  }
+  if (key === "Home" || key === "End") return column(here.x).at(key === "Home" ? 0 : -1)!;
+  if (key === "ArrowLeft") {
+    const before = boxes.findIndex((box) => box.one.child === here.parent);
+    return before < 0 ? at : before;
+  }
+  if (key !== "ArrowRight") return at;
+  const after = column(here.x + COLUMN);
+  // What nothing continues has a neighbour all the same.
+  const near = () => after.reduce((one, other) => (Math.abs(boxes[other]!.y - here.y) < Math.abs(boxes[one]!.y - here.y) ? other : one), after[0] ?? at);
+  return after.find((number) => boxes[number]!.parent === here.one.child) ?? near();
+}
+
 function tipOf(one: Candidate, died: ReadonlyMap<number, number>): string {
-  const lines = [`${JSON.stringify(one.text)}, token ${one.token}: ${fate(one)}`];
+  const lines = [`${quoted(one.text)}, token ${one.token}: ${fate(one)}`];
   lines.push(`log-probability ${decimal(one.log_probability)}, in all ${decimal(one.total)}`);
   if (one.chance !== undefined) lines.push(`chance after the filters ${(100 * one.chance).toFixed(2)}%`);
   const step = died.get(one.child ?? -1);

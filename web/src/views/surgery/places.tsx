@@ -141,7 +141,12 @@ function One({ payload, one, untouched }: { payload: Surgery; one: Shown | undef
     <div class="surgery-one">
       <h3>
         {payload.effects.length > 1 && <>At “{name}”: </>}
-        {!untouched && <span class="surgery-verdict">{verdict + told}</span>}
+        {!untouched && (
+          <span class="surgery-verdict">
+            {verdict}
+            <span>{told}</span>
+          </span>
+        )}
       </h3>
       {effect && (untouched ? <Changes payload={payload} title="" changes={effect.likeliest} untouched /> : <Effects payload={payload} effect={effect} />)}
     </div>

@@ -94,6 +94,8 @@ export interface Tasks extends Payload {
     readonly tuned: readonly string[];
     readonly pretrained: readonly string[];
     readonly tasks: readonly string[];
+    /** The labelled examples that come with Regard. */
+    readonly ours: { readonly examples: number; readonly labels: readonly string[] };
     readonly training: Job | null;
   };
 }

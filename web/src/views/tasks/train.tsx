@@ -1,7 +1,9 @@
 // Training a new model from the page: what to train on, how far it is, stopping it. Knows the studio's server.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { ask } from "../../api";
-import { format } from "../../place";
+import { modelsChanged } from "../../news";
+import { format, place } from "../../place";
+import { store } from "../../store";
 import type { Job, Tasks } from "./payload";
 
 const PAUSE = 700; // milliseconds between looks at a training
@@ -19,62 +21,114 @@ const READS: Readonly<Record<string, string>> = {
   choose: "JSONL with ctx, endings and label",
 };
 
+// Outside of what is drawn: a training goes on while another view is shown, and what was typed is there afterwards.
+const current = store<Job | null>(null);
+const problem = store("");
+const typed = store({ task: "classify", path: "", model: "", output: "", epochs: "3", limit: "1000", columns: "" });
+const sent = store<File | null>(null);
+let timer: ReturnType<typeof setTimeout> | undefined;
+
+function hear(job: Job | null): void {
+  const before = current.get();
+  current.set(job);
+  if (job?.state === "done" && (before?.state !== "done" || before.output !== job.output)) modelsChanged.set(modelsChanged.get() + 1);
+}
+
+/** Ask the studio about the training, and again while it goes on. */
+async function told(question: string, args: object): Promise<void> {
+  clearTimeout(timer);
+  try {
+    hear(((await ask(question, args, new AbortController().signal)) as unknown as Answer).training);
+    problem.set("");
+  } catch (error) {
+    problem.set((error as Error).message);
+  }
+  watch();
+}
+
+function watch(): void {
+  clearTimeout(timer);
+  if (current.get()?.state === "running") timer = setTimeout(() => void told("training", {}), PAUSE);
+}
+
 export function Train({ studio, open }: { studio: Studio; open: boolean }) {
-  const [job, setJob] = useState(studio.training);
+  const job = current.use();
+  const error = problem.use();
   const [opened] = useState(open || studio.training?.state === "running");
-  const [error, fail] = useState("");
   const running = job?.state === "running";
-  const told = (question: string, args: object) =>
-    ask(question, args, new AbortController().signal).then(
-      (answer) => {
-        fail("");
-        setJob((answer as unknown as Answer).training);
-      },
-      (problem: Error) => fail(problem.message),
-    );
   useEffect(() => {
-    if (!running) return;
-    const timer = setInterval(() => void told("training", {}), PAUSE);
-    return () => clearInterval(timer);
-  }, [running]);
+    if (current.get()?.state === "running") return; // it is known better than when this was asked
+    hear(studio.training);
+    watch();
+  }, [studio]);
   return (
     <details class="task-train" open={opened}>
-      <summary>Train a model on your own examples</summary>
+      <summary>Train a model</summary>
       {job && <Progress job={job} cancel={() => void told("cancel-training", {})} />}
       {error && (
         <p role="alert" class="error">
           {error}
         </p>
       )}
-      {!running && <Order studio={studio} start={(args) => told("train", args)} fail={fail} />}
+      {!running && <Ours ours={studio.ours} />}
+      {!running && <Order studio={studio} />}
     </details>
   );
 }
 
-interface OrderProps {
-  readonly studio: Studio;
-  start(args: object): Promise<void>;
-  fail(error: string): void;
+/** A model without any file of the user's. */
+function Ours({ ours }: { ours: Studio["ours"] }) {
+  const [busy, press] = useBusy();
+  return (
+    <p class="task-ours">
+      <button type="button" class="main" disabled={busy} onClick={() => void press(told("train", { examples: "ours" }))}>
+        Train one on {ours.examples} sentences of ours
+      </button>{" "}
+      They come with Regard, labelled {ours.labels.join(", ")}: too few for a good model, enough to see how one is made. Or use examples of your own:
+    </p>
+  );
 }
 
-function Order({ studio, start, fail }: OrderProps) {
-  const [said, say] = useState({ task: "classify", path: "", model: studio.pretrained[0] ?? "regard-bert", output: "", epochs: "3", limit: "1000", columns: "" });
-  const [busy, setBusy] = useState(false);
-  const file = useRef<HTMLInputElement>(null);
-  const change = (name: string) => (event: { currentTarget: HTMLInputElement | HTMLSelectElement }) => say({ ...said, [name]: event.currentTarget.value });
+/** Whether what was begun last still goes on. */
+function useBusy(): readonly [boolean, (work: Promise<void>) => Promise<void>] {
+  const [busy, set] = useState(false);
+  return [
+    busy,
+    async (work) => {
+      set(true);
+      await work;
+      set(false);
+    },
+  ];
+}
+
+function Order({ studio }: { studio: Studio }) {
+  const said = typed.use();
+  const file = sent.use();
+  const [busy, press] = useBusy();
+  const starts = studio.pretrained.length ? studio.pretrained : ["regard-bert"];
+  const model = starts.includes(said.model) ? said.model : starts[0]!;
+  const change = (name: string) => (event: { currentTarget: HTMLInputElement | HTMLSelectElement }) =>
+    typed.set({ ...typed.get(), [name]: event.currentTarget.value });
   const submit = async () => {
-    const sent = file.current?.files?.[0];
-    if (sent && sent.size > LARGEST) return fail(`${sent.name} is too large to send (${sent.size.toLocaleString("en")} bytes of ${LARGEST.toLocaleString("en")}); give its path instead`);
-    setBusy(true);
-    await start({ ...said, ...(sent && !said.path.trim() && { name: sent.name, content: await sent.text() }) });
-    setBusy(false);
+    const args = { ...said, model };
+    if (!file || said.path.trim()) return told("train", args);
+    if (file.size > LARGEST)
+      return problem.set(`${file.name} is too large to send (${file.size.toLocaleString("en")} bytes of ${LARGEST.toLocaleString("en")}); give its path instead`);
+    let content: string;
+    try {
+      content = await file.text();
+    } catch {
+      return problem.set(`${file.name} cannot be read any more; choose it again`);
+    }
+    return told("train", { ...args, name: file.name, content });
   };
   return (
     <form
       class="ask task-order"
       onSubmit={(event) => {
         event.preventDefault();
-        void submit();
+        void press(submit());
       }}
     >
       <label class="field model">
@@ -90,8 +144,8 @@ function Order({ studio, start, fail }: OrderProps) {
         <input type="text" name="path" value={said.path} onInput={change("path")} spellcheck={false} placeholder="/path/to/examples.tsv" />
       </label>
       <label class="field task-upload">
-        <span>… or send a small one</span>
-        <input type="file" name="file" ref={file} />
+        <span>… or send a small one{file && `: ${file.name}`}</span>
+        <input type="file" name="file" onChange={(event) => sent.set(event.currentTarget.files?.[0] ?? null)} />
       </label>
       <label class="field task-small">
         <span>Examples (0: all)</span>
@@ -103,8 +157,8 @@ function Order({ studio, start, fail }: OrderProps) {
       </label>
       <label class="field model">
         <span>Start from</span>
-        <select name="start" value={said.model} onChange={change("model")}>
-          {(studio.pretrained.length ? studio.pretrained : ["regard-bert"]).map((name) => (
+        <select name="start" value={model} onChange={change("model")}>
+          {starts.map((name) => (
             <option key={name}>{name}</option>
           ))}
         </select>
@@ -127,10 +181,10 @@ function Order({ studio, start, fail }: OrderProps) {
 function Progress({ job, cancel }: { job: Job; cancel(): void }) {
   const share = job.steps ? job.step / job.steps : 0;
   const heading = { running: job.stopping ? "Stopping" : "Training", done: "Trained", failed: "Failed", cancelled: "Stopped" }[job.state];
-  // The list of models is asked for when the page opens, so the page is opened anew for a new model.
+  const here = place.use();
   const use = () => {
     location.hash = format({ view: "tasks", parameters: { model: job.output } });
-    location.reload();
+    scrollTo(0, 0);
   };
   return (
     <section class="task-job" aria-label="Training">
@@ -164,9 +218,11 @@ function Progress({ job, cancel }: { job: Job; cancel(): void }) {
       {job.state === "done" && (
         <p>
           The model is in <code>{job.output}</code>.{" "}
-          <button type="button" class="main" onClick={use}>
-            Use it
-          </button>
+          {here.parameters["model"] !== job.output && (
+            <button type="button" class="main" onClick={use}>
+              Use it
+            </button>
+          )}
         </p>
       )}
     </section>

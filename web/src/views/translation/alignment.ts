@@ -1,5 +1,6 @@
 // From weights of pieces to an alignment of words, as the library's `Alignment` is made: the pieces of a source word are
 // added up, those of a target word averaged, the source's end left out. Knows numbers, draws nothing.
+import { visible } from "../search/trace";
 import { weightsOf, type Choice } from "./payload";
 
 export interface Aligned {
@@ -18,7 +19,7 @@ export function alignedOf(choice: Choice): Aligned {
   const pieces = weightsOf(payload, told, layer, heads);
   if (choice.level === "piece") {
     const steps = told.steps.map((_, number) => number);
-    return { rows: told.pieces.tokens, columns: payload.source.tokens, weights: pieces, current: step, steps };
+    return { rows: told.pieces.tokens.map(visible), columns: payload.source.tokens.map(visible), weights: pieces, current: step, steps };
   }
   const [rows, columns] = [told.pieces.words, payload.source.words];
   const [size, wide] = [payload.source.tokens.length, columns.length];

@@ -2,6 +2,7 @@
 import type { Surface } from "../../surface";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
+import { visible } from "../search/trace";
 import { alignedOf } from "./alignment";
 import { drawMatrix, layoutOf } from "./matrix";
 import { headsOf, scoresOf, weightsOf, type Choice, type Look } from "./payload";
@@ -32,7 +33,7 @@ export function drawing(choice: Choice | null): Drawing {
       const { quiet } = colors.get();
       surface.text(cut(`${payload.text}  →  ${told.text}`), MARGIN, 24, { size: 16, bold: true });
       const said = told.steps[step]!;
-      surface.text(`Time step ${step + 1} of ${told.steps.length} says ${said.token.trim()}: ${percent(said.probability)}`, MARGIN, 50);
+      surface.text(`Time step ${step + 1} of ${told.steps.length} says ${visible(said.token)}: ${percent(said.probability)}`, MARGIN, 50);
       const about = look ? `Encoder-decoder attention: ${headsOf(choice)}` : "No encoder-decoder attention";
       surface.text(`${choice.model.name}. ${about}`, MARGIN, 72, { size: 12, color: quiet });
       if (look) drawLook(surface, choice, look, top);
@@ -57,7 +58,7 @@ function drawLook(surface: Surface, { payload, shown, d }: Choice, look: Look, t
   const [states, values] = [largest(look.states), largest(look.values)];
   payload.source.tokens.forEach((token, at) => {
     const y = top + (at + 1) * LINE;
-    surface.text([...token.trim()].slice(0, 14).join(""), first - 10, y, { align: "right" });
+    surface.text([...visible(token)].slice(0, 14).join(""), first - 10, y, { align: "right" });
     drawStrip(surface, look.states[at]!, states, first, y - 8, wide, -1);
     if (shown > 1) surface.text(look.scores ? look.scores[at]!.toFixed(3) : "–", score, y, { align: "right", mono: true, size: 12 });
     if (shown < 3) return;

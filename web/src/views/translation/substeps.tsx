@@ -2,6 +2,7 @@
 // and the context vector that is their sum.
 import { choose } from "../../place";
 import { useWidth } from "../../size";
+import { visible } from "../search/trace";
 import { headsOf, SUBSTEPS, type Choice, type Look } from "./payload";
 import { HIGH, largest, Strip } from "./strip";
 import { asker, narration } from "./words";
@@ -80,7 +81,7 @@ function Numbers({ choice, look }: { choice: Choice; look: Look }) {
             {payload.source.tokens.map((token, at) => (
               <tr key={at} class={shown > 2 && at === strong ? "strong" : ""}>
                 <th scope="row">
-                  <bdi class="token">{token}</bdi>
+                  <bdi class="token">{visible(token)}</bdi>
                 </th>
                 <td class="vector">
                   <Strip vector={look.states[at]!} most={states} width={strip} {...(recurrent && { d, onChoose: press })} />

@@ -1,5 +1,6 @@
 // The time slider: which token is said at which step, how likely it was, and what else was likely.
 import { choose } from "../../place";
+import { visible } from "../search/trace";
 import type { Choice } from "./payload";
 
 export const percent = (share: number, digits = 1) => `${(100 * share).toFixed(digits)}%`;
@@ -33,7 +34,7 @@ export function Time({ choice }: { choice: Choice }) {
           min={1}
           max={last + 1}
           value={step + 1}
-          aria-valuetext={`${step + 1} of ${last + 1}: ${told.steps[step]!.token}`}
+          aria-valuetext={`${step + 1} of ${last + 1}: ${visible(told.steps[step]!.token)}`}
           onInput={(event) => go(Number(event.currentTarget.value) - 1, choice)}
         />
       </label>
@@ -47,7 +48,7 @@ export function Time({ choice }: { choice: Choice }) {
               title={`step ${number + 1}: ${percent(one.probability)}`}
               onClick={() => go(number, choice)}
             >
-              <bdi>{one.token}</bdi>
+              <bdi>{visible(one.token)}</bdi>
             </button>
           </li>
         ))}
@@ -65,14 +66,14 @@ export function Likely({ choice }: { choice: Choice }) {
   return (
     <div class="likely">
       <h2>
-        Time step {step + 1} says <bdi class="token">{token.trim() || token}</bdi>: {percent(probability)}
+        Time step {step + 1} says <bdi class="token">{visible(token)}</bdi>: {percent(probability)}
       </h2>
       <table aria-label="The likeliest tokens of this step">
         <tbody>
           {rows.map((one, number) => (
             <tr key={number} class={one.token === token && one.probability === probability ? "taken" : ""}>
               <th scope="row">
-                <bdi>{one.token}</bdi>
+                <bdi>{visible(one.token)}</bdi>
               </th>
               <td class="share">
                 <span class="bar" style={{ width: `${100 * one.probability}%` }} />
