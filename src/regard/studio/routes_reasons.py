@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 from regard.errors import InputError
 from regard.known import DEFAULT
 from regard.studio.arguments import Arguments, Payload, said
-from regard.studio.routes_tasks import tuned
 from regard.studio.shelf import Shelf
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def surgery(shelf: Shelf, arguments: Arguments) -> Payload:
         from regard.inside.reasons.trial import task_trial
 
         if shelf.entries[model].kind == "tuned":
-            trial, at = task_trial(tuned(shelf, model), text, second), "blanks"
+            trial, at = task_trial(shelf.solved(model), text, second), "blanks"
         else:
             trial, at = _asked(pair, text, second, said(arguments, "at", "").strip())
         payload = surgery_payload(
@@ -83,7 +82,7 @@ def honesty(shelf: Shelf, arguments: Arguments) -> Payload:
                 payload = untuned_payload(model, text, str(error), example=example)
             return {**payload, **_live(shelf, arguments)}
         # Hundreds of passes: what was just judged is not judged again for its exported page.
-        trial = task_trial(tuned(shelf, model), text, second)
+        trial = task_trial(shelf.solved(model), text, second)
         known = _judged.setdefault(shelf, {})
         question = (model, text, second or "", label or "", str(layer), str(head))
         judged = known.pop(question, None)

@@ -21,9 +21,9 @@ from regard.studio.shelf import Entry, Shelf
 from regard.studio.training import PLACE, Order, Trainings, file_name
 
 if TYPE_CHECKING:
-    from regard.tasks.folder import Solved
+    pass
 
-__all__ = ["cancel", "end_training", "tasks", "train", "training", "tuned"]
+__all__ = ["cancel", "end_training", "tasks", "train", "training"]
 
 CAN_TRAIN = ("classify", "tag", "answer", "pair", "regress", "choose")
 ROOM = 900_000  # characters of a file that is sent along
@@ -141,10 +141,6 @@ def _studio(shelf: Shelf) -> Payload:
         "ours": _ours(),
         **training(shelf, {}),
     }
-
-
-def tuned(shelf: Shelf, name: str) -> Solved:
-    return shelf.solved(name)
 
 
 def _unfit(entry: Entry) -> str:
