@@ -104,7 +104,7 @@ export class Maps {
     const count = this.raw.rows.length;
     const plain = source === "heads" && level === "piece" && pair === "all";
     if (this.weights || !plain || count <= rows) return this.shown(layer, head, wanted);
-    const keys = this.keys(layer, head);
+    const keys = wide(this.keys(layer, head));
     const found = new Float32Array(rows * this.raw.columns.length);
     for (let i = 0; i < rows; i++) {
       const row = Math.floor(((i + 0.5) * count) / rows);
@@ -126,10 +126,10 @@ export class Maps {
   }
 
   /** The scores of a row before softmax; -Infinity where it may not look. */
-  scores(layer: number, head: number, row: number, keys = this.keys(layer, head)): Float32Array {
+  scores(layer: number, head: number, row: number, keys = wide(this.keys(layer, head))): Float32Array {
     const { columns, rows, causal } = this.raw;
     const { width, bias } = this;
-    const q = this.query(layer, head, row);
+    const q = wide(this.query(layer, head, row));
     const scale = this.raw.scale ?? 1;
     const count = columns.length;
     const last = causal ? Math.min(count - 1, row) : count - 1;
@@ -153,7 +153,7 @@ export class Maps {
   private rebuilt(layer: number, head: number): Float32Array {
     const across = this.raw.columns.length;
     const found = new Float32Array(this.raw.rows.length * across);
-    const keys = this.keys(layer, head);
+    const keys = wide(this.keys(layer, head));
     for (let row = 0; row < this.raw.rows.length; row++) found.set(softmax(this.scores(layer, head, row, keys)), row * across);
     return found;
   }
@@ -167,8 +167,13 @@ export class Maps {
   }
 }
 
+/** The same numbers in the width that is computed with: a key meets every query and is widened once, not each time. */
+function wide(numbers: Float32Array): Float64Array {
+  return new Float64Array(numbers);
+}
+
 /** A query with each of the first keys; -Infinity for the others, up to `count`. */
-function products(q: Float32Array, keys: Float32Array, width: number, first: number, count: number): Float32Array {
+function products(q: Float64Array, keys: Float64Array, width: number, first: number, count: number): Float32Array {
   const found = new Float32Array(count).fill(-Infinity, first);
   let column = 0;
   // Four keys at once: a number of the query is fetched once for them, and no sum waits for another.

@@ -5,7 +5,9 @@ import { colors, dash, series, SERIES, strip } from "../../theme";
 import type { Choice, Focus } from "./choice";
 
 const MOST = 3_000; // lines at once; more cannot be told apart, and cost time
-const CURVED = 1_500;
+const LONG = 200; // tokens from which they lie so close that fewer are enough
+const FEWER = 1_000;
+const CURVED = 800;
 const STEPS = 24; // of darkness
 
 export interface Ends {
@@ -55,7 +57,7 @@ export function drawStrokes(surface: Surface, choice: Choice, focus: Focus | nul
   visit(choice, focus, ends.sight, (row, column) => {
     for (const map of maps) counts[Math.floor(map[row + column]! * 255)]!++;
   });
-  const threshold = strongest(counts);
+  const threshold = strongest(counts, Math.max(choice.rows.names.length, choice.columns.names.length) < LONG ? MOST : FEWER);
   const total = counts.reduce((sum, count, step) => (step ? sum + count : sum), 0);
   const buckets = new Map<number, number[]>();
   let lines = 0;
@@ -94,12 +96,12 @@ function visit(choice: Choice, focus: Focus | null, sight: Ends["sight"], cell: 
   }
 }
 
-/** The least of 255 steps that leaves at most MOST lines. */
-function strongest(counts: Uint32Array): number {
+/** The least of 255 steps that leaves at most so many lines. */
+function strongest(counts: Uint32Array, most: number): number {
   let total = 0;
   for (let step = 255; step > 0; step--) {
     total += counts[step]!;
-    if (total > MOST) return Math.min(255, step + 1);
+    if (total > most) return Math.min(255, step + 1);
   }
   return 1; // what 8 bits call zero is not drawn
 }
