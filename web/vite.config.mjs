@@ -2,7 +2,8 @@
 import { readFileSync } from "node:fs";
 import { defineConfig } from "vite";
 
-const license = readFileSync(new URL("./node_modules/preact/LICENSE", import.meta.url), "utf-8").trim();
+const held = ["preact", "d3-array"]; // what the script holds of others, whose licences go with it
+const license = (name) => `${name}\n${readFileSync(new URL(`./node_modules/${name}/LICENSE`, import.meta.url), "utf-8").trim()}`;
 
 export default defineConfig({
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
@@ -18,7 +19,7 @@ export default defineConfig({
         format: "iife",
         entryFileNames: "bundle.js",
         assetFileNames: "bundle[extname]",
-        postBanner: `/*! Holds Preact.\n${license}\n*/`,
+        postBanner: `/*! Holds:\n${held.map(license).join("\n\n")}\n*/`,
       },
     },
   },

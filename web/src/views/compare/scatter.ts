@@ -1,4 +1,5 @@
 // A scatter of tokens: points coloured by a difference, with as many names as there is room for. Knows no payload.
+import { ticks as roundNumbers } from "d3-array";
 import type { Surface } from "../../surface";
 import type { Colors } from "../../theme";
 import type { Axes } from "./payload";
@@ -35,15 +36,9 @@ export function tintOf(tint: number, look: Colors): string {
   return `#${mixed.join("")}`;
 }
 
-/** Round numbers in a range, four to eight of them. */
+/** Round numbers in a range, some six of them. */
 export function ticks([low, high]: readonly [number, number]): number[] {
-  const rough = (high - low) / 7;
-  if (!(rough > 0)) return [low];
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((times) => times * power).find((one) => one >= rough)!;
-  const found = [];
-  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(Math.abs(value) < step * 1e-9 ? 0 : value);
-  return found;
+  return roundNumbers(low, high, 6);
 }
 
 /** Where a scatter goes: the square whose upper left corner is here. */
