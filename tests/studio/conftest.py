@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -99,6 +100,26 @@ def address(page_built: None, shelf: Shelf, run_app: Callable[[Starlette], str])
 @pytest.fixture
 def client(shelf: Shelf) -> TestClient:
     return TestClient(make_app(shelf), base_url="http://127.0.0.1")
+
+
+def serious_findings(page: Page, axe: str) -> list[tuple[str, str]]:
+    """What the accessibility checker calls serious or worse: its rule, and the first element."""
+    page.evaluate(axe)
+    report = page.evaluate("axe.run()")
+    found = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
+    return [(one["id"], one["nodes"][0]["html"]) for one in found]
+
+
+def download(page: Page, name: str, folder: Path) -> Path:
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=name, exact=True).click()
+    file = folder / waiting.value.suggested_filename
+    waiting.value.save_as(file)
+    return file
+
+
+def addresses(text: str) -> set[str]:
+    return set(re.findall(r"(?:https?|wss?)://[^\s\"'<>`)]+", text))
 
 
 @contextmanager

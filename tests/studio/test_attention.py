@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, expect
 
 from regard.view import bundle
+from tests.studio.conftest import addresses, download, serious_findings
 
 TEXT = "The animal did not cross the street because it was too tired."
 PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmingly tired."}
@@ -217,18 +218,6 @@ def test_data_files_hold_what_is_shown(page: Page, studio: str, tmp_path: Path) 
     assert "&quot;" in svg and addresses(svg) == {"http://www.w3.org/2000/svg"}
 
 
-def download(page: Page, name: str, folder: Path) -> Path:
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name=name, exact=True).click()
-    file = folder / waiting.value.suggested_filename
-    waiting.value.save_as(file)
-    return file
-
-
-def addresses(text: str) -> set[str]:
-    return set(re.findall(r"(?:https?|wss?)://[^\s\"'<>`)]+", text))
-
-
 @pytest.mark.parametrize("mode", ["lines", "grid", "neuron"])
 def test_an_exported_file_works_from_disk_without_a_network(
     page: Page, browser: Browser, studio: str, tmp_path: Path, mode: str
@@ -323,11 +312,8 @@ def test_it_is_accessible_and_fits(browser: Browser, studio: str, axe: str, widt
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{studio}/#attention?{urlencode({**PAIR, 'heads': '1,2,3', 'lock': 'r3'})}")
     page.wait_for_selector(".keep")
-    page.evaluate(axe)
     for mode in ("Heads", "Model", "Neurons"):
         page.get_by_role("button", name=mode, exact=True).click()
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        report = page.evaluate("axe.run()")
-        serious = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
-        assert [(mode, one["id"], one["nodes"][0]["html"]) for one in serious] == []
+        assert (mode, serious_findings(page, axe)) == (mode, [])
     page.close()

@@ -24,7 +24,8 @@ from regard.studio.shelf import Shelf
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
-AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+from tests.studio.conftest import serious_findings
+
 MODEL = "regard-bert"
 TRAINS = ["He took a train.", "They train every day.", "The train was late.", "😀 <b>train</b> & 'run'"]
 LINES = ["the soup was hot", "fresh bread and soup", "the team won", "a game of two teams", "he sang <i>a song</i>"]
@@ -192,18 +193,14 @@ def test_files_to_keep(page: Page, studio: str, tmp_path: Path, view: str, param
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("place", ["senses", "map?at=3", "features?step=all"])
-def test_it_is_accessible_and_fits(browser: Browser, studio: str, place: str, width: int, scheme: Any) -> None:
-    if not AXE.is_file():
-        pytest.skip("axe-core is not installed: python web/build.py --force")
+def test_it_is_accessible_and_fits(
+    browser: Browser, axe: str, studio: str, place: str, width: int, scheme: Any
+) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{studio}/#{place}")
     page.wait_for_selector(".keep")
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    # Injected through the debugger: the page's own policy lets no foreign script in.
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    report = page.evaluate("axe.run()")
-    serious = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
-    assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == []
+    assert serious_findings(page, axe) == []
     page.close()
 
 

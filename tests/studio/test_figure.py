@@ -22,7 +22,7 @@ from regard.studio.app import make_app
 from regard.studio.shelf import Shelf
 from regard.translate.subwords import train_subwords
 from tests.inside.conftest import translator
-from tests.studio.conftest import watched
+from tests.studio.conftest import download, serious_findings, watched
 from tests.translate.conftest import sentences
 
 TEXT = "the film was good"
@@ -171,14 +171,6 @@ def test_positional_encodings_are_the_formulas(page: Page, home: str, tmp_path: 
     assert "width=64" in page.url and "mode=positions" in page.url
 
 
-def download(page: Page, name: str, folder: Path) -> Path:
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name=name, exact=True).click()
-    file = folder / waiting.value.suggested_filename
-    waiting.value.save_as(file)
-    return file
-
-
 def test_files_hold_what_is_shown(page: Page, browser: Browser, home: str, tmp_path: Path) -> None:
     payload = open_at(page, home, model="tiny-bert", text="the <b>film</b>", without="residual", layer="1")
     files = {name: download(page, name, tmp_path) for name in ("CSV", "JSON", "SVG", "PNG", "HTML")}
@@ -217,11 +209,8 @@ def test_it_is_accessible_and_fits(browser: Browser, home: str, axe: str, width:
     page.set_default_timeout(120_000)
     page.goto(f"{home}/#figure?{urlencode({'model': 'tiny-en-de', 'text': SAID, 'without': 'scaling'})}")
     page.wait_for_selector(".figure-diagram button")
-    page.evaluate(axe)
     for mode in ("Figure", "Positional encodings"):
         page.get_by_role("button", name=mode, exact=True).click()
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        report = page.evaluate("axe.run()")
-        serious = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
-        assert [(mode, one["id"], one["nodes"][0]["html"]) for one in serious] == []
+        assert (mode, serious_findings(page, axe)) == (mode, [])
     page.close()

@@ -23,6 +23,7 @@ from tests.decode.folders import gpt_folder, t5_folder
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.studio.conftest import serious_findings
 from tests.studio.speeches import PROMPT, Gate, bars, said, spoken, visible
 
 expect.set_options(timeout=30_000)
@@ -354,8 +355,5 @@ def test_it_is_accessible_and_fits(browser: Browser, writers: str, gpt: str, axe
     for extra in ({"top_k": "6"}, {"second": "on", "b_beam": "3"}):
         open_at(page, writers, model=gpt, prompt="the film", tokens="6", lock="1", **extra)
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        page.evaluate(axe)
-        report = page.evaluate("axe.run()")
-        serious = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
-        assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == []
+        assert serious_findings(page, axe) == []
     page.close()

@@ -22,6 +22,8 @@ from tests.inside.classifiers import deciding
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.studio.conftest import serious_findings
+
 expect.set_options(timeout=30_000)
 
 TEXT = "it is a good day for them"
@@ -216,8 +218,5 @@ def test_it_is_accessible_and_fits(
     for part in page.locator("main summary").all():
         part.click()
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    page.evaluate(axe)
-    report = page.evaluate("axe.run()")
-    serious = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
-    assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == []
+    assert serious_findings(page, axe) == []
     page.close()

@@ -25,6 +25,8 @@ from tests.predict.folders import tiny_gpt
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
+from tests.studio.conftest import serious_findings
+
 expect.set_options(timeout=30_000)
 
 TEXT = "the good film was a dull day for them and for <b>him</b>"
@@ -233,8 +235,5 @@ def test_it_is_accessible_and_fits(
     text = {"bert": TEXT, "gpt": "the good film day", "classifier": CLASSED}[name]
     open_at_place(page, address, model=folders[name], text=text, heads="0.0,0.1")
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    page.evaluate(axe)
-    report = page.evaluate("axe.run()")
-    serious = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
-    assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == []
+    assert serious_findings(page, axe) == []
     page.close()

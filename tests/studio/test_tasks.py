@@ -37,9 +37,10 @@ from regard.tasks.texts import Classify
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
+from tests.studio.conftest import serious_findings
+
 expect.set_options(timeout=30_000)
 
-AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 TEXT = "😀 the <b>film</b> is so dull, and they love it"
 PLAIN = "😀 the film is dull and they love it"
 MINUS = "\N{MINUS SIGN}"
@@ -402,18 +403,13 @@ def test_an_order_that_is_refused_says_why(browser: Browser, address: str, folde
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 @pytest.mark.parametrize("name", ["plain", *TASKS])
 def test_it_is_accessible_and_fits(
-    browser: Browser, address: str, folders: dict[str, str], name: str, width: int, scheme: Any
+    browser: Browser, axe: str, address: str, folders: dict[str, str], name: str, width: int, scheme: Any
 ) -> None:
-    if not AXE.is_file():
-        pytest.skip("axe-core is not here: python web/build.py")
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     open_at(page, address, model=folders[name], text=PLAIN, text_b=CONTEXT if name == "answer" else "")
     for part in page.locator("summary").all():
         if part.locator("xpath=..").get_attribute("open") is None:
             part.click()
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    report = page.evaluate("axe.run()")
-    serious = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
-    assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == []
+    assert serious_findings(page, axe) == []
     page.close()

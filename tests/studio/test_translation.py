@@ -21,7 +21,7 @@ from regard.translate import load
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.studio.conftest import watched
+from tests.studio.conftest import addresses, download, serious_findings, watched
 from tests.studio.speeches import visible
 from tests.studio.translators import FRENCH, MODELS, TEXT, write_translators
 
@@ -246,18 +246,6 @@ def test_an_exported_file_works_from_disk(
         expect(alone.locator(".likely h2")).to_contain_text("Time step 6 says")
 
 
-def download(page: Page, name: str, folder: Path) -> Path:
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name=name, exact=True).click()
-    file = folder / waiting.value.suggested_filename
-    waiting.value.save_as(file)
-    return file
-
-
-def addresses(text: str) -> set[str]:
-    return set(re.findall(r"(?:https?|wss?)://[^\s\"'<>`)]+", text))
-
-
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark"), (390, "light")])
 @pytest.mark.parametrize("name", ["transformer", "additive", "plain"])
 def test_narrow_and_accessible(
@@ -268,10 +256,7 @@ def test_narrow_and_accessible(
     wide = page.evaluate("""() => [...document.querySelectorAll("main *")].filter(one => !one.closest(".wide, pre"))
         .filter(one => one.getBoundingClientRect().right > innerWidth).map(one => one.outerHTML.slice(0, 100))""")
     assert (page.evaluate("document.documentElement.scrollWidth"), wide) == (width, [])
-    page.evaluate(axe)
-    report = page.evaluate("axe.run()")
-    serious = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
-    assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == []
+    assert serious_findings(page, axe) == []
     page.close()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelOption
+from regard.cli.options import DeviceOption, JsonOption, ModelOption, ShownOption
 from regard.cli.output import note, print_json
 from regard.known import DEFAULT
 
@@ -49,15 +49,7 @@ def ablate_text(
         ),
     ] = "blanks",
     model: ModelOption = DEFAULT,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="A page (.html), a drawing (.svg, .png) or what --json prints (.json).",
-        ),
-    ] = None,
+    output: ShownOption = None,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="How many answers or heads to list.")] = 10,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, SeedOption
+from regard.cli.options import DeviceOption, JsonOption, SeedOption, ShownOption
 from regard.cli.output import note, print_json
 
 if TYPE_CHECKING:
@@ -44,15 +44,7 @@ def honesty(
     head: Annotated[
         int | None, typer.Option("--head", metavar="N", help="Which head, from 0.", show_default="the mean of all")
     ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="A page (.html), a drawing (.svg, .png) or what --json prints (.json).",
-        ),
-    ] = None,
+    output: ShownOption = None,
     seed: SeedOption = 0,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,

@@ -21,6 +21,7 @@ __all__ = [
     "ModelOption",
     "QuotedOption",
     "SeedOption",
+    "ShownOption",
     "ThresholdOption",
 ]
 
@@ -38,6 +39,12 @@ DeviceOption: TypeAlias = Annotated[
 SeedOption: TypeAlias = Annotated[
     int,
     typer.Option("--seed", metavar="N", min=0, max=2**63 - 1, help="The same seed gives the same result."),
+]
+ShownOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="A page (.html), a drawing (.svg, .png) or what --json prints (.json)."
+    ),
 ]
 JsonOption: TypeAlias = Annotated[
     bool,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from regard.errors import InputError
 from regard.studio.shelf import Shelf
 
-__all__ = ["LIMIT", "Arguments", "Payload", "Route", "said"]
+__all__ = ["LIMIT", "Arguments", "Payload", "Route", "counted", "said"]
 
 Arguments = Mapping[str, object]
 Payload = Mapping[str, object]
@@ -33,3 +33,11 @@ def said(
     if default is None:
         raise InputError(f"{name!r} is empty; type a text")
     return default
+
+
+def counted(arguments: Arguments, name: str, default: int, *, most: int) -> int:
+    """A number from 1 to `most` among the arguments."""
+    value = said(arguments, name, str(default)).strip()
+    if not (value.isascii() and value.isdecimal()) or len(value) > 9 or not 1 <= int(value) <= most:
+        raise InputError(f"{name!r} should be a number from 1 to {most}, got {value!r}")
+    return int(value)

@@ -5,9 +5,8 @@ Knows which library function makes each payload and how much text it takes. Know
 
 from __future__ import annotations
 
-from regard.errors import InputError
 from regard.known import DEFAULT
-from regard.studio.arguments import Arguments, Payload, said
+from regard.studio.arguments import Arguments, Payload, counted, said
 from regard.studio.shelf import Shelf
 
 __all__ = ["ROOM", "features", "senses", "sentences"]
@@ -29,14 +28,12 @@ def sentences(shelf: Shelf, arguments: Arguments) -> Payload:
     """Arguments: `model`, `texts` (one a line, a label behind each or none), `layer`, `pooling`, `neighbours`."""
     texts, model = _lines(arguments), said(arguments, "model", DEFAULT)
     layer, pooling = _word(arguments, "layer", "-1"), _word(arguments, "pooling", "mean")
-    count = _word(arguments, "neighbours", "5")
-    if not count.isdecimal() or not 0 < int(count) <= 50:
-        raise InputError(f"'neighbours' should be a number from 1 to 50, got {count!r}")
+    count = counted(arguments, "neighbours", 5, most=50)
     with shelf.use(model) as pair:
         from regard.inside.vectors.chosen import read_typed
         from regard.inside.vectors.sentence_map import sentence_map
 
-        found = sentence_map(pair, read_typed(texts), layer=layer, pooling=pooling, count=int(count), limit=MOST)
+        found = sentence_map(pair, read_typed(texts), layer=layer, pooling=pooling, count=count, limit=MOST)
         return found.payload(model)
 
 

@@ -5,9 +5,8 @@ Knows which of the studio's models translate. Knows nothing of HTTP.
 
 from __future__ import annotations
 
-from regard.errors import InputError
 from regard.known import DEFAULT
-from regard.studio.arguments import Arguments, Payload, said
+from regard.studio.arguments import Arguments, Payload, counted, said
 from regard.studio.shelf import Shelf
 
 __all__ = ["WIDEST", "translation"]
@@ -17,7 +16,11 @@ WIDEST = 10  # hypotheses side by side: somebody waits for them
 
 def translation(shelf: Shelf, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, and `beam`, the width of the search; its hypotheses are all told."""
-    model, text, width = said(arguments, "model", DEFAULT), said(arguments, "text"), _width(arguments)
+    model, text, width = (
+        said(arguments, "model", DEFAULT),
+        said(arguments, "text"),
+        counted(arguments, "beam", 5, most=WIDEST),
+    )
     with shelf.use_any(model) as (network, reader):
         from regard.decode.search import Beam
         from regard.inside.translation.decoding import decoding
@@ -35,13 +38,6 @@ def translation(shelf: Shelf, arguments: Arguments) -> Payload:
         beam, network = Beam(width=width, nbest=width), translating(network)
         found = decoding(Translator(network, reader, usual_looking(network)), text, beam=beam)
         return {**decoding_payload(model, found, beam=beam), **studio}
-
-
-def _width(arguments: Arguments) -> int:
-    value = said(arguments, "beam", "5").strip()
-    if not (value.isascii() and value.isdecimal()) or not 1 <= int(value[:9]) <= WIDEST:
-        raise InputError(f"'beam' should be a number from 1 to {WIDEST}, got {value!r}")
-    return int(value)
 
 
 def _no_translator(model: str) -> dict[str, object]:
