@@ -34,14 +34,15 @@ BURST = 16  # steps
 WORTH = 64  # steps from which on recording pays
 SHORTEST = 128  # places of a span
 
-_mode: ContextVar[Mode] = ContextVar("mode", default="off")
+_mode: ContextVar[Mode] = ContextVar("mode", default="graphs")
 
 
 @contextmanager
 def bursting(mode: Mode) -> Iterator[None]:
-    """How tokens are said inside, by GPTs on a GPU and where 64 or more are asked for. "off": one step at a time.
+    """How GPTs on a GPU say tokens inside, where 64 or more are asked for.
 
-    "graphs" plays recorded steps. "plain": bursts on any device and unrecorded, to try them.
+    "graphs", which needs no asking for, plays recorded steps. "off": one step at a time. "plain": bursts on any device
+    and unrecorded, to try them.
     """
     choice("mode", mode, get_args(Mode))
     before = _mode.set(mode)
@@ -156,7 +157,7 @@ class Bursts:
         torch.cuda.current_stream(self.tokens.device).wait_stream(stream)
         torch.cuda.synchronize(self.tokens.device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.device(self.tokens.device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             step()
         for tensor, old in zip(changed, before, strict=True):
             tensor.copy_(old)
