@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -134,4 +135,25 @@ def test_two_texts_that_are_written_in_turns_do_not_disturb_each_other() -> None
     with bursting("plain"):
         both = zip(*(sample(model, ids, layout, **settings, seed=seed) for seed in (1, 2)), strict=True)
         found = [list(one) for one in zip(*both, strict=True)]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "mode",
+    ["plain", pytest.param("graphs", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))],
+)
+def test_texts_of_several_threads_do_not_disturb_each_other(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU each of them records steps of its own."""
+    monkeypatch.setattr(bursts_module, "WORTH", 20)
+    device = torch.device("cpu" if mode == "plain" else "cuda")
+    model, ids = family("gpt").to(device), PROMPTS[0][0].to(device)
+
+    def said(seed: int, mode: Any) -> list[list[int | None]]:
+        with bursting(mode):
+            return list(sample(model, ids, sampling=Sampling(), end=None, max_tokens=20 + seed, seed=seed))
+
+    seeds = range(4)
+    expected = [said(seed, "off") for seed in seeds]
+    with ThreadPoolExecutor(len(seeds)) as threads:
+        found = list(threads.map(said, seeds, [mode] * len(seeds)))
     assert found == expected

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import Lock
 from typing import Literal, get_args
 from weakref import WeakKeyDictionary
 
@@ -34,6 +35,7 @@ BURST = 16  # steps
 WORTH = 64  # steps from which on recording pays
 SHORTEST = 128  # places of a span
 
+_turn = Lock()  # a recording bears no other beside it, so threads take turns, a burst each
 _mode: ContextVar[Mode] = ContextVar("mode", default="graphs")
 
 
@@ -99,7 +101,7 @@ class Bursts:
             self.tokens.copy_(tokens)
         for first in range(0, count, BURST):
             steps = range(first, min(first + BURST, count))
-            with _static():
+            with _turn, _static():
                 if chances is not None:
                     numbers = torch.tensor([chances(step) for step in steps], dtype=torch.double)
                     self.chances[: len(steps)].copy_(numbers)

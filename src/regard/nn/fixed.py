@@ -1,6 +1,6 @@
 """Keys and values in a store of a fixed size, so that a step's tensors are the same ones each time.
 
-That is what a recorded or compiled step needs. Knows no models.
+That is what a recorded step needs. Knows no models.
 """
 
 from __future__ import annotations
