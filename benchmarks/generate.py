@@ -6,10 +6,10 @@
 
 Both have the same random weights and, in float32, must say the same tokens, or nothing is timed; with bfloat16 each
 rounds in its own way, and the share of equal tokens is told. Prefill is a call for one token, decoding what a call for
-many takes beyond it. Matrices are laid out anew in the first call only, as where many texts are written. Contestants
-take turns, and each one's best round counts; the speed at which memory is read takes its turn too, as the sum of a
-matrix far larger than any cache times a vector. The limit of decoding is to read all weights once a step. On a GPU
-`--modes` are those of `regard.decode.bursts.bursting`.
+many takes beyond it. Neither tells log-probabilities. Matrices are laid out anew in the first call only, as where many
+texts are written. Contestants take turns, and each one's best round counts; the speed at which memory is read takes its
+turn too, as the sum of a matrix far larger than any cache times a vector. The limit of decoding is to read all weights
+once a step. On a GPU `--modes` are those of `regard.decode.bursts.bursting`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from benchmarks.generators import BEGIN, END, PADDING, gpt2, marian
 from benchmarks.race import keep, machine, race
-from regard.decode import Beam, beam_search, greedy
+from regard.decode import Beam, beam_search, sample
 from regard.decode.bursts import bursting
 from regard.decode.quick import keeping
 from regard.device import choose
@@ -83,7 +83,8 @@ def completed(name: str, options: argparse.Namespace, device: torch.device, rows
 
     def say(count: int) -> Said:
         with bursting(mode):
-            return [list(one.ids) for one in greedy(ours, prompts, end=None, max_tokens=count)]
+            steps = list(sample(ours, prompts, sampling=None, end=None, max_tokens=count))
+        return [[token for token in row if token is not None] for row in zip(*steps, strict=True)]
 
     def generate(count: int) -> Said:
         settings = {"max_new_tokens": count, "min_new_tokens": count, "do_sample": False, "pad_token_id": 0}

@@ -13,6 +13,9 @@ import regard
 from regard.cli import fill
 from regard.cli.app import run
 from regard.predict import fill_blanks
+from regard.tasks.folder import write_task
+from regard.text import Tokenizer
+from tests.inside.classifiers import deciding
 
 Captured = pytest.CaptureFixture[str]
 
@@ -119,4 +122,15 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, call: Callabl
 
 def test_a_sentence_encoder_is_refused_by_name(minilm_folder: Path, capsys: Captured) -> None:
     assert run(["fill", "a _ film", "--model", str(minilm_folder)], registers=[fill.register]) == 2
-    assert "this bert model has none (its folder holds the encoder alone" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert (
+        "this bert model has none: it was tuned for a task" in error and "its folder holds the encoder alone" in error
+    )
+
+
+def test_a_tuned_model_is_told_what_it_lacks(tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    write_task(deciding(Tokenizer.open(tiny_bert_folder), 3), tmp_path / "tuned")
+    assert run(["fill", "a _ film", "--model", str(tmp_path / "tuned")], registers=[fill.register]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "it was tuned for a task" in error and "sentence-transformers" not in error
+    assert error.endswith("take the pretrained model it was made from, or another with that head, such as regard-bert")

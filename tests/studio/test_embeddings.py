@@ -208,7 +208,7 @@ def test_it_is_accessible_and_fits(
     ("arguments", "said"),
     [
         ({"texts": "x" * (ROOM + 1)}, "at most 300,000.*regard map FILE"),
-        ({"texts": "a\nb", "neighbours": "many"}, "a number from 1 to 50, got 'many'"),
+        ({"texts": "a\nb", "neighbours": "many"}, "a whole number from 1 to 50, got 'many'"),
         ({"texts": 3}, "'texts' must be a text, got int"),
         ({"texts": " "}, "'texts' is empty"),
     ],

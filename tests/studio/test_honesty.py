@@ -199,7 +199,7 @@ def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, 
     assert asked(client, model=folders["plain"], text=TEXT)["studio"] == {"tuned": tuned}
     for arguments, error in (
         ({"model": folders["honest"], "text": "good"}, "the tests need 5 or more"),
-        ({"model": folders["honest"], "text": TEXT, "layer": "x"}, "'layer' should be a whole number"),
+        ({"model": folders["honest"], "text": TEXT, "layer": "x"}, "'layer' should be a whole number from 0 to"),
         ({"model": folders["honest"], "text": TEXT, "layer": "4"}, "layer 4 is asked for"),
         ({"model": folders["honest"], "text": TEXT, "label": "neutral"}, "unknown label 'neutral'"),
         ({"model": folders["honest"], "text": TEXT, "text_b": "b"}, "classify reads one text"),

@@ -41,8 +41,8 @@ def test_what_does_not_translate(client: TestClient, folders: dict[str, str]) ->
     [
         ({"text": " "}, "'text' is empty; type a text"),
         ({"text": "Markt " * LONGEST}, f"expected at most {LONGEST}: give one sentence"),
-        ({"text": "a", "beam": "0"}, "'beam' should be a number from 1 to 10, got '0'"),
-        ({"text": "a", "beam": "9" * 5000}, "'beam' should be a number from 1 to 10"),
+        ({"text": "a", "beam": "0"}, "'beam' should be a whole number from 1 to 10, got '0'"),
+        ({"text": "a", "beam": "9" * 5000}, "'beam' should be a whole number from 1 to 10"),
         ({"text": "a", "model": "nowhere"}, "the studio has no model 'nowhere'"),
     ],
 )

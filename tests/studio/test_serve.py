@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import signal
@@ -12,9 +13,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import uvicorn
 
 from regard.errors import InputError
 from regard.studio.serve import HOST, listen, serve
+from regard.studio.shelf import Shelf
 from regard.view import bundle
 
 
@@ -55,6 +58,34 @@ def test_the_page_is_there_while_the_model_loads_and_ctrl_c_ends_it_cleanly(page
         assert process.wait(timeout=60) == 0
         assert process.stdout.read() == "The studio has ended.\n"
         assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("where", ["the line", "the loader", "the loop"])
+def test_ctrl_c_before_the_server_runs_ends_it_as_cleanly(
+    page_built: None, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    lines: list[str] = []
+    make = asyncio.new_event_loop
+
+    def interrupt(place: str) -> None:
+        if place == where:
+            signal.raise_signal(signal.SIGINT)
+
+    def say(line: str) -> None:
+        lines.append(line)
+        if "Ctrl-C ends it" in line:
+            interrupt("the line")
+
+    def loop() -> asyncio.AbstractEventLoop:
+        interrupt("the loop")
+        return make()
+
+    monkeypatch.setattr(Shelf, "start", lambda shelf: interrupt("the loader"))
+    monkeypatch.setattr(uvicorn.Config, "get_loop_factory", lambda config: loop)
+    handler = signal.getsignal(signal.SIGINT)
+    assert serve(["regard-bert"], port=0, say=say) is False
+    assert [line.split(" http")[0] for line in lines] == ["The studio is at", "The studio has ended."]
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_ctrl_c_does_not_wait_for_an_answer_that_takes_long(page_built: None) -> None:

@@ -88,7 +88,7 @@ def test_the_api_gives_what_the_library_gives(client: TestClient, gpt: str) -> N
         ({"temperature": "warm"}, "'temperature' should be a number, got 'warm'"),
         ({"tokens": "401"}, "'tokens' should be a whole number from 0 to 400"),
         ({"beam": "17"}, "'beam' should be a whole number from 0 to 16"),
-        ({"seed": "1.5"}, "'seed' should be a whole number"),
+        ({"seed": "1.5"}, "'seed' should be a whole number from 0 to 1,000,000,000, got '1.5'"),
         ({"second": "on", "b_min_p": "nan"}, "'min_p' should be a number"),
         ({"prompt": "x" * 100_000}, "at most 20,000"),
         ({"model": "nothing"}, "the studio has no model 'nothing'"),

@@ -133,8 +133,14 @@ def test_orders_that_are_refused(page_built: None, tmp_path: Path, monkeypatch: 
         ({"task": "classify"}, "expected labelled examples"),
         ({"task": "classify", "path": "x", "content": "y"}, "one of them"),
         ({"task": "classify", "path": "nothing.tsv"}, "nothing.tsv: no such file on this machine"),
-        ({"task": "classify", "content": "a\tb", "epochs": "many"}, "'epochs' should be a whole number"),
-        ({"task": "classify", "content": "a\tb", "epochs": "50"}, "expected 1 to 20"),
+        (
+            {"task": "classify", "content": "a\tb", "epochs": "many"},
+            "'epochs' should be a whole number from 1 to 20, got 'many'",
+        ),
+        (
+            {"task": "classify", "content": "a\tb", "epochs": "50"},
+            "'epochs' should be a whole number from 1 to 20, got '50'",
+        ),
         ({"task": "classify", "content": "x" * 900_001}, "Give its path instead"),
     ):
         assert error in asked(client, "train", **arguments)["error"], arguments

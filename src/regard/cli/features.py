@@ -16,6 +16,7 @@ from regard.cli.options import (
     DeviceOption,
     HeaderOption,
     JsonOption,
+    LayerOption,
     ModelOption,
     QuotedOption,
     SeedOption,
@@ -48,12 +49,7 @@ def features(
         Literal["cls", "mean"],
         typer.Option("--pooling", help="The vector of a text: of its first token, or the mean of all."),
     ] = "cls",
-    layer: Annotated[
-        str,
-        typer.Option(
-            "--layer", metavar="EXPRESSION", help="-1 is the last, 0 the embeddings' output; or such as concat(-4:)."
-        ),
-    ] = "-1",
+    layer: LayerOption = "-1",
     as_in_deck: Annotated[
         bool,
         typer.Option("--as-in-deck", help="Do it once more without attention mask, as the slides do, and compare."),

@@ -16,6 +16,7 @@ from regard.cli.options import (
     DeviceOption,
     HeaderOption,
     JsonOption,
+    LayerOption,
     ModelOption,
     QuotedOption,
     SeedOption,
@@ -47,12 +48,7 @@ def map_(
         ),
     ],
     model: ModelOption = DEFAULT,
-    layer: Annotated[
-        str,
-        typer.Option(
-            "--layer", metavar="EXPRESSION", help="-1 is the last, 0 the embeddings' output; or such as concat(-4:)."
-        ),
-    ] = "-1",
+    layer: LayerOption = "-1",
     neighbours: Annotated[
         int, typer.Option("--neighbours", "-k", metavar="K", min=1, help="How many nearest sentences of each.")
     ] = 5,

@@ -18,6 +18,7 @@ __all__ = [
     "DeviceOption",
     "HeaderOption",
     "JsonOption",
+    "LayerOption",
     "ModelOption",
     "QuotedOption",
     "SeedOption",
@@ -35,6 +36,12 @@ ModelOption: TypeAlias = Annotated[
 DeviceOption: TypeAlias = Annotated[
     Device,
     typer.Option("--device", help="Where to compute; auto takes a GPU where there is one."),
+]
+LayerOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--layer", metavar="EXPRESSION", help="-1 is the last, 0 the embeddings' output; or such as concat(-4:)."
+    ),
 ]
 SeedOption: TypeAlias = Annotated[
     int,

@@ -20,12 +20,24 @@ from regard.models import Gpt
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn import Padded, State
 from regard.nn.packing import Packing
+from regard.nn.screening import Screening
 from regard.nn.straight import Straight, can_go_straight
 
 __all__ = ["keeping", "quick"]
 
 MANY = 16  # steps, for which matrices are packed at once
-_kept: ContextVar[Packing | None] = ContextVar("_kept", default=None)
+LONG = 160  # steps, for which an output layer is rounded
+
+
+class _Layouts:
+    """What a processor lays out anew."""
+
+    def __init__(self, *, patience: int = 0) -> None:
+        self.packing = Packing(patience=patience)
+        self.screening = Screening(self.packing.linear)
+
+
+_kept: ContextVar[_Layouts | None] = ContextVar("_kept", default=None)
 
 
 @contextmanager
@@ -34,22 +46,25 @@ def keeping() -> Iterator[None]:
 
     Weights must stay as they are meanwhile; those that are used with a few rows take their room twice.
     """
-    token = _kept.set(_kept.get() or Packing(patience=0))
+    token = _kept.set(_kept.get() or _Layouts())
     try:
         yield
     finally:
         _kept.reset(token)
 
 
-def quick(model: Speaker[RowsState], device: torch.device, *, steps: int) -> Speaker[RowsState]:
+def quick(model: Speaker[RowsState], device: torch.device, *, steps: int, highest: bool = False) -> Speaker[RowsState]:
     """The same speaker for one decoding of up to so many steps: the same logits, up to rounding.
 
-    Weights must stay as they are meanwhile.
+    `highest`: only each row's highest logit is wanted, and others may be -inf. Weights must stay as they are meanwhile.
     """
-    packing = _kept.get() or Packing(patience=0 if steps >= MANY else 1) if device.type == "cpu" else None
+    layouts, kept = None, _kept.get()
+    if device.type == "cpu":
+        layouts = kept or _Layouts(patience=0 if steps >= MANY else 1)
     if isinstance(model, Gpt | EncoderDecoder):
-        return cast("Speaker[RowsState]", _Stepping(model, packing))
-    return _Packed(model, packing) if packing else model
+        highest = highest and (kept is not None or steps >= LONG)
+        return cast("Speaker[RowsState]", _Stepping(model, layouts, highest=highest))
+    return _Packed(model, layouts.packing) if layouts else model
 
 
 class _Packed(Generic[RowsState]):
@@ -67,10 +82,11 @@ class _Packed(Generic[RowsState]):
 class _Stepping:
     """A decoder whose steps are straight code, unless somebody watches."""
 
-    def __init__(self, model: Gpt | EncoderDecoder, packing: Packing | None) -> None:
+    def __init__(self, model: Gpt | EncoderDecoder, layouts: _Layouts | None, *, highest: bool) -> None:
         self.model = model
-        self.packing: AbstractContextManager[object] = packing or nullcontext()
-        self.linear = packing.linear if packing else F.linear
+        self.packing: AbstractContextManager[object] = layouts.packing if layouts else nullcontext()
+        self.output = layouts.screening if layouts and highest else self.packing
+        self.linear = layouts.packing.linear if layouts else F.linear
         self.straight: Straight | None = None
         self.decided = False
 
@@ -85,5 +101,5 @@ class _Stepping:
             with self.packing:
                 return self.model.step(tokens, state)
         hidden = self.straight(self.model.hear(tokens, state)[:, 0], state)
-        with self.packing:
+        with self.output:
             return self.model.logits(hidden), state

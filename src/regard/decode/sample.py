@@ -63,7 +63,8 @@ def sample(
                 chances_at = partial(_chances, seed, numbers)
                 yield from _in_bursts(bursts, state, logits, sampling, chances_at, end, max_tokens, over)
                 return
-        model = quick(model, ids.device, steps=max_tokens)
+        surest = sampling.temperature == 0 and said is None and trace is None
+        model = quick(model, ids.device, steps=max_tokens, highest=surest)
         for step in range(1, max_tokens + 1):
             with torch.inference_mode():
                 chances = _chances(seed, [numbers[place] for place in live], step)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.data.batch import collate
 from regard.errors import InputError
+from regard.known import DEFAULT
 from regard.models import Bert
 from regard.models.bert import MaskedHead
 from regard.nn import Packed
@@ -42,11 +43,14 @@ class Masked:
         tokens = tokenizer_of(model, tokenizer)
         head = model.masked if isinstance(model, Bert) else None
         if not isinstance(model, Bert) or head is None:
-            bare = " (its folder holds the encoder alone, as those of sentence-transformers do)"
+            bare = (
+                ": it was tuned for a task, which has a head of its own, or its folder holds the encoder alone; take "
+                f"the pretrained model it was made from, or another with that head, such as {DEFAULT}"
+            )
+            other = f"; take a BERT, DistilBERT or RoBERTa that was pretrained on masked words, such as {DEFAULT}"
             raise InputError(
                 f"{doing} needs a masked-word head, and this {family_of(model)} model has none"
-                f"{bare if isinstance(model, Bert) else ''}; take a BERT, DistilBERT or RoBERTa that was "
-                "pretrained on masked words, such as google-bert/bert-base-uncased"
+                f"{bare if isinstance(model, Bert) else other}"
             )
         if tokens.mask is None:
             raise InputError(f"{doing} needs a mask token, and this {family_of(model)} model's tokenizer has none")

@@ -1,19 +1,27 @@
-"""What the page sends with a question: texts, checked. Knows JSON's values and limits. Knows no view and no HTTP."""
+"""What the page sends with a question: texts, and whole numbers written as such, checked.
+
+Knows JSON's values and limits. Knows no view and no HTTP.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from regard.errors import InputError
 from regard.studio.shelf import Shelf
 
-__all__ = ["LIMIT", "Arguments", "Payload", "Route", "counted", "said"]
+__all__ = ["LARGEST", "LIMIT", "Arguments", "Payload", "Route", "counted", "said"]
 
 Arguments = Mapping[str, object]
 Payload = Mapping[str, object]
 Route = Callable[[Shelf, Arguments], Payload]
 
 LIMIT = 20_000  # characters of one text
+LARGEST = 10**9  # number, where no other limit is named
+DIGITS = 20  # Python refuses to read a number of thousands of them
+
+Default = TypeVar("Default", int, None)
 
 
 def said(
@@ -35,9 +43,11 @@ def said(
     return default
 
 
-def counted(arguments: Arguments, name: str, default: int, *, most: int) -> int:
-    """A number from 1 to `most` among the arguments."""
-    value = said(arguments, name, str(default)).strip()
-    if not (value.isascii() and value.isdecimal()) or len(value) > 9 or not 1 <= int(value) <= most:
-        raise InputError(f"{name!r} should be a number from 1 to {most}, got {value!r}")
+def counted(arguments: Arguments, name: str, default: Default, *, least: int = 1, most: int = LARGEST) -> int | Default:
+    """A whole number from `least` to `most` among the arguments; where there is none or it is blank, the default."""
+    value = said(arguments, name, "").strip()
+    if not value:
+        return default
+    if not (value.isascii() and value.isdecimal()) or len(value) > DIGITS or not least <= int(value) <= most:
+        raise InputError(f"{name!r} should be a whole number from {least} to {most:,}, got {value[:40]!r}")
     return int(value)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from regard.errors import InputError
 from regard.known import WRITER
-from regard.studio.arguments import Arguments, Payload, said
+from regard.studio.arguments import LARGEST, Arguments, Payload, counted, said
 from regard.studio.shelf import Shelf
 
 if TYPE_CHECKING:
@@ -106,8 +106,11 @@ def _wish(own: Arguments, others: Arguments) -> Wish:
     from regard.decode.search import Beam
     from regard.inside.speech.wish import TEMPERATURE, TOP_P, Wish
 
+    def typed(name: str) -> str:
+        return said(own, name, "").strip() or said(others, name, "").strip()
+
     def number(name: str, default: float) -> float:
-        value = said(own, name, "").strip() or said(others, name, "").strip()
+        value = typed(name)
         try:
             found = float(value) if value else default
         except ValueError:
@@ -116,22 +119,19 @@ def _wish(own: Arguments, others: Arguments) -> Wish:
             raise InputError(f"{name!r} should be a number, got {value[:40]!r}")
         return found
 
-    def whole(name: str, default: int, most: int) -> int:
-        found = number(name, default)
-        if found != int(found) or not 0 <= found <= most:
-            raise InputError(f"{name!r} should be a whole number from 0 to {most:,}, got {found:g}")
-        return int(found)
+    def whole(name: str, default: int, most: int = LARGEST) -> int:
+        return counted({name: typed(name)}, name, default, least=0, most=most)
 
     sampling = Sampling(
         repetition=number("repetition", 1.0),
         temperature=number("temperature", TEMPERATURE),
-        top_k=whole("top_k", 0, 10**9) or None,
+        top_k=whole("top_k", 0) or None,
         top_p=number("top_p", TOP_P),
         min_p=number("min_p", 0.0),
     )
     width = whole("beam", 0, BEAM)
     beam = Beam(width=width, nbest=width) if width else None
-    return Wish(sampling, beam, whole("seed", 0, 10**9), whole("tokens", 60, TOKENS) or 1)
+    return Wish(sampling, beam, whole("seed", 0), whole("tokens", 60, TOKENS) or 1)
 
 
 def _none(model: str, studio: Payload) -> Payload:

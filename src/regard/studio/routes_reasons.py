@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 from regard.errors import InputError
 from regard.known import DEFAULT
-from regard.studio.arguments import Arguments, Payload, said
+from regard.studio.arguments import Arguments, Payload, counted, said
 from regard.studio.shelf import Shelf
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def honesty(shelf: Shelf, arguments: Arguments) -> Payload:
     model = said(arguments, "model", DEFAULT)
     text, second = said(arguments, "text"), said(arguments, "text_b", "").strip() or None
     label = said(arguments, "label", "") or None
-    layer, head = (_number(arguments, name) for name in ("layer", "head"))
+    layer, head = (counted(arguments, name, None, least=0) for name in ("layer", "head"))
     with shelf.use(model) as pair:
         from regard.inside.reasons.honesty_payload import BLANK, honesty_payload, untuned_payload
         from regard.inside.reasons.trial import task_trial, trial_of
@@ -150,12 +149,3 @@ def _classifies(name: str) -> bool:
     except (OSError, ValueError):
         return True
     return isinstance(document, dict) and document.get("task") in ("classify", "pair")
-
-
-def _number(arguments: Arguments, name: str) -> int | None:
-    value = said(arguments, name, "").strip()
-    if not value:
-        return None
-    if not re.fullmatch(r"[0-9]{1,4}", value):
-        raise InputError(f"{name!r} should be a whole number from 0, got {value!r}")
-    return int(value)

@@ -16,9 +16,9 @@ from weakref import WeakKeyDictionary
 
 from regard.errors import InputError, choice
 from regard.known import DEFAULT, builtins
-from regard.studio.arguments import Arguments, Payload, said
+from regard.studio.arguments import Arguments, Payload, counted, said
 from regard.studio.shelf import Entry, Shelf
-from regard.studio.training import PLACE, Order, Trainings, file_name
+from regard.studio.training import EPOCHS, PLACE, Order, Trainings, file_name
 
 if TYPE_CHECKING:
     pass
@@ -83,8 +83,8 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
         data=os.path.expanduser(path) if path else str(place),
         model=model,
         output=os.path.expanduser(output),
-        epochs=_number(arguments, "epochs", "3"),
-        limit=_number(arguments, "limit", "0"),
+        epochs=counted(arguments, "epochs", 3, most=EPOCHS),
+        limit=counted(arguments, "limit", 0, least=0),
         columns=said(arguments, "columns", "").strip(),
         select="last" if ours else "best",  # six sentences to judge by cannot tell a good epoch from a lucky one
     )
@@ -191,10 +191,3 @@ def _claimed(path: Path, *, file: bool = False) -> Path:
         except FileExistsError:
             number += 1
             free = path.with_name(f"{path.stem}-{number}{path.suffix}")
-
-
-def _number(arguments: Arguments, name: str, default: str) -> int:
-    value = said(arguments, name, default).strip() or default
-    if not value.isdecimal() or len(value) > 9:
-        raise InputError(f"{name!r} should be a whole number, got {value!r}")
-    return int(value)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from regard.errors import InputError, RegardError
-from regard.studio.shelf import Shelf
+from regard.studio.shelf import LOADER, Shelf
 from regard.view.bundle import check_built
 
 __all__ = ["HOST", "listen", "serve"]
@@ -39,13 +40,30 @@ def serve(models: Sequence[str], *, port: int = 8080, say: Callable[[str], None]
         config = uvicorn.Config(
             make_app(shelf), log_level="critical", access_log=False, timeout_graceful_shutdown=PATIENCE, lifespan="off"
         )
-        say(f"The studio is at http://{HOST}:{taken.getsockname()[1]}/  (Ctrl-C ends it)")
-        loading = shelf.start()
-        with contextlib.suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[taken])
+        server = uvicorn.Server(config)
+        with _interrupts(lambda: setattr(server, "should_exit", True)):
+            say(f"The studio is at http://{HOST}:{taken.getsockname()[1]}/  (Ctrl-C ends it)")
+            shelf.start()
+            server.run(sockets=[taken])
         end_training(shelf)
         say("The studio has ended.")
-    return loading.is_alive() or any(thread.name == WORKER for thread in threading.enumerate())
+    return any(thread.name in (LOADER, WORKER) for thread in threading.enumerate())
+
+
+@contextlib.contextmanager
+def _interrupts(end: Callable[[], None]) -> Iterator[None]:
+    """Let Ctrl-C call `end`: an exception could come while the server sets itself up, and leave half of it behind.
+
+    Only the main thread may set a handler, and only that one is interrupted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: end())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
 
 
 def listen(port: int) -> socket.socket:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
     Pair = tuple[nn.Module, Reader]
 
-__all__ = ["Entry", "Shelf", "State"]
+__all__ = ["LOADER", "Entry", "Shelf", "State"]
+
+LOADER = "regard-models"  # the name of the thread that loads them
 
 State = Literal["loading", "ready", "failed"]
 
@@ -77,7 +79,7 @@ class Shelf:
 
     def start(self) -> threading.Thread:
         """Load all models behind the caller's back, in their order."""
-        thread = threading.Thread(target=self._fill, name="regard-models", daemon=True)
+        thread = threading.Thread(target=self._fill, name=LOADER, daemon=True)
         thread.start()
         return thread
 

@@ -71,7 +71,7 @@ def test_gpt_reads_a_pair_as_one_text(gpt: Both) -> None:
     np.testing.assert_allclose(rebuilt(one), one.weights, atol=1e-5)
     assert not np.triu(one.weights, 1).any()
     assert (one.kind, one.causal, one.alone) == ("decoder", True, True)
-    assert one.rows.tokens == ("the", " film", "Ġ", "good", " day")
+    assert one.rows.tokens == ("the", " film", "␣", "good", " day")
     assert one.rows.words == (0, 1, 2, 2, 3)
     assert one.rows.segments == (0, 0, 1, 1, 1)
 
@@ -145,7 +145,7 @@ def test_a_translator_told_and_step_by_step(subwords: Subwords) -> None:
         np.testing.assert_allclose(rebuilt(one), one.weights, atol=1e-5)
     words = found.map("cross").columns
     spelled = ["".join(t for t, w in zip(words.tokens, words.words, strict=True) if w == n) for n in range(4)]
-    assert [word.replace("Ġ", " ") for word in spelled] == [" the", " red", " house", "<|endoftext|>"]
+    assert [word.replace("␣", " ") for word in spelled] == [" the", " red", " house", "<|endoftext|>"]
 
 
 @pytest.mark.parametrize("recipe", ["luong", "deck"])

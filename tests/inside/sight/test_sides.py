@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from regard.inside.sight import sides
 from regard.inside.sight.maps import Side
 from regard.text import Tokenizer
+from tests.decode.folders import unigram
 from tests.predict.folders import byte_level, tiny_roberta
 
 
@@ -44,6 +45,27 @@ def test_two_texts_without_segments(tmp_path: Path) -> None:
     assert side.tokens[len(first)] == "</s>"
     alone = sides.read(roberta, roberta.encode("the film"))
     assert set(alone.segments) == {0}
+
+
+def test_white_space_alone_is_seen_as_signs(bytes_: Tokenizer) -> None:
+    text = "the  film\n\tgood ▁"
+    side = sides.read(bytes_, bytes_.encode(text))
+    half = ("\\xE2", "\\x96", "\\x81")  # the bytes of a sign that no token of this vocabulary has
+    assert side.tokens == ("the", "␣", " film", "⏎", "⇥", "good", "␣", *half)
+    assert sides.said(bytes_, bytes_.encode(text).ids, special=0).tokens == side.tokens
+
+
+def test_a_space_alone_where_spaces_are_signs_of_the_vocabulary(tmp_path: Path) -> None:
+    pieces = unigram(tmp_path)
+    encoding = pieces.encode("the x")
+    assert encoding.tokens == ["▁the", "▁", "x", "</s>"]
+    assert sides.read(pieces, encoding).tokens == ("the", "␣", "x", "</s>")
+
+
+def test_a_word_that_is_spelled_as_that_sign_stays(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁", "x"]), "utf-8")
+    pieces = Tokenizer.open(tmp_path)
+    assert sides.read(pieces, pieces.encode("x ▁")).tokens == ("[CLS]", "x", "▁", "[SEP]")
 
 
 def test_what_a_decoder_heard() -> None:

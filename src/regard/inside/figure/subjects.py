@@ -87,12 +87,6 @@ class Reads(Subject):
     measure = "mean of -ln p over the text's tokens, each hidden in turn and told by all others"
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer | None) -> None:
-        if isinstance(model, Bert) and model.masked is None:
-            raise InputError(
-                f"Figure 1 of an encoder needs a masked-word head, and this {family_of(model)} model has none: it "
-                "was tuned for a task, which has a head of its own, or its folder holds the encoder alone; take the "
-                "pretrained model it was made from, or another with that head, such as regard-bert"
-            )
         self.asks = Masked.of(model, tokenizer, doing="Figure 1 of an encoder")
         self.model = self.asks.model
 

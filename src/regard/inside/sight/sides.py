@@ -13,6 +13,10 @@ from regard.text import Encoding, Tokenizer
 
 __all__ = ["after", "patches", "read", "said"]
 
+SPACE = "␣"
+PIECE = "▁"  # a space in a vocabulary of SentencePiece; alone it has no text
+SIGNS = {"\n": "⏎", "\t": "⇥", "\r": "␍"}  # of other white space than spaces
+
 
 def read(tokenizer: Tokenizer, found: Encoding, *, second: int | None = None) -> Side:
     """Of a text or pair. A special token is a word of its own. `second`: the offset at which a joined text begins."""
@@ -61,6 +65,12 @@ def _segments(found: Encoding) -> list[int]:
 
 
 def _tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
-    """As text where they are some; what is only a space or a line end as the vocabulary spells it."""
-    texts = [spelled(tokenizer, number) for number in ids]
-    return tuple(text if text.strip() else tokenizer.token(number) for text, number in zip(texts, ids, strict=True))
+    return tuple(_seen(tokenizer, number) for number in ids)
+
+
+def _seen(tokenizer: Tokenizer, number: int) -> str:
+    """A token as text; of one that is only white space, a sign for each character."""
+    text = spelled(tokenizer, number)
+    if text == PIECE and not tokenizer.decode([number]):
+        return SPACE
+    return text if text.strip() else "".join(SIGNS.get(sign, SPACE) for sign in text)

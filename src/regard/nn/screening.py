@@ -1,0 +1,135 @@
+"""Output layers of which only each row's highest number is wanted, on a processor: a rough product says where it is.
+
+Numbers of 8 bits are read four times as fast as float32. The rough product with them and a bound of its error leave a
+few outputs that can be the highest, and those alone are computed from the weights themselves: the highest is exact.
+Knows linear maps and oneDNN's products of small numbers. Knows no models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["Screening"]
+
+LEAST = 1 << 20  # numbers of a matrix
+TALL = 4  # times as many outputs as inputs, or more: an output layer
+ROWS = 64  # at most
+PART = 8192  # outputs that are rounded together
+FEW = 32  # one output in so many may be left, or all are computed
+PAUSE = 32  # products after one in vain
+SAFETY = 1.01  # above the rounding errors of float32 that the bounds do not count
+STEPS = 127  # on either side of zero
+
+Linear = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+class Screening(TorchFunctionMode):
+    """Inside, an output layer gives the highest number of each row and -inf for what cannot be it.
+
+    Of this thread, without gradients, for float32; elsewhere, and where nothing would be gained, `linear` serves.
+    Weights must stay as they are. The rounded copies take a quarter of the matrices' room and go with the object.
+    """
+
+    def __init__(self, linear: Linear = F.linear) -> None:
+        super().__init__()
+        self.linear = linear
+        self.layers: dict[tuple[int, int], _Rounded] = {}
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func is F.linear and not kwargs:
+            return self.highest(*args)
+        return func(*args, **(kwargs or {}))
+
+    def highest(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The product of vectors (B, W) and a matrix (V, W) where it may be a row's highest number, else -inf."""
+        if bias is not None or not _screenable(x, weight):
+            return self.linear(x, weight, bias)
+        size = 1 if len(x) == 1 else -(-len(x) // 8) * 8
+        place = id(weight), size
+        if place not in self.layers:
+            self.layers[place] = _Rounded(weight, size)
+        found = self.layers[place](x)
+        return self.linear(x, weight, None) if found is None else found
+
+
+class _Rounded:
+    """A matrix (V, W) in steps of each row's largest number / 127, laid out for `size` vectors."""
+
+    def __init__(self, weight: Tensor, size: int) -> None:
+        self.weight, self.size, self.pause = weight.detach(), size, 0
+        numbers = torch.empty(weight.shape, dtype=torch.int8)
+        scales, bounds = torch.empty(len(weight)), torch.empty(2, len(weight))
+        for start in range(0, len(weight), PART):
+            part = slice(start, start + PART)
+            rows = self.weight[part]
+            scale = rows.abs().amax(1).clamp_(min=torch.finfo(rows.dtype).tiny) / STEPS
+            rounded = (rows / scale[:, None]).round_()
+            numbers[part], scales[part] = rounded, scale
+            rounded.mul_(scale[:, None])
+            bounds[0, part], bounds[1, part] = (rounded - rows).norm(dim=1), rounded.norm(dim=1)
+        self.scales, self.bounds = scales, bounds.mul_(SAFETY)  # of the error, and of what is left
+        self.zeros = torch.zeros(len(weight), dtype=torch.int32)
+        self.packed = torch.ops.onednn.qlinear_prepack(numbers, [size, weight.shape[1]])
+
+    def __call__(self, x: Tensor) -> Tensor | None:
+        """None where too many outputs are left."""
+        self.pause = max(self.pause - 1, 0)
+        unit = x.abs().amax(1, keepdim=True) / STEPS
+        if self.pause or not bool((unit.isfinite() & (unit > 0)).all()):
+            return None
+        steps = x / unit  # from here on all is counted in units
+        rounded = steps.round()
+        rough = self._product((rounded + (STEPS + 1)).to(torch.uint8))
+        known = self._exact(steps, rough.argmax(1))
+        lengths = torch.stack([steps.norm(dim=1), (steps - rounded).norm(dim=1)], 1)
+        rows, places = (torch.addmm(rough, lengths, self.bounds) >= known[:, None]).nonzero(as_tuple=True)
+        if len(rows) * FEW > rough.numel():
+            self.pause = PAUSE
+            return None
+        found = torch.full_like(rough, -torch.inf)
+        found[rows, places] = self._exact(x[rows], places)
+        return found
+
+    def _product(self, numbers: Tensor) -> Tensor:
+        """Of the rounded vectors, as numbers from 1 to 255 about 128, and the rounded matrix: exact whole numbers."""
+        rows = len(numbers)
+        if rows < self.size:
+            numbers = F.pad(numbers, (0, 0, 0, self.size - rows))
+        rough: Tensor = torch.ops.onednn.qlinear_pointwise(
+            *(numbers, 1.0, STEPS + 1, self.packed, self.scales, self.zeros, None),
+            *(1.0, 0, torch.float32, "none", [], ""),
+        )
+        return rough[:rows]
+
+    def _exact(self, x: Tensor, places: Tensor) -> Tensor:
+        return (self.weight[places] * x).sum(1)
+
+
+def _screenable(x: Tensor, weight: Tensor) -> bool:
+    return (
+        x.dim() == 2
+        and 0 < len(x) <= ROWS
+        and weight.numel() >= LEAST
+        and len(weight) >= TALL * weight.shape[1]
+        and x.dtype == weight.dtype == torch.float32
+        and x.device.type == weight.device.type == "cpu"
+        and not torch.is_grad_enabled()
+        and _multiplies_small_numbers()
+    )
+
+
+def _multiplies_small_numbers() -> bool:
+    """Whether there are instructions for it; without them sums of small numbers may overflow."""
+    return torch.backends.mkldnn.is_available() and torch.cpu._is_vnni_supported()  # type: ignore[no-untyped-call]
