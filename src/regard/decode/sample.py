@@ -18,6 +18,7 @@ from torch import Tensor
 
 from regard.decode.bursts import Bursts, Choose, bursts_of
 from regard.decode.filters import Sampling, repetition
+from regard.decode.highest import highest
 from regard.decode.quick import quick
 from regard.decode.search import check_numbers, check_tokens
 from regard.decode.speaker import RowsState, Speaker, evaluated
@@ -111,8 +112,8 @@ def _in_bursts(
     if not live:
         return
     going = bursts.go_on(state, tokens, count=max_tokens - 1, chances=lambda number: chances(number + 2))
-    for words, highest in going:
-        check_numbers(torch.tensor([highest[place] for place in live]))
+    for words, numbers in going:
+        check_numbers(torch.tensor([numbers[place] for place in live]))
         found = [None] * len(words)
         for place in live:
             found[place] = words[place]
@@ -154,11 +155,13 @@ def chosen(logits: Tensor, chances: Sequence[float] | Tensor) -> Tensor:
 
 
 def _choice(sampling: Sampling, logits: Tensor, said: Tensor | None, chances: Sequence[float]) -> Tensor:
+    if sampling.temperature == 0:
+        # No other filter takes the likeliest away, so nothing but the penalty needs to be computed.
+        values, tokens = highest(logits if said is None else repetition(logits, said, sampling.repetition), 1)
+        check_numbers(values)
+        return tokens[:, 0]
     check_numbers(logits.amax(-1))  # one NaN makes it NaN
-    if sampling.temperature > 0:
-        return chosen(sampling.filtered(logits, said), chances)
-    # No other filter takes the likeliest away, so nothing but the penalty needs to be computed.
-    return (logits if said is None else repetition(logits, said, sampling.repetition)).argmax(-1)
+    return chosen(sampling.filtered(logits, said), chances)
 
 
 def _goes_on(place: int, word: int, end: int | None, over: Collection[int]) -> bool:

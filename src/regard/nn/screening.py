@@ -21,6 +21,7 @@ LEAST = 1 << 20  # numbers of a matrix
 TALL = 4  # times as many outputs as inputs, or more: an output layer
 ROWS = 64  # at most
 PART = 8192  # outputs that are rounded together
+PIECE = 256  # outputs that are looked at together
 FEW = 32  # one output in so many may be left, or all are computed
 PAUSE = 32  # products after one in vain
 SAFETY = 1.01  # above the rounding errors of float32 that the bounds do not count
@@ -69,38 +70,52 @@ class _Rounded:
 
     def __init__(self, weight: Tensor, size: int) -> None:
         self.weight, self.size, self.pause = weight.detach(), size, 0
-        numbers = torch.empty(weight.shape, dtype=torch.int8)
-        scales, bounds = torch.empty(len(weight)), torch.empty(2, len(weight))
+        outputs = -(-len(weight) // PIECE) * PIECE  # what is filled up can not be the highest
+        numbers = torch.zeros(outputs, weight.shape[1], dtype=torch.int8)
+        scales, errors, lengths = torch.zeros(3, outputs)
         for start in range(0, len(weight), PART):
-            part = slice(start, start + PART)
+            part = slice(start, min(start + PART, len(weight)))
             rows = self.weight[part]
             scale = rows.abs().amax(1).clamp_(min=torch.finfo(rows.dtype).tiny) / STEPS
             rounded = (rows / scale[:, None]).round_()
             numbers[part], scales[part] = rounded, scale
             rounded.mul_(scale[:, None])
-            bounds[0, part], bounds[1, part] = (rounded - rows).norm(dim=1), rounded.norm(dim=1)
-        self.scales, self.bounds = scales, bounds.mul_(SAFETY)  # of the error, and of what is left
-        self.zeros = torch.zeros(len(weight), dtype=torch.int32)
+            errors[part], lengths[part] = (rounded - rows).norm(dim=1), rounded.norm(dim=1)
+        self.scales, self.zeros = scales, torch.zeros(outputs, dtype=torch.int32)
         self.packed = torch.ops.onednn.qlinear_prepack(numbers, [size, weight.shape[1]])
+        # What a vector's length and that of its own error are multiplied by, for all outputs and as a piece's highest.
+        self.bounds = torch.unflatten(torch.stack([errors, lengths]) * SAFETY, 1, (-1, PIECE))
+        self.highest_bounds = self.bounds.amax(2)
 
     def __call__(self, x: Tensor) -> Tensor | None:
         """None where too many outputs are left."""
         self.pause = max(self.pause - 1, 0)
         unit = x.abs().amax(1, keepdim=True) / STEPS
-        if self.pause or not bool((unit.isfinite() & (unit > 0)).all()):
+        least, most = (one.item() for one in unit.aminmax())
+        if self.pause or not (least > 0 and most < torch.inf):
             return None
         steps = x / unit  # from here on all is counted in units
         rounded = steps.round()
         rough = self._product((rounded + (STEPS + 1)).to(torch.uint8))
-        known = self._exact(steps, rough.argmax(1))
-        lengths = torch.stack([steps.norm(dim=1), (steps - rounded).norm(dim=1)], 1)
-        rows, places = (torch.addmm(rough, lengths, self.bounds) >= known[:, None]).nonzero(as_tuple=True)
+        lengths = torch.stack([steps, steps - rounded], 1).norm(dim=2)
+        rows, places = self._left(steps, torch.unflatten(rough, 1, (-1, PIECE)), lengths)
         if len(rows) * FEW > rough.numel():
             self.pause = PAUSE
             return None
-        found = torch.full_like(rough, -torch.inf)
+        found = rough[:, : len(self.weight)].fill_(-torch.inf)
         found[rows, places] = self._exact(x[rows], places)
         return found
+
+    def _left(self, steps: Tensor, rough: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows and places of what can be its row's highest; most pieces are ruled out by their highest number."""
+        tops = rough.amax(2)
+        first = tops.argmax(1)
+        likely = first * PIECE + rough[torch.arange(len(rough)), first].argmax(1)
+        known = self._exact(steps, likely)[:, None]
+        rows, pieces = (tops + lengths @ self.highest_bounds >= known).nonzero(as_tuple=True)
+        bounds = (lengths[rows].t()[:, :, None] * self.bounds[:, pieces]).sum(0)
+        some, inside = (rough[rows, pieces] + bounds >= known[rows]).nonzero(as_tuple=True)
+        return rows[some], pieces[some] * PIECE + inside
 
     def _product(self, numbers: Tensor) -> Tensor:
         """Of the rounded vectors, as numbers from 1 to 255 about 128, and the rounded matrix: exact whole numbers."""
@@ -111,6 +126,7 @@ class _Rounded:
             *(numbers, 1.0, STEPS + 1, self.packed, self.scales, self.zeros, None),
             *(1.0, 0, torch.float32, "none", [], ""),
         )
+        rough[:, len(self.weight) :] = -torch.inf
         return rough[:rows]
 
     def _exact(self, x: Tensor, places: Tensor) -> Tensor:
