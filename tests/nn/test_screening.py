@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -58,7 +58,8 @@ MATRICES = [gaussian, tiny, nearly_equal, some_in_the_lead, with_outliers, with_
 
 
 @pytest.fixture(autouse=True)
-def no_gradients() -> object:
+def small_matrices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(screening_module, "LEAST", 1 << 20)
     torch.manual_seed(0)
     with torch.no_grad():
         yield

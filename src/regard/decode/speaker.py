@@ -44,7 +44,7 @@ def speaker_of(model: nn.Module) -> Speaker[Rows]:
     if not (hasattr(model, "start") and hasattr(model, "step")):
         raise InputError(
             f"this {family_of(model)} model reads texts and writes none; "
-            "take one that says token after token: a GPT-2, a T5, a Transformer or a Seq2Seq"
+            "take a GPT-2 or a T5 to write with, or a Transformer or a Seq2Seq to translate with"
         )
     return cast("Speaker[Rows]", model)
 

@@ -66,7 +66,10 @@ class Writer:
         self.tokenizer = tokenizer_of(model, tokenizer)
         self.speaker: Speaker[Rows] = speaker_of(model)
         if not isinstance(model, Gpt | T5):
-            raise InputError(f"expected a GPT-2 or a T5 to write with, and this is a {family_of(model)} model")
+            raise InputError(
+                f"expected a GPT-2 or a T5 to write with, and this is a {family_of(model)} model; "
+                "`regard translate` takes a translator"
+            )
         self.model = model
         self.continues = isinstance(model, Gpt)
         ends = [number for number in (model.config.end, self.tokenizer.eos) if number is not None]

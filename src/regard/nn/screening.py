@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 __all__ = ["Screening"]
 
-LEAST = 1 << 20  # numbers of a matrix
+LEAST = 1 << 24  # numbers of a matrix; a smaller one stays near the processor, and is read quickly as it is
 TALL = 4  # times as many outputs as inputs, or more: an output layer
 ROWS = 64  # at most
 PART = 8192  # outputs that are rounded together
