@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["CHECKPOINTS", "DEFAULT", "FAMILY_NOTES", "WRITER", "Checkpoint", "builtin_folder", "builtins"]
+__all__ = ["CHECKPOINTS", "DEFAULT", "FAMILY_NOTES", "WRITER", "Checkpoint", "builtin_folder", "builtins", "one_of"]
 
 DEFAULT = "regard-bert"  # the model of every verb that is given none
 WRITER = "regard-gpt"  # of those that need one which predicts the next word
 FAMILY_NOTES = {
     "seq2seq": "LSTM or GRU encoder-decoder; attention none, dot, general or additive; recipe luong or deck",
-    "elmo": "two LSTM language models, forwards and backwards, over characters; layers are mixed",
+    "elmo": "two LSTM language models, forwards and backwards, over pieces of words or characters; layers are mixed",
     "transformer": "the encoder-decoder of 2017, sinusoidal positions",
     "bert": "encoder that reads both ways; heads: pooler, masked words, next sentence",
     "distilbert": "BERT with half the layers and no segments; head: masked words",
@@ -24,6 +24,23 @@ FAMILY_NOTES = {
     "t5": "text-to-text encoder-decoder with relative positions; also v1.1 and Flan",
     "vit": "images as sentences of patches; head: classifier",
 }
+
+_ONE = {
+    "seq2seq": "a Seq2Seq",
+    "elmo": "an ELMo",
+    "transformer": "a Transformer",
+    "bert": "a BERT",
+    "distilbert": "a DistilBERT",
+    "roberta": "a RoBERTa",
+    "gpt2": "a GPT-2",
+    "t5": "a T5",
+    "vit": "a ViT",
+}
+
+
+def one_of(family: str) -> str:
+    """How a sentence calls one of a family: "a BERT", "an ELMo"."""
+    return _ONE.get(family, f"a {family}")
 
 
 @dataclass(frozen=True)

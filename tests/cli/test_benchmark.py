@@ -14,6 +14,7 @@ from regard.cli import benchmark
 from regard.cli.app import run
 from regard.likelihood import TASKS, read_items, run_benchmark
 from regard.likelihood.published import published
+from regard.wording import amount
 from tests.predict.folders import tiny_gpt
 
 SIX = "Roof: the film\n1\nwas good.\nwas dull\nday\nthe day\nof it\n3\nday\nfilm\ngood the\ndull\n"
@@ -68,14 +69,14 @@ def test_one_document(
         assert document[key] == (value if value is None else pytest.approx(value))
     assert (document["perplexity"] is None) == (task != "lambada")
     assert (document["accuracy_normalised"] is None) == (task in ("lambada", "winogrande"))
-    assert f"scoring: {n} examples in" in error
+    assert f"scoring: {amount(n, 'example')} in" in error
     assert ("1 of 2 examples are too long for this model" in error) == (task == "lambada")
 
 
 def test_text_stands_beside_the_lectures_table(call: Callable[..., int], capsys: Captured) -> None:
     assert call("hellaswag", "--data", "hellaswag.txt", "--limit", "1") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("hellaswag: 1 examples, ")
+    assert lines[0].startswith("hellaswag: 1 example, ")
     assert lines[1].startswith("accuracy")
     assert lines[2].startswith("normalised by bytes")
     assert lines[3] == "chance                25.00 %"
@@ -110,6 +111,7 @@ def test_ctrl_c(call: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsy
         (["piqa", "--data", "piqa.jsonl", "--labels", "lambada.txt"], "lambada.txt line 1: expected the number"),
         (["piqa", "--data", "winogrande.jsonl", "--labels", "labels.lst"], "winogrande.jsonl line 1: no 'goal'"),
         (["hellaswag", "--data", "lambada.txt"], "lambada.txt line 2: expected the number of the right ending"),
+        (["hellaswag", "--data", "piqa.jsonl"], "no endings, but the keys goal, sol1, sol2; expected HellaSwag's"),
         (["lambada", "--data", "nothing.txt"], "there is no file nothing.txt"),
         (["lambada", "--data", "lambada.txt", "--limit", "0"], "--limit"),
         (["chess", "--data", "lambada.txt"], "chess"),
@@ -121,8 +123,9 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, call: Callabl
     assert out == ""
     assert message in error
     assert error.count("\n") == 1
+    assert "--columns" not in error  # an option of other verbs
 
 
 def test_a_bert_is_refused(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("lambada", "--data", "lambada.txt", model=tiny_bert_folder) == 2
-    assert "a benchmark needs a model that predicts the next token, and this is a bert model" in capsys.readouterr().err
+    assert "a benchmark needs a model that predicts the next token, and this is a BERT model" in capsys.readouterr().err

@@ -99,6 +99,7 @@ def test_the_page_holds_the_payload(
         (["a _", "b _", "--vocab", "v.txt"], "--vocab goes with --logits"),
         (["--logits", "a", "b"], "needs --vocab"),
         (["a _", "b _", "--number", "31"], "--number"),
+        (["a _", "b _", "--output", "a.txt"], "--output a.txt: expected a name that ends in .html"),
         (["a _", "b _", "--model", "x", "--model", "y"], "one model or two"),
     ],
 )

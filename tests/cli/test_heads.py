@@ -42,9 +42,9 @@ def test_the_table(call: Callable[..., int], texts: Path, capsys: Captured) -> N
     assert call("--text", str(texts), "--limit", "1") == 0
     out, error = capsys.readouterr()
     assert "8 heads of" in out
-    assert "over 1 texts" in out
+    assert "over 1 text\n" in out
     assert [line.split()[:2] for line in out.splitlines()[-8:]] == [[str(n // 4), str(n % 4)] for n in range(8)]
-    assert error.startswith("reading: 1 texts in ")
+    assert error.startswith("reading: 1 text in ")
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
@@ -54,7 +54,7 @@ def test_what_was_left_out_is_told(options: list[str], call: Callable[..., int],
     out, error = capsys.readouterr()
     notes = error.splitlines()[1:]
     assert notes == [
-        "2 lines are left out; regard heads --limit N reads more pairs",
+        "left out: 2 lines; regard heads --limit N reads more pairs",
         "1 of 1 texts had more than 128 tokens and were cut",
     ]
     if options:
@@ -78,6 +78,8 @@ def test_the_page(
 
 
 def test_messages(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
+    assert call("--text", "texts.txt", "--output", "page.txt") == 2
+    assert "--output page.txt: expected a name that ends in .html" in capsys.readouterr().err
     (tmp_path / "empty.txt").write_text("\n\n")
     assert call("--text", str(tmp_path / "empty.txt")) == 2
     assert "there is no text" in capsys.readouterr().err

@@ -97,7 +97,7 @@ def never(*arguments: object, **options: object) -> Iterator[reverse.Epoch]:
         (["--lengths", "4,x"], "like 4,8,12, not '4,x'"),
         (["--lengths", "0"], "steps must be at least 1, not 0"),
         (["--output", "missing/page.html"], "there is no folder"),
-        (["--output", "."], "it is not a regular file"),
+        (["--output", "page.txt"], "--output page.txt: expected a name that ends in .html"),
     ],
 )
 def test_bad_input_is_an_error_before_training(
@@ -172,6 +172,12 @@ def test_the_document_of_six_words(capsys: Captured) -> None:
     assert [step["chosen"] for step in student["decoding"]] == ["I", "am", "a", "student", "<eos>"]
     assert student["decoding"][2]["said"] == ["<eos>", "I", "am"]
     assert [len(student["before"]), len(thanks["after"])] == [5, 2]
+
+
+def test_six_words_writes_a_page_and_nothing_else(tmp_path: Path, capsys: Captured) -> None:
+    assert regard("lesson", "six-words", "--epochs", "1", "-o", str(tmp_path / "page.txt")) == 2
+    assert "page.txt: expected a name that ends in .html" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_six_words_refuses_no_epochs(capsys: Captured) -> None:

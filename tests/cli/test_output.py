@@ -65,6 +65,12 @@ def test_progress_off_a_terminal_is_one_summary_line(capsys: Captured) -> None:
     assert captured.err.count("\n") == 1
 
 
+def test_one_is_not_several(capsys: Captured) -> None:
+    with progress("embedding") as advance:
+        advance(1)
+    assert capsys.readouterr().err.startswith("embedding: 1 text in ")
+
+
 def test_a_job_that_fails_gets_no_summary(capsys: Captured) -> None:
     with pytest.raises(ZeroDivisionError), progress("embedding"):
         raise ZeroDivisionError

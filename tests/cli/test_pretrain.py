@@ -183,6 +183,29 @@ def test_what_was_wrong_can_be_put_right_in_the_same_folder(name: str) -> None:
     assert call(schedule_steps=1) == 0
 
 
+@pytest.mark.parametrize(("family", "least"), [("bert", 0), ("elmo", 0), ("gpt", 257), ("t5", 358)])
+def test_the_size_that_an_error_names_is_one_that_works(family: str, least: int, capsys: Captured) -> None:
+    assert call(family=family, vocabulary_size=5000) == 2
+    error = capsys.readouterr().err
+    named = re.search(
+        r"ask for that many or fewer, or give more text.*: --set (vocabulary\.size)=(\d+)$", error.strip()
+    )
+    assert named is not None and int(named[2]) > least
+    assert call(family=family, vocabulary_size=int(named[2]) + 1) == 2
+    assert call(family=family, vocabulary_size=10) == 2
+    few = re.search(r": --set vocabulary\.size=(\d+)$", capsys.readouterr().err.strip())
+    assert few is not None and (int(few[1]) == least or not least)
+    assert call(family=family, vocabulary_size=int(few[1]) - 1) == 2
+    assert call(family=family, vocabulary_size=int(few[1]), schedule_steps=1, output="few") == 0
+    assert call(family=family, vocabulary_size=int(named[2]), schedule_steps=1) == 0
+
+
+def test_a_file_that_cannot_be_read_is_not_a_matter_of_size(capsys: Captured) -> None:
+    assert call(family="t5", corpus="latin.txt") == 2
+    error = capsys.readouterr().err
+    assert "is not UTF-8" in error and "vocabulary.size" not in error
+
+
 def test_a_bar_is_put_away_when_the_build_fails(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     """On a terminal it hides the cursor as long as it is there."""
     seen: list[str] = []

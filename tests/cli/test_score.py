@@ -67,9 +67,7 @@ def test_one_document(
 def test_what_is_told(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "long.txt").write_text("the film was good " * 9 + "\nshort\n", encoding="utf-8")
     assert call("long.txt") == 0
-    assert (
-        "1 lines have more tokens than the model reads at once; these were scored in windows" in capsys.readouterr().err
-    )
+    assert "scored in windows, for more tokens than the model reads at once: 1 line\n" in capsys.readouterr().err
     (tmp_path / "without").mkdir()
     assert call("long.txt", model=tiny_gpt(tmp_path / "without", begin=False)) == 0
     assert "the first tokens of 2 lines were not scored: this model has no begin token" in capsys.readouterr().err

@@ -96,7 +96,10 @@ def never(*arguments: object, **options: object) -> Iterator[reverse.Epoch]:
 
 @pytest.mark.parametrize(
     ("output", "message"),
-    [("missing/page.html", "there is no folder"), (".", "it is not a regular file")],
+    [
+        ("missing/page.html", "there is no folder"),
+        ("page.txt", "--output page.txt: expected a name that ends in .html"),
+    ],
 )
 def test_a_place_that_cannot_be_written_is_an_error_before_training(
     output: str, message: str, short: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured

@@ -71,8 +71,12 @@ def test_ulmfit_lets_layers_learn_later_and_slower(
 ) -> None:
     options = ["--train", reviews, "--dev", reviews, "-m", tiny_bert_folder, *QUICK, "--ulmfit"]
     assert call("train", "classify", *options, "-o", tmp_path / "run", "--json") == 0
-    training = json.loads(capsys.readouterr().out)["settings"]["training"]
+    out, error = capsys.readouterr()
+    training = json.loads(out)["settings"]["training"]
     assert training["layer_decay"] == pytest.approx(1 / 2.6, abs=1e-4) and training["unfreeze"] == 0.5
+    # 12 steps; of two layers and embeddings one begins every second step.
+    assert "of 12 steps, learning begins: the new layer at 1, layer 2 at 3, layer 1 at 5, embeddings at 7\n" in error
+    assert "decay: the new layer: 0.0003, layer 2: 0.00012, layer 1: 4.4e-05, embeddings: 1.7e-05\n" in error
     assert call("train", "classify", *options, "-o", tmp_path / "other", "--frozen") == 2
     assert "--ulmfit lets all layers learn in the end, --frozen none of them" in capsys.readouterr().err
 

@@ -117,6 +117,32 @@ def test_wrong_pairs(call: Call, files: Path, tmp_path: Path, capsys: Captured) 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("option", [["--score", "dot"], ["--recipe", "deck"]])
+def test_an_lstms_options_are_for_an_lstm(
+    option: list[str], call: Call, files: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    arguments = ["train", "translate", "--train", files / "train.tsv", "-o", tmp_path / "run", *option]
+    config = tmp_path / "settings.toml"
+    config.write_text('[model]\nkind = "transformer"\n', encoding="utf-8")
+    for more in ([], ["--model", "transformer"], ["--set", "model.kind=transformer"], ["--config", config]):
+        assert call(*arguments, *more) == 2
+        error = capsys.readouterr().err
+        assert f"{' '.join(option)} is for an LSTM, and the model to train is a transformer; add --model lstm" in error
+        assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["file", "setting"])
+def test_an_lstms_options_fit_one_that_was_chosen_elsewhere(
+    kind: str, call: Call, files: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    config = tmp_path / "settings.toml"
+    config.write_text('[model]\nkind = "lstm"\n', encoding="utf-8")
+    more = ["--config", config] if kind == "file" else ["--set", "model.kind=lstm"]
+    table = ["--train", files / "nothing.tsv", "-o", tmp_path / "run", "--score", "dot"]
+    assert call("train", "translate", *table, *more) == 2
+    assert "there is no file" in capsys.readouterr().err  # the options were taken
+
+
 def test_lines_keep_their_numbers(
     call: Call, trained: dict[str, Path], files: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +155,27 @@ def test_lines_keep_their_numbers(
     assert found[0].count("\n") == 3 and found[0].split("\n")[1] == ""
     assert call("translate", trained["transformer"], "the dog sees", "--beam", 2, "--device", "cpu") == 0
     assert capsys.readouterr().out.split("\n")[0] == found[1].split("\n")[0]
+
+
+def test_a_word_is_taken_for_a_file(call: Call, trained: dict[str, Path], capsys: Captured) -> None:
+    folder = trained["transformer"]
+    assert call("translate", folder, "merci", "--device", "cpu") == 2
+    error = capsys.readouterr().err
+    assert "there is no file merci" in error
+    assert f"a single word is taken for a file: to translate it, echo merci | regard translate {folder} -" in error
+    for empty in ("", "  "):
+        assert call("translate", folder, empty, "--device", "cpu") == 2
+        assert "the text is empty" in capsys.readouterr().err
+
+
+def test_a_file_that_is_there_is_no_word(
+    call: Call, trained: dict[str, Path], tmp_path: Path, capsys: Captured
+) -> None:
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes(b"\xe9t\xe9\n")
+    assert call("translate", trained["transformer"], latin, "--device", "cpu") == 2
+    error = capsys.readouterr().err
+    assert "is not UTF-8" in error and "single word" not in error
 
 
 def test_several_translations(call: Call, trained: dict[str, Path], files: Path, capsys: Captured) -> None:
@@ -182,7 +229,8 @@ def test_a_trace(call: Call, trained: dict[str, Path], files: Path, tmp_path: Pa
     assert call("translate", trained["transformer"], files / "input.txt", "--trace", path, "--beam", 2) == 0
     said = capsys.readouterr().out.split("\n")
     document = json.loads(path.read_text(encoding="utf-8"))
-    assert document["about"]["texts"] == ["the dog sees", "a cat eats"]
+    assert document["about"]["texts"] == ["the dog sees", "", "a cat eats"]
+    assert [row["row"] for row in document["rows"]] == [0, 2]
     assert [row["results"][0]["text"] for row in document["rows"]] == [said[0], said[2]]
     page = tmp_path / "trace.html"
     assert call("translate", trained["transformer"], "the dog sees", "--trace", page, "--beam", 2) == 0

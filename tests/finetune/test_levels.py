@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import regard
 from regard.data.examples import Text
 from regard.errors import InputError
 from regard.finetune.config import Config
-from regard.finetune.levels import levels, thaw
+from regard.finetune.levels import Turn, levels, thaw, turns
 from regard.finetune.trainer import Trainer
 from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig
 from regard.tasks.folder import read_task
@@ -105,6 +106,56 @@ def test_layers_begin_to_learn_one_after_the_other(family: str, tokenizer: Token
     # Half of 16 steps for levels 0 to 4: one more every two steps.
     assert moved == [set(range(min(step // 2, 4) + 1)) for step in range(16)]
     assert all(parameter.requires_grad for parameter in level)
+
+
+@pytest.mark.parametrize("family", ["bert", "elmo"])
+def test_what_is_told_of_the_layers_is_what_happens(family: str, tokenizer: Tokenizer) -> None:
+    told: list[dict[str, Any]] = []
+    run = made(family, tokenizer, "training.unfreeze=0.6", "training.layer_decay=0.5", "training.warmup=0")
+    run.note = lambda event, **values: told.append({"event": event, **values})
+    begun: dict[int, int] = {}
+    rates: dict[int, float] = {}
+
+    (optimizer,) = run.optimizers
+    steps = count(1)
+
+    def look(*_: Any) -> None:
+        step = next(steps)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                number = run.levels[parameter]
+                rates.setdefault(number, group["lr"])  # of the first step, when the schedule is at its height
+                if parameter.grad is not None:
+                    begun.setdefault(number, step)
+
+    optimizer.register_step_pre_hook(look)
+    run.go(Stop())
+    (event,) = [one for one in told if one["event"] == "layers"]
+    assert event["steps"] == 16 and [one["layer"] for one in event["layers"]] == [None, 3, 2, 1, 0]
+    assert [one["step"] for one in event["layers"]] == [begun[number] for number in range(5)]
+    assert [one["rate"] for one in event["layers"]] == pytest.approx([rates[number] for number in range(5)])
+
+
+def test_nothing_is_told_where_all_layers_learn_alike(tokenizer: Tokenizer) -> None:
+    for settings in ((), ("training.frozen=true", "training.unfreeze=0.5", "training.layer_decay=0.5")):
+        told: list[str] = []
+        run = made("bert", tokenizer, *settings)
+        run.note = lambda event, told=told, **values: told.append(event)
+        run.go(Stop())
+        assert told and "layers" not in told
+
+
+def test_a_run_may_be_too_short_for_all_levels() -> None:
+    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(4)]
+    level = {parameter: number for number, parameter in enumerate(parameters)}
+    optimizer = torch.optim.SGD([{"params": [p], "share": 0.5**n} for n, p in enumerate(parameters)], lr=1.0)
+
+    def found(unfreeze: float, steps: int) -> list[Turn]:
+        return turns([optimizer], level, depth=2, rate=0.8, unfreeze=unfreeze, steps=steps)
+
+    assert found(1.0, 2) == [Turn(None, 1, 0.8), Turn(2, 2, 0.4), Turn(1, None, 0.2), Turn(0, None, 0.1)]
+    assert [turn.step for turn in found(0.5, 12)] == [1, 3, 5, 7]
+    assert [turn.step for turn in found(0.0, 12)] == [1, 1, 1, 1]
 
 
 def test_a_level_comes_when_its_time_has_come() -> None:

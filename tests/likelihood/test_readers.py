@@ -101,6 +101,7 @@ def test_bytes_of_an_ending() -> None:
         ("hellaswag", "a\n7\nb\nc\nd\ne\n", "line 2: expected the number of the right ending, 0 to 3, got '7'"),
         ("hellaswag", "a\n1\nb\n\nd\ne\n", "line 1: an ending is empty"),
         ("hellaswag", SIX + "a\n1\n", "line 8: the file ends inside an example"),
+        ("hellaswag", lines(PIQA), "line 1: no endings, .* name its file, or the benchmark that this is of"),
         ("piqa", lines(PIQA), "line 1: no label, so nothing can be scored; name the file that has them"),
         ("piqa", lines({**PIQA, "label": 0}, {**PIQA, "label": 2}), "line 2: expected the number of the right one, 0"),
         ("piqa", lines({**PIQA, "sol2": " "}), "line 1: an ending is empty"),
@@ -118,6 +119,11 @@ def test_bytes_of_an_ending() -> None:
 def test_bad_files(task: str, content: str, message: str, write: Callable[[str, str], Path]) -> None:
     with pytest.raises(InputError, match=message):
         read_items(task, write("data.txt", content))
+
+
+def test_a_table_that_is_no_hellaswag(write: Callable[[str, str], Path]) -> None:
+    with pytest.raises(InputError, match=r"expected a header with sent1, .* got text, label; expected HellaSwag's"):
+        read_items("hellaswag", write("data.csv", "text,label\na,1\n"))
 
 
 def test_labels_that_do_not_fit(write: Callable[[str, str], Path]) -> None:

@@ -13,7 +13,7 @@ import torch
 
 import regard
 from regard.errors import InputError
-from regard.models import T5, Bert, BertConfig, Gpt, T5Config
+from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, T5Config
 from regard.predict import measure_perplexity, read_whole
 from regard.text import Tokenizer
 from tests.predict.conftest import Loaded, load
@@ -203,8 +203,11 @@ def test_options_that_do_not_fit(
 
 def test_models_that_predict_no_words(bert: Loaded, gpt: Loaded) -> None:
     t5 = T5(T5Config(vocabulary=200, width=16, depth=1, decoder_depth=1, heads=2, ffn=16))
-    with pytest.raises(InputError, match="this is a t5 model; take a GPT-2, or a BERT"):
+    with pytest.raises(InputError, match="this is a T5 model; take a GPT-2, or a BERT"):
         measure_perplexity(t5, bert[1], WORDS)
+    elmo = Elmo(ElmoConfig(vocabulary=200, characters=0, width=8, cell=8, depth=1))
+    with pytest.raises(InputError, match="and this is an ELMo model; take"):
+        measure_perplexity(elmo, bert[1], WORDS)
     bare = Bert(BertConfig(vocabulary=200, width=16, depth=1, heads=2, ffn=16), heads=["pooler"])
     with pytest.raises(InputError, match="pseudo-perplexity needs a masked-word head, and this bert model has none"):
         measure_perplexity(bare, bert[1], WORDS)

@@ -116,7 +116,8 @@ def test_a_tokenizer_without_the_special_tokens_is_refused(
 ) -> None:
     made([source], tmp_path / "other", family=other)
     path = tmp_path / "other" / "vocabulary"
-    message = f"this tokenizer has no token for {missing}, which a {family} needs"
+    named = {"bert": "a BERT", "gpt": "a GPT", "t5": "a T5", "elmo": "an ELMo"}[family]
+    message = f"this tokenizer has no token for {missing}, which {named} needs"
     with pytest.raises(InputError, match=message):
         made([source], tmp_path / "mine", family=family, vocabulary_path=path)
     assert not (tmp_path / "mine" / "corpus").exists()

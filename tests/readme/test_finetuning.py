@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from regard.cli.app import run
+from regard.pretrain import plan
+from tests.pretrain.runs import settings, story
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")
@@ -38,6 +40,7 @@ FILES = {
     "choices.jsonl": '{"ctx": "the film was", "endings": ["good", "out of water"], "label": 0}\n' * 4,
     "entities.conll": "the O\nfilm B-THING\nwas O\ngood O\n\nmy O\nbook B-THING\n\n" * 4,
     "questions.json": json.dumps(SQUAD),
+    "articles.txt": story(),
     "spam.tsv": re.findall(r"```tsv\n(.*?)```", TUTORIAL, re.DOTALL)[0],
 }
 
@@ -51,12 +54,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) ->
 
 
 def test_the_commands_and_the_python_run(
-    folder: Path, tiny_bert_folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, tiny_bert_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert len(COMMANDS) == 11
+    assert len(COMMANDS) == 17
+    monkeypatch.setattr(plan, "SECONDS", 0.0)
+    monkeypatch.setitem(plan.SIDE, "cpu", 64)
+    small = [part for value in [*settings("elmo"), "schedule.budget="] for part in ("--set", value)]
     for command in COMMANDS:
-        words = shlex.split(command)[1:]
-        if words[0] == "train" and words[1] != "distill":
+        words = [str(ROOT / word) if word.startswith("configs/") else word for word in shlex.split(command)[1:]]
+        if words[0] == "pretrain":
+            words += small
+        if words[0] == "train" and words[1] != "distill" and "--model" not in words:
             words += ["--model", str(tiny_bert_folder)]
         assert run(words) == 0, (command, capsys.readouterr().err)
         assert capsys.readouterr().out

@@ -60,7 +60,7 @@ def test_a_seed_draws_the_same_weights_and_joint_ones_are_shared() -> None:
 
 
 def test_what_does_not_translate_is_refused() -> None:
-    with pytest.raises(InputError, match="a Bert does not translate"):
+    with pytest.raises(InputError, match="a BERT does not translate"):
         translating(Bert(BertConfig(vocabulary=10, width=8, depth=1, heads=1, ffn=8)))
     with pytest.raises(InputError, match="a Seq2Seq does not translate"):
         from regard.models import Seq2SeqConfig

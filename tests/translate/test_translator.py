@@ -65,6 +65,7 @@ def test_a_trace_sees_every_text(translator: Translator) -> None:
     trace = Trace()
     found = translator.translate(["the dog", "", "a big house"], beam=Beam(width=2), trace=trace)
     rows: Any = trace.document()["rows"]
+    assert [row["row"] for row in rows] == [0, 2]
     assert [row["results"][0]["tokens"] for row in rows] == [list(found[0][0].ids), list(found[2][0].ids)]
     plain, greedy = Trace(), translator.translate(["the dog"])
     assert translator.translate(["the dog"], trace=plain)[0][0].ids == greedy[0][0].ids

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption
+from regard.cli.options import DeviceOption, JsonOption, check_page
 from regard.cli.output import note, print_json
 from regard.errors import InputError
 from regard.known import DEFAULT
@@ -79,6 +79,7 @@ def compare(
     from regard.inside.blanks.sentences import WARNING
 
     count = None if number is None else 0 if number == "all" else int(number)
+    check_page(output)
     with ExitStack() as stack:
         temporary = None if output is None else stack.enter_context(replacing(output))  # before a model is loaded
         found = _found(texts or [], models or [], logits, vocabulary, number=count, chart=chart, device=device)

@@ -8,6 +8,7 @@ import typer
 
 from regard.cli.options import ColumnsOption, DelimiterOption, DeviceOption, HeaderOption, JsonOption, QuotedOption
 from regard.cli.output import note, print_json
+from regard.wording import amount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +59,7 @@ def doctor(
     for what, path in (("data", data), ("train", train)):
         if path is not None:
             read = reads[what] = read_examples(name, path, table=table, labelled=True)
-            note(f"{what}: {len(read.examples):,} examples of {read.path} ({read.how})")
+            note(f"{what}: {amount(len(read.examples), 'example')} of {read.path} ({read.how})")
     found = examine(subject, reads["data"], train=reads.get("train"), task=name, device=place)
     if as_json:
         from dataclasses import asdict

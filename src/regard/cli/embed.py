@@ -12,6 +12,7 @@ from regard.cli.options import DeviceOption, JsonOption, ModelOption
 from regard.cli.output import note, print_json, progress
 from regard.data.files import name_of
 from regard.known import DEFAULT
+from regard.wording import amount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -123,7 +124,7 @@ def embed(
             }
         )
     else:
-        print(f"{result.output}: {result.rows:,} texts, {result.width} wide, pooling {result.pooling}")
+        print(f"{result.output}: {amount(result.rows, 'text')}, {result.width} wide, pooling {result.pooling}")
 
 
 def _shown(stack: ExitStack, source: str) -> Callable[[Progress], None]:

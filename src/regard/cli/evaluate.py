@@ -16,6 +16,7 @@ from regard.cli.options import (
     ThresholdOption,
 )
 from regard.cli.output import note, print_json
+from regard.wording import amount
 
 __all__ = ["register"]
 
@@ -44,6 +45,6 @@ def evaluate(
     if as_json:
         print_json({"task": found.task, "n": found.count, "metrics": found.metrics})
         return
-    print(f"{found.task}, {found.count:,} examples")
+    print(f"{found.task}, {amount(found.count, 'example')}")
     for name, value in found.metrics.items():
         print(f"{name:<20}{value:6.2f}")

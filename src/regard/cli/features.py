@@ -20,11 +20,12 @@ from regard.cli.options import (
     ModelOption,
     QuotedOption,
     SeedOption,
+    check_page,
 )
 from regard.cli.output import note, print_json, stages
 from regard.disk import replacing
-from regard.errors import InputError
 from regard.known import DEFAULT
+from regard.wording import amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,12 +75,11 @@ def features(
     from regard.device import choose
     from regard.finetune.sources import Table, read_examples
 
-    if output is not None and output.suffix.lower() != ".html":
-        raise InputError(f"--output {output}: expected a name that ends in .html")
+    check_page(output)
     choose(device)  # before the file, and that before the model: what is wrong with them shows at once
     table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
     read = read_examples("classify", data, table=table, labelled=True)
-    note(f"{read.path}: {read.how}; {len(read.examples):,} examples")
+    note(f"{read.path}: {read.how}; {amount(len(read.examples), 'example')}")
     with ExitStack() as written:
         # Whether it can be written is known before the work.
         place = None if output is None else written.enter_context(replacing(output))
@@ -105,7 +105,7 @@ def features(
             payload = payload_of(model, found, used, total=len(used), layer=layer, seed=seed, source=source)
             place.write_text(page(payload, title="Regard: features"), encoding="utf-8", errors="backslashreplace")
     if found.cut:
-        note(f"{found.cut:,} texts had more tokens than the model reads and were cut")
+        note(f"{amount(found.cut, 'text')} had more tokens than the model reads, and the rest was cut")
     if as_json:
         from dataclasses import asdict
 

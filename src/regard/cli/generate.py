@@ -93,7 +93,7 @@ def generate(
     """Let a model write: a GPT continues the prompt, a T5 answers it. The text appears as it is written.
 
     The same seed gives the same texts, however many are asked for. What is written is likely, which does not make it
-    true. Ctrl-C ends with what was said so far.
+    true. Ctrl-C ends with what was said so far; a --beam has no text before it is done.
     """
     from regard.device import choose
     from regard.disk import replacing

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption
+from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption, check_page
 from regard.cli.output import note, print_json, stages
 from regard.known import DEFAULT
+from regard.wording import amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +50,7 @@ def heads(
     from regard.disk import replacing
     from regard.inside.heads.census import again_from_file, census_of_file
 
+    check_page(output)
     with ExitStack() as stack:
         temporary = None if output is None else stack.enter_context(replacing(output))  # before a model is loaded
         with ExitStack() as shown:
@@ -77,7 +79,7 @@ def heads(
 
 
 def _lines(found: Census) -> Iterator[str]:
-    yield f"{len(found.heads)} heads of {found.model} over {found.read:,} texts"
+    yield f"{len(found.heads)} heads of {found.model} over {amount(found.read, 'text')}"
     yield ""
     for name, count in found.counts.items():
         yield f"  {name:42}  {count:4}"

@@ -19,6 +19,7 @@ from regard.cli.options import (
 )
 from regard.cli.output import note, print_json, stages
 from regard.known import DEFAULT
+from regard.wording import amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +77,7 @@ def layers(
     parts = []
     for source in (train, dev):
         read = read_examples(task, source, table=table, labelled=True)
-        note(f"{read.path}: {read.how}; {len(read.examples):,} examples")
+        note(f"{read.path}: {read.how}; {amount(len(read.examples), 'example')}")
         parts.append(read.examples[:rows])
     with ExitStack() as stack:
         found = score_layers(
@@ -102,7 +103,7 @@ def _remarks(found: LayerReport) -> Iterator[str]:
     if found.unseen:
         yield f"dev has labels that train has not, and no head can find: {', '.join(found.unseen)}"
     if found.cut:
-        yield f"{found.cut:,} texts had more tokens than the model reads and were cut"
+        yield f"{amount(found.cut, 'text')} had more tokens than the model reads, and the rest was cut"
     if found.parted:
         yield f"sentences longer than the model reads were read in parts: {found.parted:,} more"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import JsonOption, SeedOption
+from regard.cli.options import JsonOption, SeedOption, check_page
 from regard.errors import InputError
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ def _page(output: Path | None) -> Iterator[Path | None]:
     from regard.disk import replacing
     from regard.view.bundle import check_built
 
+    check_page(output)
     check_built()
-
     with replacing(output) as temporary:
         yield temporary
 

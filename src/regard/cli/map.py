@@ -24,6 +24,7 @@ from regard.cli.options import (
 from regard.cli.output import note, print_json, stages
 from regard.errors import InputError
 from regard.known import DEFAULT
+from regard.wording import amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +87,7 @@ def map_(
     choose(device)  # before the file, and that before the model: what is wrong with them shows at once
     table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
     read = read_examples("classify", file, table=table)
-    note(f"{read.path}: {read.how}; {len(read.examples):,} sentences")
+    note(f"{read.path}: {read.how}; {amount(len(read.examples), 'sentence')}")
     with ExitStack() as written:
         temporary = None if output is None else written.enter_context(replacing(output))
         from regard.inside.vectors.sentence_map import sentence_map

@@ -7,9 +7,12 @@ Knows names, help texts and defaults, not what a verb does with them:
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import typer
+
+from regard.errors import InputError
 
 __all__ = [
     "ColumnsOption",
@@ -24,6 +27,7 @@ __all__ = [
     "SeedOption",
     "ShownOption",
     "ThresholdOption",
+    "check_page",
 ]
 
 
@@ -76,3 +80,9 @@ ThresholdOption: TypeAlias = Annotated[
     float | None,
     typer.Option("--threshold", metavar="X", help="answer: by how much the best must beat no answer at all."),
 ]
+
+
+def check_page(output: Path | None) -> None:
+    """Refuse a name for a page that no browser would take for one."""
+    if output is not None and output.suffix.lower() != ".html":
+        raise InputError(f"--output {output}: expected a name that ends in .html")

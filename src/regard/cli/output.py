@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from regard.errors import RegardError
+from regard.wording import amount
 
 __all__ = ["duration", "note", "print_json", "progress", "stages", "ticking"]
 
@@ -41,6 +42,7 @@ def progress(doing: str, *, total: int | None = None, unit: str = "texts") -> It
 
     A terminal sees count, rate and time left while it runs (no time left without a `total`); every stderr gets one
     summary line at the end. A job that ends with an exception gets no summary: the error is the last word.
+    `unit` is a plural that ends in s.
     """
     begin, done = time.perf_counter(), 0
 
@@ -77,7 +79,7 @@ def progress(doing: str, *, total: int | None = None, unit: str = "texts") -> It
 
             yield advance
     seconds = time.perf_counter() - begin
-    note(f"{doing}: {done:,} {unit} in {_figures(seconds)} s, {_figures(rate())} {unit}/s")
+    note(f"{doing}: {amount(done, unit.removesuffix('s'))} in {_figures(seconds)} s, {_figures(rate())} {unit}/s")
 
 
 def stages(stack: ExitStack, units: Mapping[str, str]) -> Callable[[str, int, int], None]:

@@ -154,11 +154,10 @@ class _Shown:
             note(f"step {event['step']:,}, held-out text: " + "; ".join(_scores(scores)))
 
     def _step(self, event: Mapping[str, Any]) -> None:
-        done = event["progress"]
-        left = f"  {duration(event['seconds'] * (1 - done) / done)} left" if done else ""
         line = (
-            f"step {event['step']:,}  {100 * done:.1f}%  loss {event['loss']:.3f}  "
-            f"{event['tokens_per_second']:,.0f} tokens/s  MFU {event['utilisation']:.2f}{left}"
+            f"step {event['step']:,}  {100 * event['progress']:.1f}%  loss {event['loss']:.3f}  "
+            f"{event['tokens_per_second']:,.0f} tokens/s  MFU {event['utilisation']:.2f}  "
+            f"{duration(event['left'])} left"
         )
         self._tick(line)
 

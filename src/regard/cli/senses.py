@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption
+from regard.cli.options import DeviceOption, JsonOption, check_page
 from regard.cli.output import note, print_json
 from regard.disk import replacing
 from regard.errors import InputError
@@ -85,8 +85,7 @@ def senses(
 
 
 def _check_page(output: Path, models: Sequence[str], static: str | None) -> None:
-    if output.suffix.lower() != ".html":
-        raise InputError(f"--output {output}: expected a name that ends in .html")
+    check_page(output)
     if len(models) > 1 or static is not None:
         other = "static vectors" if static is not None else f"{len(models)} models"
         raise InputError(f"a page shows the vectors of one model, got {other} too; leave --output or the others out")

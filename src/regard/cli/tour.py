@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import JsonOption, SeedOption
+from regard.cli.options import JsonOption, SeedOption, check_page
 
 if TYPE_CHECKING:
     from regard.lessons.reverse import Dataset
@@ -40,6 +40,7 @@ def tour(
     from regard.disk import replacing
     from regard.view.bundle import check_built
 
+    check_page(output)
     check_built()
     with replacing(output) as temporary:  # first of all: a place that cannot be written must not cost a training
         note("Training two small models; this takes about a minute.")

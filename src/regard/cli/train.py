@@ -234,12 +234,15 @@ class _Shown:
 
     def __init__(self, tick: Callable[[str], None]) -> None:
         self._tick = tick
+        self._told: object = None  # of the layers: what all seeds have in common is said once
         self.report: Report | None = None
 
     def event(self, event: Mapping[str, Any]) -> None:
         kind = event["event"]
         if kind == "step":
             self._step(event)
+        elif kind == "layers":
+            self._layers(event)
         elif kind == "judging":
             of = f"{event['done']:,} of {event['of']:,} examples" if event["of"] else "on dev"
             self._tick(f"seed {event['seed']}  epoch {event['epoch']}  judging {of}")
@@ -255,6 +258,18 @@ class _Shown:
             note("stopped, and all is saved; the same command with --resume goes on")
         elif kind == "cut":
             note(f"{event['texts']:,} of {event['of']:,} texts are longer than {event['length']} tokens and were cut")
+
+    def _layers(self, event: Mapping[str, Any]) -> None:
+        if event["layers"] == self._told:
+            return
+        self._told = event["layers"]
+        begins, rates = [], []
+        for one in event["layers"]:
+            name = {None: "the new layer", 0: "embeddings"}.get(one["layer"], f"layer {one['layer']}")
+            begins.append(f"{name} never" if one["step"] is None else f"{name} at {one['step']:,}")
+            rates.append(f"{name}: {one['rate']:.2g}")
+        note(f"of {event['steps']:,} steps, learning begins: {', '.join(begins)}")
+        note(f"rates before warm-up and decay: {', '.join(rates)}")
 
     def _step(self, event: Mapping[str, Any]) -> None:
         done = event["step"] / event["steps"]

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 from regard.cli.options import DeviceOption, JsonOption
 from regard.cli.output import duration, note, print_json, ticking
 from regard.errors import InputError
+from regard.wording import amount
 
 if TYPE_CHECKING:
     from regard.translate.config import Config
@@ -91,6 +92,7 @@ def translate(
     from regard.translate.run import fit
 
     chosen = _config(config, output, _overrides(model, score, recipe, settings or []), resume=resume)
+    _check_kind(chosen.model.kind, {"--score": score, "--recipe": recipe})
     files = [train, *([dev] if dev else [])]
     if columns is not None and all(len(some) > 1 for some in files):
         raise InputError("--columns is for a table, and here are only pairs of files; leave it out")
@@ -120,6 +122,16 @@ def _overrides(model: str | None, score: str | None, recipe: str | None, setting
     return [*(f"model.{key}={value}" for key, value in said.items() if value is not None), *settings]
 
 
+def _check_kind(kind: str, said: Mapping[str, str | None]) -> None:
+    """Refuse an LSTM's options for another model, which would do nothing with them."""
+    for option, value in said.items():
+        if value is not None and kind != "lstm":
+            raise InputError(
+                f"{option} {value} is for an LSTM, and the model to train is a {kind}; add --model lstm, "
+                f"or leave {option} out"
+            )
+
+
 def _config(path: str | None, output: str, overrides: list[str], *, resume: bool) -> Config:
     """The settings of a run; one that goes on has its own."""
     from regard.translate.config import Config
@@ -141,7 +153,7 @@ def _lines(output: str, report: Report) -> list[str]:
         f"dev BLEU, lower case {outcome.scores['bleu_lowercase']:6.2f}  {report.signature['bleu_lowercase']}",
     ]
     if report.test:
-        lines.append(f"{'test BLEU':<21}{report.test['bleu']:6.2f}  {report.test['pairs']:,} pairs set aside")
+        lines.append(f"{'test BLEU':<21}{report.test['bleu']:6.2f}  {amount(report.test['pairs'], 'pair')} set aside")
         lines.append(f"{'test BLEU, lower case':<21}{report.test['bleu_lowercase']:6.2f}  beam {report.test['beam']}")
     return lines
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -85,7 +86,7 @@ def translate(
     job = _Job(translator, beam, _trace(translator) if trace else None)
     if alignments is not None:
         check_attends(translator.model)
-    texts, references = _texts(source), _references(reference)
+    texts, references = _texts(source, folder), _references(reference)
     if references is not None and source != STANDARD_INPUT:
         known = list(texts)
         _check_count(references, str(reference), len(known))
@@ -188,7 +189,7 @@ class _Job:
         settings = (
             {} if self.beam is None else {k: v for k, v in asdict(self.beam).items() if k not in ("early", "wide")}
         )
-        texts = [text for text, _ in self.found if text.strip()]
+        texts = [text for text, _ in self.found]
         document = self.trace.document({"model": model, "texts": texts, "settings": settings})
         if path.suffix.lower() == ".html":
             from regard.view.search import search_page
@@ -216,14 +217,22 @@ def _lines(number: int, found: list[Translation], *, several: bool) -> list[str]
     return [f"{number}\t{one.score:.4f}\t{text}" for one, text in zip(found, texts, strict=True)]
 
 
-def _texts(source: str) -> Iterator[str]:
-    from regard.data.files import open_text
+def _texts(source: str, folder: str) -> Iterator[str]:
+    from regard.data.files import open_text, taken_for_file
 
-    if source == STANDARD_INPUT or os.path.exists(source) or not any(map(str.isspace, source)):
+    if not (source.strip() or os.path.exists(source)):
+        raise InputError("the text is empty; expected a file of a text a line, - for standard input, or a text")
+    if not taken_for_file(source):
+        yield source
+        return
+    try:
         with open_text(source) as lines:
             yield from lines
-    else:
-        yield source
+    except InputError as error:
+        if source == STANDARD_INPUT or os.path.exists(source):
+            raise
+        command = f"echo {shlex.quote(source)} | {shlex.join(['regard', 'translate', folder, STANDARD_INPUT])}"
+        raise InputError(f"{error}; a single word is taken for a file: to translate it, {command}") from None
 
 
 def _one(texts: Iterator[str], translator: Translator) -> str:

@@ -24,7 +24,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from regard.errors import InputError, nearest
 from regard.text import Tokenizer
 
-__all__ = ["Kind", "train_tokenizer"]
+__all__ = ["Kind", "SizeError", "train_tokenizer"]
 
 Kind = Literal["wordpiece", "bpe"]
 
@@ -33,6 +33,14 @@ END = "<|endoftext|>"
 INSIDE = "##"  # opens the tokens that continue a word
 ALPHABET = 1000
 Texts = Callable[[], Iterator[str]]
+
+
+class SizeError(InputError):
+    """A vocabulary of the size that was asked for cannot be had of the text; `size` is the nearest that can."""
+
+    def __init__(self, message: str, size: int) -> None:
+        super().__init__(message)
+        self.size = size
 
 
 def train_tokenizer(
@@ -50,7 +58,7 @@ def train_tokenizer(
     WordPiece: [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4, text is put in small letters and loses its accents unless
     `lowercase` is False, and the `alphabet` most frequent characters are known. BPE: <|endoftext|> is 0, every text can
     be written, and nothing is changed unless `lowercase` is True. An iterator, which can be read only once, is copied
-    to a temporary file. InputError where the text has not enough pieces for `size`.
+    to a temporary file. SizeError where the text has not enough pieces for `size`, or too many letters.
     """
     if kind not in get_args(Kind):
         raise InputError(f"unknown kind of tokenizer {kind!r}; {nearest(str(kind), get_args(Kind))}")
@@ -67,9 +75,10 @@ def train_tokenizer(
         inputs = ("input_ids", "token_type_ids", "attention_mask")
         tokenizer = Tokenizer(pipeline, names=SPECIAL, max_length=max_length, inputs=inputs)
     if len(tokenizer.vocabulary) < size:
-        raise InputError(
+        raise SizeError(
             f"a vocabulary of {size:,} entries was asked for, and this text supports {len(tokenizer.vocabulary):,} "
-            f"(pieces that occur at least {minimum} times); ask for that many or fewer, or give more text"
+            f"(pieces that occur at least {minimum} times); ask for that many or fewer, or give more text",
+            len(tokenizer.vocabulary),
         )
     return tokenizer
 
@@ -83,9 +92,10 @@ def _wordpiece(texts: Texts, size: int, *, lowercase: bool, minimum: int, alphab
     # a pipeline in which they are tokens like others.
     first = [*SPECIAL.values(), *letters, *(INSIDE + letter for letter in inside)]
     if len(first) > size:
-        raise InputError(
+        raise SizeError(
             f"a vocabulary of {size:,} entries was asked for, and the special tokens and the letters of this text "
-            f"alone are {len(first):,}; ask for more, or for a smaller alphabet than {alphabet:,}"
+            f"alone are {len(first):,}; ask for more, or for a smaller alphabet than {alphabet:,}",
+            len(first),
         )
     trained = tokenizers.Tokenizer(models.WordPiece(unk_token=SPECIAL["unknown"]))
     trained.normalizer = normalizer
@@ -118,7 +128,8 @@ def _wordpiece(texts: Texts, size: int, *, lowercase: bool, minimum: int, alphab
 def _bpe(texts: Iterator[str], size: int, *, lowercase: bool, minimum: int, max_length: int | None) -> Tokenizer:
     letters = pre_tokenizers.ByteLevel.alphabet()
     if size < len(letters) + 1:
-        raise InputError(f"a byte-level vocabulary has at least {len(letters) + 1} entries, and {size} were asked for")
+        least = len(letters) + 1
+        raise SizeError(f"a byte-level vocabulary has at least {least} entries, and {size} were asked for", least)
     pipeline = tokenizers.Tokenizer(models.BPE())
     if lowercase:
         pipeline.normalizer = normalizers.Lowercase()

@@ -23,7 +23,7 @@ from regard.data.zipped import open_zip
 from regard.data.zstd import open_zstandard
 from regard.errors import InputError
 
-__all__ = ["PACKED", "STANDARD_INPUT", "name_of", "open_bytes", "open_text", "suffix_of"]
+__all__ = ["PACKED", "STANDARD_INPUT", "name_of", "open_bytes", "open_text", "suffix_of", "taken_for_file"]
 
 STANDARD_INPUT = "-"
 
@@ -49,6 +49,11 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
     """What the name says of the content, the compression apart: `.tsv` for `train.TSV.gz`, `""` for standard input."""
     inner = Path(os.fspath(path).lower())
     return inner.with_suffix("").suffix if inner.suffix in _UNPACKERS else inner.suffix
+
+
+def taken_for_file(source: str) -> bool:
+    """Whether a file is meant where a file or a text may stand: one is called so, or no blank is in it."""
+    return source == STANDARD_INPUT or os.path.exists(source) or not any(map(str.isspace, source))
 
 
 @contextmanager

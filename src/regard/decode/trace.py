@@ -75,7 +75,8 @@ class Result(TypedDict):
 
 
 class Row(TypedDict):
-    """`left`: beginnings that were alive when the row was done, and became no hypothesis."""
+    """`row`: from 0, unless `Trace.number` said otherwise. `left`: beginnings that were alive when the row was done,
+    and became no hypothesis."""
 
     row: int
     steps: list[Step]
@@ -134,6 +135,11 @@ class Trace:
         self._spell = spell or (lambda token: f"<{token}>")
         self._decode = decode or (lambda tokens: "".join(map(self._spell, tokens)))
         self._trees: dict[int, _Tree] = {}
+        self._numbers: Mapping[int, int] = {}
+
+    def number(self, rows: Sequence[int]) -> None:
+        """How the document numbers the rows of the batch, where it left some texts out; by default from 0."""
+        self._numbers = dict(enumerate(rows))
 
     def beam(
         self,
@@ -207,7 +213,8 @@ class Trace:
         for row, tree in sorted(self._trees.items()):
             ends = {result["node"] for result in tree.results}
             left = [node for node in tree.alive if node not in ends]
-            rows.append({"row": row, "steps": tree.steps, "left": left, "results": tree.results})
+            number = self._numbers.get(row, row)
+            rows.append({"row": number, "steps": tree.steps, "left": left, "results": tree.results})
         return {
             "format": "regard trace",
             "version": 1,

@@ -21,7 +21,7 @@ from regard.decode.speaker import Rows, Speaker, speaker_of
 from regard.decode.trace import Trace
 from regard.errors import InputError
 from regard.models import T5, Gpt
-from regard.predict.ready import family_of, tokenizer_of
+from regard.predict.ready import kind_of, tokenizer_of
 from regard.text import Tokenizer
 
 __all__ = ["Prompt", "Reason", "Text", "Writer", "Writing"]
@@ -67,7 +67,7 @@ class Writer:
         self.speaker: Speaker[Rows] = speaker_of(model)
         if not isinstance(model, Gpt | T5):
             raise InputError(
-                f"expected a GPT-2 or a T5 to write with, and this is a {family_of(model)} model; "
+                f"expected a GPT-2 or a T5 to write with, and this is {kind_of(model)}; "
                 "`regard translate` takes a translator"
             )
         self.model = model

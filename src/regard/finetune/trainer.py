@@ -6,7 +6,7 @@ How epochs go on is `regard.train.epochs`. Knows no files; prints nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.finetune.config import Config
-from regard.finetune.levels import levels, slower, thaw
+from regard.finetune.levels import levels, slower, thaw, turns
 from regard.finetune.start import Objective
 from regard.models import Elmo, Vit
 from regard.nn import Attention, Stack
@@ -105,12 +105,28 @@ class Trainer(Epochs):
 
     def go(self, stop: Stop) -> Outcome | None:
         """Train to the end, from the last checkpoint where there is one. None: someone asked to stop, all is saved."""
+        self._tell_turns()
         done = self._go(stop)
         if done is None:
             return None
         self._take_best()
         scores = self.history[self.best_epoch - 1]
         return Outcome(self.seed, scores, self.best_epoch, self.watch.used, done, self.history)
+
+    def _tell_turns(self) -> None:
+        """Where layers differ: which learns when, and how fast."""
+        settings = self.config.training
+        if settings.frozen or (settings.layer_decay == 1 and not settings.unfreeze):
+            return
+        found = turns(
+            self.optimizers,
+            self.levels,
+            depth=self.model.encoder.config.depth,
+            rate=self.rate,
+            unfreeze=settings.unfreeze,
+            steps=self.steps,
+        )
+        self.note("layers", steps=self.steps, layers=[asdict(turn) for turn in found])
 
     def _adversary(self) -> Adversary | None:
         """None where there are no words, or where they do not learn."""

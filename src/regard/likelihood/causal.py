@@ -16,7 +16,7 @@ from regard.data.batch import by_budget, collate
 from regard.errors import InputError
 from regard.models import Gpt
 from regard.nn import Packed
-from regard.predict.ready import BUDGET, family_of, tokenizer_of
+from regard.predict.ready import BUDGET, kind_of, tokenizer_of
 from regard.predict.surprise import ROWS
 from regard.text import Tokenizer
 
@@ -52,7 +52,7 @@ class Causal:
         """Refuse a model that reads both ways; `doing` opens the error: "a benchmark"."""
         if not isinstance(model, Gpt):
             raise InputError(
-                f"{doing} needs a model that predicts the next token, and this is a {family_of(model)} model; "
+                f"{doing} needs a model that predicts the next token, and this is {kind_of(model)} model; "
                 "take a GPT-2, or what `regard pretrain gpt` wrote"
             )
         tokens = tokenizer_of(model, tokenizer)

@@ -107,7 +107,7 @@ def _lambada(path: Path) -> Iterator[_Unlabelled]:
 
 def _hellaswag(path: Path) -> Iterator[_Unlabelled]:
     """Six lines an example as they are; of JSON lines, the activity comes before the text, and WikiHow's marks go."""
-    read = read_choices(path)
+    read = read_choices(path, remedy="expected HellaSwag's examples; name its file, or the benchmark that this is of")
     records = [record for _, record in _records(path)]
     for place, (example, line) in enumerate(zip(read.examples, read.lines, strict=True)):
         where = f"{read.path} line {line}"

@@ -18,7 +18,7 @@ from torch import nn
 from regard.data.files import name_of, open_text
 from regard.errors import InputError
 from regard.models import Bert, Gpt
-from regard.predict.ready import Masked, evaluating, family_of, tokenizer_of
+from regard.predict.ready import Masked, evaluating, kind_of, tokenizer_of
 from regard.predict.surprise import Progress, causal_nll, masked_nll
 from regard.text import Tokenizer
 
@@ -78,7 +78,7 @@ def measure_perplexity(
             return _causal(model, tokenizer_of(model, tokenizer), text, stride, max_length, tell)
         if not isinstance(model, Bert):
             raise InputError(
-                f"perplexity needs a model that predicts words, and this is a {family_of(model)} model; "
+                f"perplexity needs a model that predicts words, and this is {kind_of(model)} model; "
                 "take a GPT-2, or a BERT, DistilBERT or RoBERTa with its masked-word head"
             )
         if stride is not None:

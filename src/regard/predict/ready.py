@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from regard.data.batch import collate
 from regard.errors import InputError
-from regard.known import DEFAULT
+from regard.known import DEFAULT, one_of
 from regard.models import Bert
 from regard.models.bert import MaskedHead
 from regard.nn import Packed
 from regard.text import Tokenizer
 
-__all__ = ["BUDGET", "Masked", "evaluating", "family_of", "grouped", "tokenizer_of"]
+__all__ = ["BUDGET", "Masked", "evaluating", "family_of", "grouped", "kind_of", "tokenizer_of"]
 
 BUDGET = {"cpu": 2048, "cuda": 16384}  # tokens a batch: of many, a row as wide as the vocabulary is made
 
@@ -98,8 +98,13 @@ def tokenizer_of(model: nn.Module, tokenizer: Tokenizer | None) -> Tokenizer:
 
 
 def family_of(model: nn.Module) -> str:
-    """How errors call a model."""
+    """The family's name, as config.json and payloads have it."""
     return str(getattr(getattr(model, "config", None), "family", type(model).__name__))
+
+
+def kind_of(model: nn.Module) -> str:
+    """How errors call a model: "a BERT", "an ELMo"."""
+    return one_of(family_of(model))
 
 
 def grouped(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

@@ -12,7 +12,7 @@ from regard.errors import InputError
 from regard.pretrain.sections import Data, Family, Model, Objective, Optimizer, Run, Schedule, Vocabulary
 from regard.settings import Document, Section, Tables
 
-__all__ = ["Config"]
+__all__ = ["NAMES", "Config"]
 
 # Where a family's defaults are not those of BERT.
 DEFAULTS: dict[Family, dict[str, dict[str, object]]] = {

@@ -6,7 +6,7 @@ Knows where these lie in the output folder and repeats no finished work. Knows n
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,9 +15,10 @@ from typing import Any
 from regard.corpus import Corpus, Progress, Report, build_corpus, read_documents, train_tokenizer
 from regard.corpus.documents import find_sources
 from regard.corpus.manifest import MANIFEST
+from regard.corpus.vocabulary import SizeError
 from regard.disk import replacing_folder
 from regard.errors import InputError
-from regard.pretrain.config import Config
+from regard.pretrain.config import NAMES, Config
 from regard.pretrain.sections import Family
 from regard.pretrain.sentinels import sentinels_of, train_with_sentinels
 from regard.pretrain.text import Text
@@ -109,24 +110,30 @@ def _tokenizer(config: Config, sources: Sequence[str], place: Path, say: Said) -
     if first is None:
         raise InputError(f"the corpus is empty: there is no text in {', '.join(sources)}")
     say(f"training a {settings.kind} vocabulary of {settings.size:,} entries")
-    every, limit = chain([first], texts), config.model.positions
-    if config.model.family == "t5":
-        tokenizer = train_with_sentinels(
-            every, size=settings.size, lowercase=settings.lowercase, minimum=settings.minimum, max_length=limit
-        )
-    else:
-        tokenizer = train_tokenizer(
-            every,
-            kind=settings.kind,
-            size=settings.size,
-            lowercase=settings.lowercase,
-            minimum=settings.minimum,
-            max_length=limit,
-        )
+    try:
+        tokenizer = _trained(chain([first], texts), config)
+    except SizeError as error:
+        raise InputError(f"{error}: --set vocabulary.size={error.size}") from None
     with replacing_folder(place) as staging:
         tokenizer.save(staging)
         (staging / ORIGIN).write_bytes(json_bytes(origin))
     return tokenizer
+
+
+def _trained(texts: Iterator[str], config: Config) -> Tokenizer:
+    settings, limit = config.vocabulary, config.model.positions
+    if config.model.family == "t5":
+        return train_with_sentinels(
+            texts, size=settings.size, lowercase=settings.lowercase, minimum=settings.minimum, max_length=limit
+        )
+    return train_tokenizer(
+        texts,
+        kind=settings.kind,
+        size=settings.size,
+        lowercase=settings.lowercase,
+        minimum=settings.minimum,
+        max_length=limit,
+    )
 
 
 def _origin(config: Config, sources: Sequence[str]) -> dict[str, Any]:
@@ -151,7 +158,7 @@ def _refuse_unfit(tokenizer: Tokenizer, config: Config) -> None:
         missing.append("a dropped stretch (<extra_id_0>)")
     if missing:
         raise InputError(
-            f"this tokenizer has no token for {', '.join(missing)}, which a {config.model.family} needs; "
+            f"this tokenizer has no token for {', '.join(missing)}, which {NAMES[config.model.family]} needs; "
             "use another, or leave vocabulary.path empty to train one"
         )
 

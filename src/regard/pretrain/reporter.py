@@ -10,14 +10,23 @@ from typing import TYPE_CHECKING
 
 from regard.errors import RegardError
 from regard.train.loop import Step
-from regard.train.schedule import parse_interval
+from regard.train.schedule import parse_budget, parse_interval
 
 if TYPE_CHECKING:
+    from regard.pretrain.sections import Schedule
     from regard.pretrain.trainer import Trainer
 
-__all__ = ["Reporter"]
+__all__ = ["Reporter", "seconds_left"]
 
 LOG_EVERY = 1.0  # seconds
+
+
+def seconds_left(schedule: Schedule, *, steps: int, seconds: float) -> float:
+    """How long a run goes on, of which so many steps are done in so many seconds: to the end of its budget, or as fast
+    as before to its last step."""
+    if schedule.budget:
+        return max(parse_budget(schedule.budget) - seconds, 0.0)
+    return seconds * max(schedule.steps - steps, 0) / steps
 
 
 class Reporter:
@@ -85,6 +94,7 @@ class Reporter:
             progress=step.progress,
             tokens=run.tokens,
             seconds=used,
+            left=seconds_left(run.config.schedule, steps=number, seconds=used),
             tokens_per_second=speed,
             utilisation=speed * self.share,
             rate=step.rate,

@@ -12,7 +12,7 @@ import tokenizers
 from tokenizers import processors
 
 from regard.corpus import train_tokenizer
-from regard.errors import InputError
+from regard.corpus.vocabulary import SizeError
 from regard.text import Tokenizer
 
 __all__ = ["COUNT", "sentinels_of", "train_with_sentinels"]
@@ -30,8 +30,10 @@ def train_with_sentinels(
         plain = train_tokenizer(
             texts, kind="bpe", size=max(size - more, 1), lowercase=lowercase, minimum=minimum, max_length=max_length
         )
-    except InputError as error:
-        raise InputError(f"{error}. In vocabulary.size, {size:,}, there are {more} more: padding, sentinels") from None
+    except SizeError as error:
+        raise SizeError(
+            f"{error}. In vocabulary.size, {size:,}, there are {more} more: padding, sentinels", error.size + more
+        ) from None
     # They are put behind all others, so that what the library trained stays as it is.
     pipeline = tokenizers.Tokenizer.from_str(plain.files()["tokenizer.json"].decode())
     pipeline.add_special_tokens([PAD, *(_name(number) for number in reversed(range(COUNT)))])

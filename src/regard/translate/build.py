@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.models import Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
 from regard.nn import Padded
+from regard.predict.ready import kind_of
 from regard.translate.config import Model
 from regard.translate.subwords import Subwords
 
@@ -58,7 +59,7 @@ def translating(model: nn.Module) -> Translating:
     if isinstance(model, Transformer) or (isinstance(model, Seq2Seq) and model.source_embedding is not None):
         return model
     raise InputError(
-        f"a {type(model).__name__} does not translate; expected a Transformer or a recurrent model of tokens, as "
+        f"{kind_of(model)} does not translate; expected a Transformer or a recurrent model of tokens, as "
         "`regard train translate` makes them"
     )
 

@@ -37,6 +37,7 @@ from regard.translate.subwords import Subwords, train_subwords
 from regard.translate.trainer import Trainer
 from regard.translate.translator import Translator
 from regard.weights.documents import json_bytes
+from regard.wording import amount
 
 __all__ = ["CONFIG", "fit"]
 
@@ -64,7 +65,7 @@ def fit(
     place = choose(device) if isinstance(device, str) else device
     data = {"train": train, "dev": dev, **({"test": test} if test else {})}
     for name, read in data.items():
-        say(f"{name}: {len(read.examples):,} pairs of {read.path} ({read.how})")
+        say(f"{name}: {amount(len(read.examples), 'pair')} of {read.path} ({read.how})")
         for reason, count in read.dropped.items():
             say(f"{name}: {count:,} left out: {reason}")
     run = {"task": "translate", "data": {name: digest(read.examples) for name, read in data.items()}}

@@ -64,8 +64,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """The best translations of each text, best first; without a beam the greedy one. "" for a text of nothing.
 
-        `on_done` is told how many more texts are done. A trace sees the texts that are not empty in their order, all
-        in one batch.
+        `on_done` is told how many more texts are done. A trace sees the texts that are not empty, all in one
+        batch, and numbers its rows as `texts` are.
         """
         found: list[list[Translation]] = [[Translation("", (), 0.0, 0.0, True)] for _ in texts]
         full = [place for place, text in enumerate(texts) if text.strip()]
@@ -73,6 +73,7 @@ class Translator:
         sources = self.subwords.sources([texts[place] for place in full])
         rooms = by_budget([len(ids) for ids in sources], BUDGET // (beam.width if beam else 1))
         if trace is not None:
+            trace.number(full)
             beam, rooms = beam or Beam(width=1), [list(range(len(full)))] if full else []
         with keeping():
             for group in rooms:

@@ -13,6 +13,7 @@ from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
 from regard.errors import InputError
+from regard.known import one_of
 from regard.models.catalog import Config, build, family_of
 from regard.weights.configs import parse_config, write_config
 from regard.weights.documents import json_bytes
@@ -73,7 +74,7 @@ def write_model(
     names, state = names_of(config), model.state_dict()
     table = _table(names, config, heads, model)
     if lost := sorted(state.keys() - table.keys()):
-        raise InputError(f"{folder}: not written: a {config.family} folder has no place for {_some(lost)}")
+        raise InputError(f"{folder}: not written: the folder of {one_of(config.family)} has no place for {_some(lost)}")
     tensors: dict[str, Tensor] = dict(rest or {})
     for ours, theirs in table.items():
         tensors |= dict(zip(theirs, to_theirs(names, ours, state[ours], len(theirs)), strict=True))

@@ -157,7 +157,7 @@ def test_what_cannot_be_drawn_is_told(subwords: Subwords, t5: Both, bert: Both) 
     assert isinstance(lstm, Seq2Seq)
     with pytest.raises(InputError, match="no Transformer"):
         figure(lstm, subwords, "a dog")
-    with pytest.raises(InputError, match="this is a t5"):
+    with pytest.raises(InputError, match="this is a T5"):
         figure(t5.ours, t5.tokenizer, "a dog")
     with pytest.raises(InputError, match="needs a masked-word head"):
         figure(bert.ours, bert.tokenizer, "a dog")

@@ -313,7 +313,7 @@ def test_what_was_left_out_and_cut_is_told(tokenizer: Tokenizer) -> None:
     found = census(model, tokenizer, pairs_of([f"{word} " * longest, word, word, word, word], limit=2))
     assert (found.left_out, found.cut, found.longest) == (1, 1, longest)
     notes = [
-        "1 lines are left out; regard heads --limit N reads more pairs",
+        "left out: 1 line; regard heads --limit N reads more pairs",
         f"1 of 2 texts had more than {longest} tokens and were cut",
     ]
     assert found.payload(cli="", python="")["notes"] == found.document()["notes"] == notes

@@ -135,7 +135,7 @@ def test_a_folder_of_a_task_opens_as_one(tmp_path: Path, bert_tokens: Tokenizer,
 
 def test_what_cannot_be_asked(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_folder: Path) -> None:
     with pytest.raises(
-        InputError, match="one of answer, classify, pair, regress, tag; this is a bert model for choose"
+        InputError, match="one of answer, classify, pair, regress, tag; this is a BERT model for choose"
     ):
         task_trial(tuned(Choose(), bert_tokens), "the film")
     classify = tuned(Classify(["a", "b"]), bert_tokens, length=8)

@@ -60,7 +60,7 @@ def test_large_and_long_are_told(tiny_bert_folder: Path) -> None:
     assert found.texts == again.texts and len(found.texts) == 6
     assert found.notes()[0] == "6 of 17 texts were drawn by lot (seed 2); 11 are left out"
     whole = sentence_map(str(tiny_bert_folder), examples)
-    assert whole.notes() == ["1 texts had more tokens than the model reads and were cut"]
+    assert whole.notes() == ["1 text had more tokens than the model reads, and the rest was cut"]
 
 
 @pytest.mark.parametrize(

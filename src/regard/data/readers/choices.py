@@ -18,6 +18,7 @@ from regard.errors import InputError
 __all__ = ["read_choices"]
 
 _LINES = 6  # the text, the place of the right ending, four endings
+REMEDY = "name the text, the endings and the label with --columns"
 
 
 def read_choices(
@@ -28,26 +29,29 @@ def read_choices(
     delimiter: str | None = None,
     quoting: bool | None = None,
     labelled: bool | None = None,
+    remedy: str = REMEDY,
 ) -> Read[Choice]:
     """Choices from JSON lines or CSV with `ctx` and `endings`, or `sent1`, `sent2`, `ending0`... (SWAG), and `label`.
 
     Without keys: six lines an example, the text, the number of the right ending from 0, and four endings.
     HellaSwag's text is `ctx` alone; the six-line files put the activity before it. `columns` name others: the text,
     the endings (one list, or each on its own), then the label, which is left out where `labelled` is False.
+    `remedy` is what a user is told to do where there are no endings.
     """
     name = name_of(path)
     if is_parquet(path):
-        return _from_records(parquet(path), name, "Parquet", "row", labelled, columns)
+        return _from_records(parquet(path), name, "Parquet", "row", labelled, columns, remedy)
     lines = read_lines(path)
     if delimiter is None and looks_like_json(path, lines):
-        return _from_records(json_lines(lines, name), name, "JSON lines", "line", labelled, columns)
+        return _from_records(json_lines(lines, name), name, "JSON lines", "line", labelled, columns, remedy)
     said = (header, delimiter, quoting) != (None, None, None)
     if suffix_of(path) in (".csv", ".tsv") or "ending0" in lines[0] or said:
         table = table_of(
             lines, path, delimiter=delimiter or ("\t" if suffix_of(path) == ".tsv" else ","), quoting=quoting
         )
-        rows = _swag(table) if columns is None else rows_of(table, columns, header=header)
-        return _from_records(rows, name, "SWAG table" if columns is None else table.how, "line", labelled, columns)
+        rows = _swag(table, remedy) if columns is None else rows_of(table, columns, header=header)
+        how = "SWAG table" if columns is None else table.how
+        return _from_records(rows, name, how, "line", labelled, columns, remedy)
     if columns is not None:
         raise InputError(
             f"{name}: six lines an example have no columns to name; leave --columns out, or say with --delimiter "
@@ -71,12 +75,12 @@ def _named(record: Record, columns: Sequence[str], where: str, *, labelled: bool
     return {"text": wanted[text], "endings": endings, "label": wanted[label[0]] if label else None}
 
 
-def _swag(table: Table) -> Iterator[tuple[int, Record]]:
+def _swag(table: Table, remedy: str) -> Iterator[tuple[int, Record]]:
     names = [str(cell).strip() for cell in table.rows[0]]
     if "ending0" not in names:
         raise InputError(
             f"{table.place(0)}: expected a header with sent1, sent2, ending0, ending1 and so on, "
-            f"got {', '.join(names)[:80]}; or name the columns with --columns: text, endings, label"
+            f"got {', '.join(names)[:80]}; {remedy}"
         )
     for row in range(1, len(table.rows)):
         cells = table.rows[row]
@@ -92,13 +96,14 @@ def _from_records(
     unit: str,
     labelled: bool | None,
     columns: Sequence[str] | None,
+    remedy: str,
 ) -> Read[Choice]:
     examples, lines, swag = [], [], False
     for number, record in records:
         where = f"{name} {unit} {number}"
         swag = "ending0" in record and columns is None
         record = record if columns is None else _named(record, columns, where, labelled=labelled)
-        endings = _endings(record, where)
+        endings = _endings(record, where, remedy)
         label = None if labelled is False else _label(record.get("label"), len(endings), where)
         if labelled and label is None:
             raise InputError(f"{where}: no label, and this needs one: 0 to {len(endings) - 1}")
@@ -117,16 +122,14 @@ def _text(record: Record, where: str) -> str:
     return string_at(record, "ctx" if "text" not in record else "text", where)
 
 
-def _endings(record: Record, where: str) -> tuple[str, ...]:
+def _endings(record: Record, where: str, remedy: str) -> tuple[str, ...]:
     if "ending0" in record:
         keys = [f"ending{place}" for place in range(len(record)) if f"ending{place}" in record]
         endings = [string_at(record, key, where) for key in keys]
     else:
         if "endings" not in record:
             known = ", ".join(record) or "none"
-            raise InputError(
-                f"{where}: no endings, but the keys {known}; name the text, the endings and the label with --columns"
-            )
+            raise InputError(f"{where}: no endings, but the keys {known}; {remedy}")
         endings = strings_at(record, "endings", where)
     if len(endings) < 2:
         raise InputError(f"{where}: expected at least two endings to choose from, got {len(endings)}")

@@ -21,7 +21,7 @@ from regard.inside.sight.looking import Reader
 from regard.models import Bert, Gpt, Transformer
 from regard.nn import Padded
 from regard.predict.marks import MARK
-from regard.predict.ready import Masked, family_of, tokenizer_of
+from regard.predict.ready import Masked, family_of, kind_of, tokenizer_of
 from regard.text import Tokenizer
 from regard.translate.subwords import Subwords
 
@@ -236,7 +236,7 @@ def subject_of(model: nn.Module, reader: Reader) -> Subject:
     if isinstance(model, Bert):
         return Reads(model, reader)
     raise InputError(
-        f"Figure 1 is drawn of a BERT, of a GPT or of a translator that is a Transformer; this is a {family_of(model)}"
+        f"Figure 1 is drawn of a BERT, of a GPT or of a translator that is a Transformer; this is {kind_of(model)}"
     )
 
 

@@ -27,8 +27,9 @@ from regard.inside.sight.looking import attention
 from regard.known import DEFAULT
 from regard.loading import load
 from regard.models import Bert, Gpt
-from regard.predict.ready import family_of, tokenizer_of
+from regard.predict.ready import family_of, kind_of, tokenizer_of
 from regard.text import Encoding, Tokenizer
+from regard.wording import amount
 
 __all__ = [
     "Census",
@@ -122,7 +123,7 @@ class Census:
         """What a reader must know of the texts that were not taken whole."""
         found = []
         if self.left_out:
-            found.append(f"{self.left_out:,} lines are left out; regard heads --limit N reads more pairs")
+            found.append(f"left out: {amount(self.left_out, 'line')}; regard heads --limit N reads more pairs")
         if self.cut:
             found.append(f"{self.cut:,} of {self.read:,} texts had more than {self.longest} tokens and were cut")
         return found
@@ -204,7 +205,7 @@ def census(
     Texts from `pairs_of` bring with them how many lines it left out.
     """
     if not isinstance(model, Bert | Gpt):
-        raise InputError(f"a census needs a BERT or a GPT, and this is a {family_of(model)} model")
+        raise InputError(f"a census needs a BERT or a GPT, and this is {kind_of(model)} model")
     tokens = tokenizer_of(model, tokenizer)
     causal = isinstance(model, Gpt)
     if not texts:

@@ -23,7 +23,7 @@ from regard.inside.reasons.trial import Trial, check_length, task_trial, trial_o
 from regard.models import Bert, Gpt
 from regard.nn import Padded
 from regard.predict.marks import MARK, find_blanks
-from regard.predict.ready import Masked, family_of
+from regard.predict.ready import Masked, kind_of
 from regard.tasks.folder import is_solved, read_task
 from regard.text import Tokenizer
 
@@ -84,7 +84,7 @@ def asked_at(
         return trial_of(model, tokenizer, text, second)
     if at not in possible(model):
         raise InputError(
-            f"a {family_of(model)} model reads on without hiding a token: 'masked' is for a BERT; take 'plain'"
+            f"{kind_of(model)} model reads on without hiding a token: 'masked' is for a BERT; take 'plain'"
         )
     return _following(model, tokenizer, text) if isinstance(model, Gpt) else _each(model, tokenizer, text, at)
 

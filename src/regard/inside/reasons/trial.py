@@ -27,7 +27,7 @@ from regard.errors import InputError, choice
 from regard.models import Bert, Gpt
 from regard.nn import Padded
 from regard.predict.marks import find_blanks
-from regard.predict.ready import Masked, evaluating, family_of
+from regard.predict.ready import Masked, evaluating, family_of, kind_of
 from regard.tasks.base import Item
 from regard.tasks.folder import Solved, is_solved, read_task
 from regard.tasks.model import Tuned
@@ -156,7 +156,7 @@ def trial_of(model: nn.Module, tokenizer: Tokenizer | None, text: str, second: s
     """A pretrained model: a BERT is asked for the blanks of the text, a GPT for what follows it."""
     if not isinstance(model, Bert | Gpt):
         raise InputError(
-            f"expected a BERT or a GPT, or what `regard train` made of one, and this is a {family_of(model)} model"
+            f"expected a BERT or a GPT, or what `regard train` made of one, and this is {kind_of(model)} model"
         )
     if second is not None:
         raise InputError(
@@ -212,8 +212,8 @@ def task_trial(solved: Solved, text: str, second: str | None = None) -> Trial:
     task, model, name = solved.task, solved.model, solved.task.name
     if not isinstance(model, Tuned) or not isinstance(model.encoder, Bert | Gpt) or name not in TASKS:
         raise InputError(
-            f"expected a tuned BERT or GPT that does one of {', '.join(TASKS)}; this is a "
-            f"{family_of(model.encoder)} model for {name}"
+            f"expected a tuned BERT or GPT that does one of {', '.join(TASKS)}; this is "
+            f"{kind_of(model.encoder)} model for {name}"
         )
     rows, encoder, tokenizer = solved.rows, model.encoder, solved.tokenizer
     assert isinstance(rows, Rows)

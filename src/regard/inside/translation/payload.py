@@ -6,11 +6,11 @@ Knows the page's names and what bytes cost. Knows no tensor library and no HTML.
 from __future__ import annotations
 
 import base64
-import os
 import shlex
 
 import numpy as np
 
+from regard.data.files import taken_for_file
 from regard.decode.search import Beam
 from regard.errors import InputError
 from regard.inside.translation.decoding import Decoding, Told
@@ -95,7 +95,7 @@ def _command(name: str, text: str, beam: Beam | None) -> str:
     penalty = ["--length-penalty", f"{beam.length_penalty:g}"] if beam and beam.length_penalty != 1 else []
     options = ["--beam", str(width), "--nbest", str(nbest), *penalty, "--page", "page.html"]
     # A text of one word, or one that a file is called, would be taken for a file: it comes as standard input.
-    if os.path.exists(text) or not any(map(str.isspace, text)):
+    if taken_for_file(text):
         return f"printf '%s\\n' {shlex.quote(text)} | {shlex.join(['regard', 'translate', *options, name, '-'])}"
     return shlex.join(["regard", "translate", *options, *(["--"] if text.startswith("-") else []), name, text])
 

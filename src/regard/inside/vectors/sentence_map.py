@@ -20,6 +20,7 @@ from regard.inside.vectors.contexts import Pair, device_of
 from regard.inside.vectors.neighbours import Neighbours, nearest_of
 from regard.inside.vectors.projection import Projection, project
 from regard.loading import load
+from regard.wording import amount
 
 __all__ = ["LIMIT", "NEIGHBOURS", "SentenceMap", "sentence_map"]
 
@@ -72,7 +73,7 @@ class SentenceMap:
         """What a reader must know of the texts that were not taken whole."""
         found = left_out(self.total, len(self.texts), self.seed)
         if self.cut:
-            found.append(f"{self.cut:,} texts had more tokens than the model reads and were cut")
+            found.append(f"{amount(self.cut, 'text')} had more tokens than the model reads, and the rest was cut")
         return found
 
     def payload(self, model: str, *, source: str | None = None) -> dict[str, object]:
