@@ -33,6 +33,7 @@ class Packing(TorchFunctionMode):
         self.patience = patience
         self.uses: dict[tuple[int, int], int] = {}
         self.packs: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # the matrix is kept: its id stays its own
+        self.plain: dict[int, Tensor] = {}  # those that were multiplied with one row: looked at once, for time is short
 
     def __torch_function__(
         self,
@@ -47,13 +48,15 @@ class Packing(TorchFunctionMode):
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """F.linear, with the packed copy where there is one; this may be called outside of the block too."""
+        if id(weight) in self.plain and x.dim() == 2 and len(x) == 1:
+            return _vector(x[0], weight, bias)[None]
         flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
         rows = len(flat)
         if (rows != 1 and rows not in ROWS) or not _packable(x, weight):
             return F.linear(x, weight, bias)
-        if rows == 1:  # a matrix times a vector reads the matrix a little quicker
-            vector = flat[0]
-            found = (torch.mv(weight, vector) if bias is None else torch.addmv(bias, weight, vector))[None]
+        if rows == 1:
+            self.plain[id(weight)] = weight
+            found = _vector(flat[0], weight, bias)[None]
         else:
             size = 4 if rows <= 4 else -(-rows // 8) * 8
             packed = self._packed(weight, size)
@@ -75,6 +78,11 @@ class Packing(TorchFunctionMode):
                 return None
             self.packs[place] = weight, torch.ops.mkl._mkl_reorder_linear_weight(weight.detach(), size)
         return self.packs[place][1]
+
+
+def _vector(vector: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A matrix times a vector reads the matrix a little quicker than a product with one row."""
+    return torch.mv(weight, vector) if bias is None else torch.addmv(bias, weight, vector)
 
 
 def _packable(x: Tensor, weight: Tensor) -> bool:

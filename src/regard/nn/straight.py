@@ -129,8 +129,8 @@ def _map(module: nn.Module, linear: Linear) -> Map:
 
 def _norm(module: nn.Module) -> Map:
     if isinstance(module, nn.LayerNorm):
-        shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
-        return lambda x: F.layer_norm(x, shape, weight, bias, eps)
+        shape, weight, bias, eps = list(module.normalized_shape), module.weight, module.bias, module.eps
+        return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
     if isinstance(module, nn.RMSNorm):
         size, scale, tiny = list(module.normalized_shape), module.weight, module.eps
         return lambda x: F.rms_norm(x, size, scale, tiny)
