@@ -19,7 +19,7 @@ __all__ = ["Screening"]
 
 LEAST = 1 << 24  # numbers of a matrix; a smaller one stays near the processor, and is read quickly as it is
 TALL = 4  # times as many outputs as inputs, or more: an output layer
-ROWS = 64  # at most
+SIZES = 1, 8, 16, 32, 64  # rows that a copy is laid out for
 PART = 8192  # outputs that are rounded together
 PIECE = 256  # outputs that are looked at together
 FEW = 32  # one output in so many may be left, or all are computed
@@ -57,7 +57,7 @@ class Screening(TorchFunctionMode):
         """The product of vectors (B, W) and a matrix (V, W) where it may be a row's highest number, else -inf."""
         if bias is not None or not _screenable(x, weight):
             return self.linear(x, weight, bias)
-        size = 1 if len(x) == 1 else -(-len(x) // 8) * 8
+        size = next(size for size in SIZES if size >= len(x))
         place = id(weight), size
         if place not in self.layers:
             self.layers[place] = _Rounded(weight, size)
@@ -69,7 +69,7 @@ class _Rounded:
     """A matrix (V, W) in steps of each row's largest number / 127, laid out for `size` vectors."""
 
     def __init__(self, weight: Tensor, size: int) -> None:
-        self.weight, self.size, self.pause = weight.detach(), size, 0
+        self.weight, self.size, self.pause = weight, size, 0  # while it is kept, its id stays its own
         outputs = -(-len(weight) // PIECE) * PIECE  # what is filled up can not be the highest
         numbers = torch.zeros(outputs, weight.shape[1], dtype=torch.int8)
         scales, errors, lengths = torch.zeros(3, outputs)
@@ -136,7 +136,7 @@ class _Rounded:
 def _screenable(x: Tensor, weight: Tensor) -> bool:
     return (
         x.dim() == 2
-        and 0 < len(x) <= ROWS
+        and 0 < len(x) <= SIZES[-1]
         and weight.numel() >= LEAST
         and len(weight) >= TALL * weight.shape[1]
         and x.dtype == weight.dtype == torch.float32
