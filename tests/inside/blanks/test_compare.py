@@ -324,8 +324,13 @@ def test_too_many_words_to_hide_each(subject: Subject) -> None:
 
 @pytest.mark.parametrize("texts", [["-v _ is", "he _"], ["he _", "--json _"], ["- _ -", "-- _"]])
 def test_the_command_takes_texts_that_begin_with_a_dash(
-    texts: list[str], tiny_bert_folder: Path, capsys: pytest.CaptureFixture[str]
+    texts: list[str],
+    tiny_bert_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     found = compare(texts, models=[str(tiny_bert_folder)], number=200, chart="differences")
     program, verb, *words = shlex.split(found.cli)
     assert (program, verb) == ("regard", "compare")
@@ -335,7 +340,10 @@ def test_the_command_takes_texts_that_begin_with_a_dash(
     assert printed == json.loads(json.dumps(found.document()))
 
 
-def test_the_command_for_stored_logits_takes_dashes_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_for_stored_logits_takes_dashes_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the command names a page
     (tmp_path / "vocab.txt").write_text("a\nb\nc\n")
     for name in ("x.json", "y.json"):
         (tmp_path / name).write_text("[1.0, 2.0, 3.0]")

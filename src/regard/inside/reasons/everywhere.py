@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from regard import loading
-from regard.decode.writing import Writer
 from regard.errors import InputError, choice
 from regard.inside.reasons.trial import Trial, check_length, task_trial, trial_of, vocabulary
 from regard.models import Bert, Gpt
@@ -141,8 +140,7 @@ def _each(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Trial
 def _following(model: Gpt, tokenizer: Tokenizer | None, text: str) -> Trial:
     """What a GPT expects behind each token: the first one is never asked for."""
     end = trial_of(model, tokenizer, text)
-    writer = Writer(model, tokenizer)
     numbers = end.ids.tolist()
     spots = tuple(range(1, len(numbers) + 1))
-    names = [*(f"{spot} {writer.tokenizer.token(numbers[spot])}" for spot in spots[:-1]), BEHIND]
+    names = [*(f"{spot} {end.shown(numbers[spot]).strip()}" for spot in spots[:-1]), BEHIND]
     return replace(end, places=tuple(names), spots=spots, read=model.logits)

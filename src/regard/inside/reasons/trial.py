@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from regard import loading
 from regard.data.examples import Example, Question, Tagged, Text
 from regard.data.readers import words_of
-from regard.decode.said import spelled
 from regard.decode.writing import Writer
 from regard.errors import InputError, choice
+from regard.inside.sight.sides import seen
 from regard.models import Bert, Gpt
 from regard.nn import Padded
 from regard.predict.marks import find_blanks
@@ -119,9 +119,8 @@ class Trial:
         return logits.double()
 
     def shown(self, number: int) -> str:
-        """A token as text where it is some; what is only a space as the vocabulary spells it."""
-        text = spelled(self.tokenizer, number)
-        return text if text.strip() else self.tokenizer.token(number)
+        """A token as text; of one that is only white space, a sign for each character."""
+        return seen(self.tokenizer, number)
 
     def output(self, name: str) -> int:
         """The place of an output; InputError for a name that is none."""

@@ -11,7 +11,7 @@ from regard.decode.said import spelled
 from regard.inside.sight.maps import Side
 from regard.text import Encoding, Tokenizer
 
-__all__ = ["after", "patches", "read", "said"]
+__all__ = ["after", "patches", "read", "said", "seen"]
 
 SPACE = "␣"
 PIECE = "▁"  # a space in a vocabulary of SentencePiece; alone it has no text
@@ -65,10 +65,10 @@ def _segments(found: Encoding) -> list[int]:
 
 
 def _tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
-    return tuple(_seen(tokenizer, number) for number in ids)
+    return tuple(seen(tokenizer, number) for number in ids)
 
 
-def _seen(tokenizer: Tokenizer, number: int) -> str:
+def seen(tokenizer: Tokenizer, number: int) -> str:
     """A token as text; of one that is only white space, a sign for each character."""
     text = spelled(tokenizer, number)
     if text == PIECE and not tokenizer.decode([number]):
