@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 import signal
@@ -13,11 +12,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-import uvicorn
 
 from regard.errors import InputError
 from regard.studio.serve import HOST, listen, serve
-from regard.studio.shelf import Shelf
 from regard.view import bundle
 
 
@@ -61,31 +58,13 @@ def test_the_page_is_there_while_the_model_loads_and_ctrl_c_ends_it_cleanly(page
 
 
 @pytest.mark.parametrize("where", ["the line", "the loader", "the loop"])
-def test_ctrl_c_before_the_server_runs_ends_it_as_cleanly(
-    page_built: None, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    lines: list[str] = []
-    make = asyncio.new_event_loop
-
-    def interrupt(place: str) -> None:
-        if place == where:
-            signal.raise_signal(signal.SIGINT)
-
-    def say(line: str) -> None:
-        lines.append(line)
-        if "Ctrl-C ends it" in line:
-            interrupt("the line")
-
-    def loop() -> asyncio.AbstractEventLoop:
-        interrupt("the loop")
-        return make()
-
-    monkeypatch.setattr(Shelf, "start", lambda shelf: interrupt("the loader"))
-    monkeypatch.setattr(uvicorn.Config, "get_loop_factory", lambda config: loop)
-    handler = signal.getsignal(signal.SIGINT)
-    assert serve(["regard-bert"], port=0, say=say) is False
-    assert [line.split(" http")[0] for line in lines] == ["The studio is at", "The studio has ended."]
-    assert signal.getsignal(signal.SIGINT) is handler
+def test_ctrl_c_before_the_server_runs_ends_it_as_cleanly(page_built: None, where: str) -> None:
+    command = [sys.executable, "-c", EARLY, where]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split(" http")[0] for line in done.stdout.splitlines()] == [
+        *("The studio is at", f"interrupted at {where}", "The studio has ended.", "False True")
+    ]
 
 
 def test_ctrl_c_does_not_wait_for_an_answer_that_takes_long(page_built: None) -> None:
@@ -103,6 +82,32 @@ def test_ctrl_c_does_not_wait_for_an_answer_that_takes_long(page_built: None) ->
         assert process.stderr.read() == ""
 
 
+EARLY = """
+import asyncio, signal, sys
+import uvicorn
+from regard.studio.serve import serve
+from regard.studio.shelf import Shelf
+
+def interrupt(place):
+    if place == sys.argv[1]:
+        print("interrupted at", place)
+        signal.raise_signal(signal.SIGINT)
+
+def say(line):
+    print(line)
+    if "Ctrl-C ends it" in line:
+        interrupt("the line")
+
+def loop():
+    interrupt("the loop")
+    return asyncio.new_event_loop()
+
+Shelf.start = lambda shelf: interrupt("the loader")
+uvicorn.Config.get_loop_factory = lambda config: loop
+handler = signal.getsignal(signal.SIGINT)
+busy = serve(["regard-bert"], port=0, say=say)
+print(busy, signal.getsignal(signal.SIGINT) is handler)
+"""
 SLOW = """
 import threading
 from regard.cli.app import run
