@@ -32,6 +32,7 @@ _ONE = {
     "bert": "a BERT",
     "distilbert": "a DistilBERT",
     "roberta": "a RoBERTa",
+    "gpt": "a GPT",
     "gpt2": "a GPT-2",
     "t5": "a T5",
     "vit": "a ViT",

@@ -72,7 +72,7 @@ def test_the_highest_is_that_of_the_whole_product(make: Callable[[], Tensor], ro
     for scale in (1.0, 1e-6, 1e6):
         x = scale * torch.randn(rows, WIDTH)
         x[:, 3] *= 20
-        whole, found = F.linear(x, weight), screening.highest(x, weight)
+        whole, found = F.linear(x, weight), screening.linear(x, weight)
         there = found > -torch.inf
         torch.testing.assert_close(found[there], whole[there], rtol=1e-4, atol=1e-5 * float(whole.abs().max()))
         exact = F.linear(x.double(), weight.double())
@@ -81,14 +81,14 @@ def test_the_highest_is_that_of_the_whole_product(make: Callable[[], Tensor], ro
 
 
 def test_few_are_computed_where_numbers_differ() -> None:
-    found = Screening().highest(torch.randn(8, WIDTH), gaussian())
+    found = Screening().linear(torch.randn(8, WIDTH), gaussian())
     assert 8 <= int((found > -torch.inf).sum()) < 8 * 40
 
 
 def test_rows_that_end_leave_the_others_as_they_are() -> None:
     weight, x, screening = gaussian(), torch.randn(8, WIDTH), Screening()
-    whole = screening.highest(x, weight)
-    torch.testing.assert_close(screening.highest(x[:5], weight), whole[:5])
+    whole = screening.linear(x, weight)
+    torch.testing.assert_close(screening.linear(x[:5], weight), whole[:5])
     assert len(screening.layers) == 1
 
 
@@ -96,7 +96,7 @@ def test_rows_that_end_leave_the_others_as_they_are() -> None:
 def test_vectors_without_a_scale_get_the_whole_product(value: float) -> None:
     weight, x, screening = gaussian(), torch.randn(2, WIDTH), Screening()
     x[1] = value
-    assert torch.equal(screening.highest(x, weight).nan_to_num(7.0), F.linear(x, weight).nan_to_num(7.0))
+    assert torch.equal(screening.linear(x, weight).nan_to_num(7.0), F.linear(x, weight).nan_to_num(7.0))
 
 
 def test_after_one_in_vain_it_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,19 +106,19 @@ def test_after_one_in_vain_it_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     real = screening_module._Rounded._product
     monkeypatch.setattr(screening_module._Rounded, "_product", lambda self, x: calls.append(0) or real(self, x))  # type: ignore[func-returns-value]
     for _ in range(4):
-        assert torch.equal(screening.highest(x, weight), F.linear(x, weight))
+        assert torch.equal(screening.linear(x, weight), F.linear(x, weight))
     assert calls == [0, 1, 1, 1, 0, 1]
 
 
 def test_what_is_no_output_layer_is_left_alone() -> None:
     screening, x = Screening(), torch.randn(2, WIDTH)
     weight, bias = gaussian(), torch.randn(OUTPUTS)
-    assert torch.equal(screening.highest(x, weight, bias), F.linear(x, weight, bias))
+    assert torch.equal(screening.linear(x, weight, bias), F.linear(x, weight, bias))
     for other in (weight.double(), weight[:512], weight[:, :64]):
         vectors = x[:, : other.shape[1]].to(other.dtype)
-        assert torch.equal(screening.highest(vectors, other), F.linear(vectors, other))
+        assert torch.equal(screening.linear(vectors, other), F.linear(vectors, other))
     with torch.enable_grad():
-        assert torch.equal(screening.highest(x, weight), F.linear(x, weight))
+        assert torch.equal(screening.linear(x, weight), F.linear(x, weight))
     assert not screening.layers
 
 

@@ -25,7 +25,7 @@ from regard.cli.options import (
 from regard.cli.output import note, print_json, stages
 from regard.disk import replacing
 from regard.known import DEFAULT
-from regard.wording import amount
+from regard.wording import amount, cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,7 +105,7 @@ def features(
             payload = payload_of(model, found, used, total=len(used), layer=layer, seed=seed, source=source)
             place.write_text(page(payload, title="Regard: features"), encoding="utf-8", errors="backslashreplace")
     if found.cut:
-        note(f"{amount(found.cut, 'text')} had more tokens than the model reads, and the rest was cut")
+        note(cut(found.cut))
     if as_json:
         from dataclasses import asdict
 

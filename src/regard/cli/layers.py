@@ -19,7 +19,7 @@ from regard.cli.options import (
 )
 from regard.cli.output import note, print_json, stages
 from regard.known import DEFAULT
-from regard.wording import amount
+from regard.wording import amount, cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +103,7 @@ def _remarks(found: LayerReport) -> Iterator[str]:
     if found.unseen:
         yield f"dev has labels that train has not, and no head can find: {', '.join(found.unseen)}"
     if found.cut:
-        yield f"{amount(found.cut, 'text')} had more tokens than the model reads, and the rest was cut"
+        yield cut(found.cut)
     if found.parted:
         yield f"sentences longer than the model reads were read in parts: {found.parted:,} more"
 

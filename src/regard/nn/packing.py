@@ -6,13 +6,11 @@ is multiplied with a few rows is packed, and its packed copy is used from then o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+
+from regard.nn.linears import Linears
 
 __all__ = ["Packing"]
 
@@ -20,7 +18,7 @@ ROWS = range(3, 65)  # one or two wait for memory whatever is done, and many row
 LEAST = 1 << 16  # numbers of a matrix
 
 
-class Packing(TorchFunctionMode):
+class Packing(Linears):
     """Of this thread, without gradients, for float32 on a processor; elsewhere nothing changes.
 
     Weights must stay as they are inside. The copies are as large as the matrices and go with the object.
@@ -35,19 +33,8 @@ class Packing(TorchFunctionMode):
         self.packs: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # the matrix is kept: its id stays its own
         self.plain: dict[int, Tensor] = {}  # those that were multiplied with one row: looked at once, for time is short
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        if func is F.linear and not kwargs:
-            return self.linear(*args)
-        return func(*args, **(kwargs or {}))
-
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """F.linear, with the packed copy where there is one; this may be called outside of the block too."""
+        """F.linear, with the packed copy where there is one."""
         if id(weight) in self.plain and x.dim() == 2 and len(x) == 1:
             return _vector(x[0], weight, bias)[None]
         flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])

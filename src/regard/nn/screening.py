@@ -8,12 +8,12 @@ Knows linear maps and oneDNN's products of small numbers. Knows no models.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+
+from regard.nn.linears import Linears
 
 __all__ = ["Screening"]
 
@@ -30,39 +30,28 @@ STEPS = 127  # on either side of zero
 Linear = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
-class Screening(TorchFunctionMode):
+class Screening(Linears):
     """Inside, an output layer gives the highest number of each row and -inf for what cannot be it.
 
-    Of this thread, without gradients, for float32; elsewhere, and where nothing would be gained, `linear` serves.
+    Of this thread, without gradients, for float32; elsewhere, and where nothing would be gained, `otherwise` serves.
     Weights must stay as they are. The rounded copies take a quarter of the matrices' room and go with the object.
     """
 
-    def __init__(self, linear: Linear = F.linear) -> None:
+    def __init__(self, otherwise: Linear = F.linear) -> None:
         super().__init__()
-        self.linear = linear
+        self.otherwise = otherwise
         self.layers: dict[tuple[int, int], _Rounded] = {}
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        if func is F.linear and not kwargs:
-            return self.highest(*args)
-        return func(*args, **(kwargs or {}))
-
-    def highest(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """The product of vectors (B, W) and a matrix (V, W) where it may be a row's highest number, else -inf."""
         if bias is not None or not _screenable(x, weight):
-            return self.linear(x, weight, bias)
+            return self.otherwise(x, weight, bias)
         size = next(size for size in SIZES if size >= len(x))
         place = id(weight), size
         if place not in self.layers:
             self.layers[place] = _Rounded(weight, size)
         found = self.layers[place](x)
-        return self.linear(x, weight, None) if found is None else found
+        return self.otherwise(x, weight, None) if found is None else found
 
 
 class _Rounded:

@@ -9,10 +9,11 @@ from typing import ClassVar, Self
 from pydantic import model_validator
 
 from regard.errors import InputError
+from regard.known import one_of
 from regard.pretrain.sections import Data, Family, Model, Objective, Optimizer, Run, Schedule, Vocabulary
 from regard.settings import Document, Section, Tables
 
-__all__ = ["NAMES", "Config"]
+__all__ = ["Config"]
 
 # Where a family's defaults are not those of BERT.
 DEFAULTS: dict[Family, dict[str, dict[str, object]]] = {
@@ -35,8 +36,6 @@ FIXED = {
     "gpt": "a GPT tells the next word of all its text",
     "elmo": "an ELMo tells the next word and the one before of all its text",
 }
-
-NAMES: dict[Family, str] = {"bert": "a BERT", "gpt": "a GPT", "t5": "a T5", "elmo": "an ELMo"}
 
 # What else does nothing for a family. It is written with all the rest, so its default is no mistake.
 UNUSED: dict[Family, tuple[str, ...]] = {
@@ -90,7 +89,7 @@ class Config(Document):
                 value = document[section][name]
                 value = tuple(value) if isinstance(value, list) else value
                 if key in UNUSED[family] and value != _default(family, section, name):
-                    raise InputError(f"{origin}: {key} does nothing for {NAMES[family]}; remove it")
+                    raise InputError(f"{origin}: {key} does nothing for {one_of(family)}; remove it")
 
         return cls.load(path, overrides=overrides, defaults=DEFAULTS[family], check=check)
 

@@ -18,7 +18,8 @@ from regard.corpus.manifest import MANIFEST
 from regard.corpus.vocabulary import SizeError
 from regard.disk import replacing_folder
 from regard.errors import InputError
-from regard.pretrain.config import NAMES, Config
+from regard.known import one_of
+from regard.pretrain.config import Config
 from regard.pretrain.sections import Family
 from regard.pretrain.sentinels import sentinels_of, train_with_sentinels
 from regard.pretrain.text import Text
@@ -158,7 +159,7 @@ def _refuse_unfit(tokenizer: Tokenizer, config: Config) -> None:
         missing.append("a dropped stretch (<extra_id_0>)")
     if missing:
         raise InputError(
-            f"this tokenizer has no token for {', '.join(missing)}, which {NAMES[config.model.family]} needs; "
+            f"this tokenizer has no token for {', '.join(missing)}, which {one_of(config.model.family)} needs; "
             "use another, or leave vocabulary.path empty to train one"
         )
 

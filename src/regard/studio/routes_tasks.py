@@ -11,7 +11,6 @@ import secrets
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from regard.errors import InputError, choice
@@ -19,9 +18,6 @@ from regard.known import DEFAULT, builtins
 from regard.studio.arguments import Arguments, Payload, counted, said
 from regard.studio.shelf import Entry, Shelf
 from regard.studio.training import EPOCHS, PLACE, Order, Trainings, file_name
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["cancel", "end_training", "tasks", "train", "training"]
 

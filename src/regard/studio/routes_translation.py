@@ -16,11 +16,8 @@ WIDEST = 10  # hypotheses side by side: somebody waits for them
 
 def translation(shelf: Shelf, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, and `beam`, the width of the search; its hypotheses are all told."""
-    model, text, width = (
-        said(arguments, "model", DEFAULT),
-        said(arguments, "text"),
-        counted(arguments, "beam", 5, most=WIDEST),
-    )
+    model, text = said(arguments, "model", DEFAULT), said(arguments, "text")
+    width = counted(arguments, "beam", 5, most=WIDEST)
     with shelf.use_any(model) as (network, reader):
         from regard.decode.search import Beam
         from regard.inside.translation.decoding import decoding

@@ -20,7 +20,7 @@ from regard.inside.vectors.contexts import Pair, device_of
 from regard.inside.vectors.neighbours import Neighbours, nearest_of
 from regard.inside.vectors.projection import Projection, project
 from regard.loading import load
-from regard.wording import amount
+from regard.wording import cut
 
 __all__ = ["LIMIT", "NEIGHBOURS", "SentenceMap", "sentence_map"]
 
@@ -73,7 +73,7 @@ class SentenceMap:
         """What a reader must know of the texts that were not taken whole."""
         found = left_out(self.total, len(self.texts), self.seed)
         if self.cut:
-            found.append(f"{amount(self.cut, 'text')} had more tokens than the model reads, and the rest was cut")
+            found.append(cut(self.cut))
         return found
 
     def payload(self, model: str, *, source: str | None = None) -> dict[str, object]:

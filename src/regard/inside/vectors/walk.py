@@ -16,7 +16,7 @@ from regard.errors import InputError
 from regard.inside.vectors.chosen import drawn, left_out, piped
 from regard.inside.vectors.contexts import Pair, device_of
 from regard.lab.walk import Walk, walk
-from regard.wording import amount
+from regard.wording import cut
 
 __all__ = ["LIMIT", "payload_of", "walk_payload"]
 
@@ -64,7 +64,7 @@ def payload_of(
         raise InputError("the page shows the walk with and without a mask; make it with as_in_deck=True")
     notes = left_out(total, len(used), seed)
     if found.cut:
-        notes.append(f"{amount(found.cut, 'text')} had more tokens than the model reads, and the rest was cut")
+        notes.append(cut(found.cut))
     texts, labels = [example.text for example in used], [str(example.label) for example in used]
     lines = piped(texts, labels)
     options = f"--model {shlex.quote(name)} --pooling {found.pooling} --layer={shlex.quote(str(layer))} --as-in-deck"
