@@ -152,7 +152,10 @@ def test_a_folder_in_the_way_is_found_before_anything_changes(tmp_path: Path) ->
     plain_folder(tmp_path, 1)
     (tmp_path / "f" / "new" / "mine").mkdir(parents=True)
     before = contents(tmp_path)
-    with pytest.raises(RegardError, match=r"f/new: a folder is in the way"), replacing_folder(tmp_path / "f") as staging:
+    with (
+        pytest.raises(RegardError, match=r"f/new: a folder is in the way"),
+        replacing_folder(tmp_path / "f") as staging,
+    ):
         (staging / "new").write_text("a file")
     with pytest.raises(RegardError, match=r"f/a: a file is in the way"), replacing_folder(tmp_path / "f") as staging:
         (staging / "a").mkdir()

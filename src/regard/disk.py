@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,8 @@ __all__ = ["atomic_write", "replacing", "replacing_folder", "settle"]
 
 COMMITTED = ".regard-saved"
 REMOVALS = ".remove"
+# What a save writes before its moment of commitment, or a deletion has left: .NAME.PROCESS-RANDOM.partial.SUFFIX
+TEMPORARY = re.compile(r"(\..*\.)(?:(\d+)-[0-9a-f]{8}|deleted)\.partial.*")
 DISK_FULL = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
@@ -34,7 +37,7 @@ DISK_FULL = {
 
 def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:
     """Put `data` at `path`, whole or not at all."""
-    with replacing(path) as temporary:
+    with replacing(path) as temporary, _unchanged_on_error(Path(path)):
         temporary.write_bytes(data)
 
 
@@ -50,81 +53,106 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise InputError(f"{path}: cannot be written: it is not a regular file; give the name of a new file")
     if not target.parent.is_dir():
         raise InputError(f"{path}: cannot be written: there is no folder {target.parent}; create it first")
-    temporary = _temporary(target, parent=target.parent, suffix=target.suffix)
+    with _unchanged_on_error(target):
+        temporary = _temporary(target, parent=target.parent, suffix=target.suffix)
     try:
-        with _explained(target):
+        with _unchanged_on_error(target):
             temporary.touch(exist_ok=False)
             mode = temporary.stat().st_mode
-        with _explained(target, only=DISK_FULL):
+        with _unchanged_on_error(target, only=DISK_FULL):
             yield temporary
-        with _explained(target):
+        with _unchanged_on_error(target):
             # Some writers (safetensors is one) put a private file of their own in place of the one they are given.
             temporary.chmod(mode)
             _sync(temporary)
             os.replace(temporary, target)
-            _sync(target.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    except BaseException:
+        with suppress(OSError):  # a later save sweeps it away
+            temporary.unlink()
+        raise
+    with _saved_on_error(target, "the new content is in place, but a power failure now may bring back the old one"):
+        _sync(target.parent)
 
 
 @contextmanager
 def replacing_folder(folder: str | os.PathLike[str], *, remove: Iterable[str] = ()) -> Iterator[Path]:
     """Yield an empty folder: on success its files take their places in `folder` all at once, on failure it is removed.
 
-    Files of `folder` that the new state does not hold stay, except those named in `remove`.
+    Files of `folder` that the new state does not hold stay, except those named in `remove`. An error after the moment
+    of commitment says that the new state is saved.
     """
     target = Path(os.path.realpath(folder))
     if target.exists() and not target.is_dir():
         raise InputError(f"{folder}: cannot be written: a file of that name is in the way; move it or choose another")
-    with _explained(target):
+    with _unchanged_on_error(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         settle(target)
         staging = _temporary(target, parent=target if target.is_dir() else target.parent)
         staging.mkdir()
     try:
-        with _explained(target, only=DISK_FULL):
+        with _unchanged_on_error(target, only=DISK_FULL):
             yield staging
-        with _explained(target):
-            if target.is_dir():
+        with _unchanged_on_error(target):
+            existing = target.is_dir()
+            if existing:
+                for name in _regular_files(staging):
+                    _refuse_obstacle(target / name, target)
                 (staging / REMOVALS).write_text("\n".join(remove), encoding="utf-8")
-            for parent, _, names in os.walk(staging, topdown=False):
+            for parent, _, names in os.walk(staging, topdown=False, onerror=_raise):
                 for name in names:
                     _sync(Path(parent, name))
                 _sync(Path(parent))
-            os.rename(staging, target / COMMITTED if target.is_dir() else target)
-            _sync(target)
-            _sync(target.parent)
-            settle(target)
-    finally:
+            os.rename(staging, target / COMMITTED if existing else target)
+    except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
+        raise
+    state = "the new state is saved" + (" and will be moved to its place when the folder is next opened" * existing)
+    with _saved_on_error(target, f"{state}, but a power failure now may bring back the old one"):
+        _sync(target)
+        _sync(target.parent)
+    settle(target)
 
 
 def settle(folder: str | os.PathLike[str]) -> None:
     """Finish a save into `folder` that was cut short after its commitment; otherwise do nothing. Safe to repeat."""
     target = Path(os.path.realpath(folder))
     committed = target / COMMITTED
-    if not committed.is_dir():
+    if not _is_folder(committed):
         return
     try:
-        for name in _regular_files(committed):
-            if name == Path(REMOVALS):
-                continue
-            place = target / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            if not _is_inside(place, target):
-                raise InputError(f"{place}: its folder is a link that leaves {target}; remove the link")
-            # Two readers may settle one folder at once: the file that is gone is in its place already.
-            _ignore_missing(os.replace, committed / name, place)
-            _ignore_missing(_sync, place.parent)
-        for place in _removals(committed / REMOVALS, target):
-            place.unlink(missing_ok=True)
-        _sync(target)
-        shutil.rmtree(committed, ignore_errors=True)
+        _move_into_place(committed, target)
     except OSError as error:
+        if not _is_folder(committed):  # another process has finished it meanwhile
+            return
         raise RegardError(
-            f"{target}: its last save was cut short and cannot be finished here ({error.strerror or error}); "
-            "make the folder writable, or copy it to a place that is, and try again"
+            f"{target}: the new state is saved in {COMMITTED}, but could not be moved to its place "
+            f"({error.strerror or error}); opening the folder again completes it. Make the folder writable, or copy it "
+            "to a place that is"
         ) from error
+
+
+def _move_into_place(committed: Path, target: Path) -> None:
+    """Move the files, then delete what is to be removed, then the list of removals, whose absence ends the save."""
+    changed = {target}
+    for name in _regular_files(committed):
+        if name == Path(REMOVALS):
+            continue
+        place = target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_obstacle(place, target)
+        # Two readers may settle one folder at once: the file that is gone is in its place already.
+        _ignore_missing(os.replace, committed / name, place)
+        changed |= {target / parent for parent in name.parents}
+    for place in _removals(committed / REMOVALS, target):
+        place.unlink(missing_ok=True)
+        changed.add(place.parent)
+    for parent in changed:
+        _ignore_missing(_sync, parent)
+    (committed / REMOVALS).unlink(missing_ok=True)
+    # Only empty folders are left. Were one not empty, deleting it would lose a file.
+    for parent, _, _ in os.walk(committed, topdown=False):
+        with suppress(OSError):
+            os.rmdir(parent)
 
 
 def _regular_files(folder: Path) -> list[Path]:
@@ -132,12 +160,25 @@ def _regular_files(folder: Path) -> list[Path]:
     if folder.is_symlink():
         raise InputError(f"{folder}: a link has no place here; delete it")
     found = []
-    for parent, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder, onerror=_raise):
         for name in [*folders, *names]:
             if Path(parent, name).is_symlink():
                 raise InputError(f"{Path(parent, name)}: a link has no place here; delete {folder} to go on without it")
         found += [Path(parent, name).relative_to(folder) for name in names]
     return sorted(found)
+
+
+def _refuse_obstacle(place: Path, target: Path) -> None:
+    """InputError where a file cannot take its place: a folder has its name, or a file or link that of its folder."""
+    for parent in place.parents:
+        if parent == target:
+            break
+        if parent.exists() and not parent.is_dir():
+            raise InputError(f"{parent}: a file is in the way of a folder; move it, or write elsewhere")
+    if not _is_inside(place, target):
+        raise InputError(f"{place}: its folder is a link that leaves {target}; remove the link")
+    if place.is_dir() and not place.is_symlink():
+        raise InputError(f"{place}: a folder is in the way of a file; move it, or write elsewhere")
 
 
 def _removals(path: Path, target: Path) -> list[Path]:
@@ -157,10 +198,11 @@ def _temporary(target: Path, *, parent: Path, suffix: str = "") -> Path:
     start = f".{target.name[:40]}."
     if os.name == "posix":  # elsewhere there is no harmless question whether a process lives
         for name in os.listdir(parent):
-            left = re.fullmatch(re.escape(start) + r"(\d+)-[0-9a-f]{8}\.partial.*", name)
-            if left and not _lives(int(left[1])):
+            left = TEMPORARY.fullmatch(name)
+            if left and left[1] == start and left[2] and not _lives(int(left[2])):
                 leftover = parent / name
-                _ignore_missing(shutil.rmtree if leftover.is_dir() else os.unlink, leftover)
+                with suppress(OSError):  # this save does not need it gone
+                    shutil.rmtree(leftover) if _is_folder(leftover) else os.unlink(leftover)
     return parent / f"{start}{os.getpid()}-{secrets.token_hex(4)}.partial{suffix}"
 
 
@@ -190,16 +232,42 @@ def _ignore_missing(action: Callable[..., object], *arguments: Path) -> None:
         action(*arguments)
 
 
+def _is_folder(path: Path) -> bool:
+    """As Path.is_dir, except that an error of the disk is raised and not taken for an answer."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
 @contextmanager
-def _explained(target: Path, *, only: Collection[int] | None = None) -> Iterator[None]:
+def _unchanged_on_error(target: Path, *, only: Collection[int] | None = None) -> Iterator[None]:
     """Turn an OSError (of the numbers in `only`) into one that names the target and says that it is unchanged."""
     try:
         yield
     except OSError as error:
         if only is not None and error.errno not in only:
             raise
-        reason = DISK_FULL.get(error.errno or 0, error.strerror or str(error))
         remedy = "Make room there" if error.errno in DISK_FULL else "Check that you may write there"
         raise RegardError(
-            f"{target}: cannot be written: {reason}; what was there is unchanged. {remedy}, or write elsewhere"
+            f"{target}: cannot be written: {_reason(error)}; what was there is unchanged. {remedy}, or write elsewhere"
         ) from error
+
+
+@contextmanager
+def _saved_on_error(target: Path, state: str) -> Iterator[None]:
+    """Turn an OSError after the moment of commitment into one that names the target and the state it is in."""
+    try:
+        yield
+    except OSError as error:
+        raise RegardError(
+            f"{target}: the disk did not confirm the save ({_reason(error)}): {state}. Check the disk, then save again"
+        ) from error
+
+
+def _reason(error: OSError) -> str:
+    return DISK_FULL.get(error.errno or 0, error.strerror or str(error))

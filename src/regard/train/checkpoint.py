@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.disk import settle
+from regard.disk import COMMITTED, TEMPORARY, settle
 from regard.errors import InputError, RegardError
 from regard.weights.documents import json_bytes, read_json
 from regard.weights.files import CHECKSUMS, OUR_WEIGHTS, read_tensors, verify, write_folder
@@ -57,9 +57,11 @@ class Checkpoints:
         place = self.folder / f"step-{step:09d}"
         if place.is_symlink():
             raise InputError(f"{place}: cannot be written: it is a link, which may lead anywhere; delete it")
-        self._sweep()  # first: what a killed process left takes the room that this save may need
-        write_folder(place, tensors=tensors, files=files)
-        self._prune(step)
+        with suppress(OSError):  # the next save tries again
+            self._sweep()  # first: what a killed process left takes the room that this save may need
+        write_folder(place, tensors=tensors, files=files, overwrite=True)
+        with suppress(OSError):  # the new checkpoint is saved, and the next save tries again
+            self._prune(step)
         return place
 
     def latest(self, *, on_damaged: Callable[[str], None] | None = None) -> Checkpoint | None:
@@ -92,14 +94,17 @@ class Checkpoints:
         return sorted(((step, self.folder / name) for name, step in steps.items()), reverse=True)
 
     def _prune(self, written: int) -> None:
-        """Of the checkpoints older than the one just written, leave the newest good ones, and delete the others."""
+        """Of the checkpoints older than the one just written, leave the newest good ones, and delete the others.
+
+        One in which someone has put a file of their own stays.
+        """
         missing = self.keep - 1
         for step, place in self._newest_first():
             if step >= written or place.is_symlink() or not place.is_dir():
                 continue
             if missing and _is_good(place):
                 missing -= 1
-            else:
+            elif not _has_foreign_files(place):
                 with suppress(OSError):  # the next save tries again
                     # A folder that is half deleted must not look like a damaged checkpoint.
                     os.rename(place, self.folder / f".{place.name}.deleted.partial")
@@ -149,6 +154,13 @@ def _is_good(place: Path) -> bool:
     except (RegardError, OSError):
         return False
     return True
+
+
+def _has_foreign_files(place: Path) -> bool:
+    known = {STATE, CHECKSUMS, COMMITTED}
+    return not all(
+        name in known or OUR_WEIGHTS.fullmatch(name) or TEMPORARY.fullmatch(name) for name in os.listdir(place)
+    )
 
 
 def _refuse_strange(place: Path) -> None:

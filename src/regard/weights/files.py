@@ -22,7 +22,7 @@ from regard.weights.documents import json_bytes, read_json
 from regard.weights.index import INDEX, SAFETENSORS, WEIGHTS, preferred_weights, read_index
 from regard.weights.pickles import read_pickle
 
-__all__ = ["read_json", "read_tensors", "verify", "write_folder"]
+__all__ = ["read_json", "read_tensors", "refuse_foreign_files", "verify", "write_folder", "written_files"]
 
 CHECKSUMS = "checksums.json"
 OUR_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
@@ -77,11 +77,14 @@ def write_folder(
     tensors: Mapping[str, torch.Tensor],
     files: Mapping[str, bytes],
     shard_bytes: int = 5_000_000_000,
+    overwrite: bool = False,
 ) -> None:
     """Write a complete model folder: `tensors` as safetensors, `files` by their names, and the checksums of all.
 
     The folder changes all at once or not at all. Where it exists, files of an earlier save that this one does not
-    hold are removed and all others stay. The same tensors and files always give the same bytes.
+    hold are removed and all others stay. An earlier save is what `checksums.json` lists: another file that is in the
+    way is refused, unless it is the same or `overwrite` says that whatever has these names is Regard's own. The same
+    tensors and files always give the same bytes.
     """
     for name in files:
         if not _is_inner(name) or name[0] == "." or name == CHECKSUMS or OUR_WEIGHTS.fullmatch(name):
@@ -94,19 +97,55 @@ def write_folder(
         contents[SAFETENSORS + INDEX] = json_bytes({"metadata": {"total_size": total}, "weight_map": where})
     settle(folder)
     new = {*contents, *shards}
-    with replacing_folder(folder, remove=sorted(_earlier(Path(folder)) - new)) as staging:
-        for shard, names in shards.items():
-            try:
+    if not overwrite:
+        refuse_foreign_files(folder, contents)  # now, and not after large weights are written
+    earlier = written_files(folder) | (_weight_files(Path(folder)) if overwrite else set())
+    with replacing_folder(folder, remove=sorted(earlier - new - {CHECKSUMS})) as staging:
+        try:
+            for shard, names in shards.items():
                 _write_safetensors(staging / shard, {name: tensors[name] for name in names})
-            except SafetensorError as error:  # how safetensors reports a full disk
-                raise RegardError(
-                    f"{folder}: cannot be written: {error}; what was there is unchanged. Make room, or write elsewhere"
-                ) from error
-        for name, data in contents.items():
-            place = staging / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
-        (staging / CHECKSUMS).write_bytes(json_bytes({name: _checksum(staging / name) for name in new}))
+            for name, data in contents.items():
+                place = staging / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(data)
+            sums = {name: _checksum(staging / name) for name in new}
+            (staging / CHECKSUMS).write_bytes(json_bytes(sums))
+            if not overwrite:
+                refuse_foreign_files(folder, dict.fromkeys(_weight_files(Path(folder))), sums=sums)
+        except (SafetensorError, OSError) as error:  # SafetensorError: a full disk too
+            raise RegardError(
+                f"{folder}: cannot be written: {error}; what was there is unchanged. Make room, or write elsewhere"
+            ) from error
+
+
+def written_files(folder: str | os.PathLike[str]) -> set[str]:
+    """The names of the files that `write_folder` put into a folder, by its `checksums.json`; that file included."""
+    try:
+        listed = read_json(Path(folder) / CHECKSUMS)
+    except InputError:  # none, or damaged
+        return set()
+    ours = all(_is_inner(name) and str(value).startswith("sha256:") for name, value in listed.items())
+    return {*listed, CHECKSUMS} if ours else set()
+
+
+def refuse_foreign_files(
+    folder: str | os.PathLike[str], files: Mapping[str, bytes | None], *, sums: Mapping[str, str] | None = None
+) -> None:
+    """InputError where one of `files` is in the folder and `write_folder` did not put it there.
+
+    A file with the same content, or with the checksum in `sums`, is no obstacle.
+    """
+    place = Path(folder)
+    for name in sorted({*files, CHECKSUMS} - written_files(place)):
+        path, content = place / name, files.get(name)
+        if not os.path.lexists(path) or (content is not None and path.is_file() and path.read_bytes() == content):
+            continue
+        if path.is_file() and (sums or {}).get(name) == _checksum(path):
+            continue
+        raise InputError(
+            f"{path}: this file is in the way: {CHECKSUMS} does not list it, so Regard may not have written it; "
+            "move it, or write into another folder"
+        )
 
 
 def _read_shards(path: Path) -> dict[str, torch.Tensor]:
@@ -176,15 +215,9 @@ def _write_safetensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     path.chmod(mode)  # safetensors puts a file there that only its owner may read
 
 
-def _earlier(folder: Path) -> set[str]:
-    """The files that an earlier save put into `folder`."""
-    if not folder.is_dir():
-        return set()
-    names = {name for name in os.listdir(folder) if OUR_WEIGHTS.fullmatch(name)}
-    try:
-        return names | set(read_json(folder / CHECKSUMS))
-    except InputError:  # none, or not one of ours: then nothing is known to be ours but the weights
-        return names
+def _weight_files(folder: Path) -> set[str]:
+    """The files of a folder that have the names of weights, whoever wrote them."""
+    return {name for name in os.listdir(folder) if OUR_WEIGHTS.fullmatch(name)} if folder.is_dir() else set()
 
 
 def _checksum(path: Path) -> str:
