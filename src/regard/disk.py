@@ -95,8 +95,8 @@ def replacing_folder(folder: str | os.PathLike[str], *, remove: Iterable[str] = 
         with _unchanged_on_error(target):
             existing = target.is_dir()
             if existing:
-                for name in _regular_files(staging):
-                    _refuse_obstacle(target / name, target)
+                for new in _regular_files(staging):
+                    _refuse_obstacle(target / new, target)
                 (staging / REMOVALS).write_text("\n".join(remove), encoding="utf-8")
             for parent, _, names in os.walk(staging, topdown=False, onerror=_raise):
                 for name in names:
@@ -150,9 +150,9 @@ def _move_into_place(committed: Path, target: Path) -> None:
         _ignore_missing(_sync, parent)
     (committed / REMOVALS).unlink(missing_ok=True)
     # Only empty folders are left. Were one not empty, deleting it would lose a file.
-    for parent, _, _ in os.walk(committed, topdown=False):
+    for folder, _, _ in os.walk(committed, topdown=False):
         with suppress(OSError):
-            os.rmdir(parent)
+            os.rmdir(folder)
 
 
 def _regular_files(folder: Path) -> list[Path]:

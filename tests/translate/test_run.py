@@ -138,8 +138,6 @@ def test_patience_ends_a_run(tune: Tune, tmp_path: Path) -> None:
 
 
 def test_folders_that_cannot_be_gone_on_with(tune: Tune, tmp_path: Path, data: dict[str, Read[Pair]]) -> None:
-    with pytest.raises(InputError, match="holds no run to resume"):
-        tune(tmp_path / "run", resume=True)
     with pytest.raises(Crash):
         tune(tmp_path / "run", on_event=crashing(2))
     with pytest.raises(InputError, match="was begun: go on with --resume"):

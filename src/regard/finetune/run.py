@@ -2,6 +2,7 @@
 
 Knows the order of the work and what lies in the output folder. Prints nothing: the caller is told of events.
 
+    regard.json            the manifest: which files of the folder are the run's own
     config.toml run.json   the settings, and what the run was made from
     events.jsonl           what happened, a line an event
     seeds/                 the result of each seed that is done, the best model of them, and checkpoints of the next
@@ -27,7 +28,7 @@ from regard.errors import InputError
 from regard.finetune.config import DEFAULTS, Config
 from regard.finetune.data import Source, digest, read_data
 from regard.finetune.report import Report
-from regard.finetune.seeds import BEST, tune_seeds
+from regard.finetune.seeds import BEST, seed_files, tune_seeds
 from regard.finetune.sources import Table, check_labels
 from regard.finetune.start import Looking, Start, Student
 from regard.known import DEFAULT
@@ -36,8 +37,8 @@ from regard.tasks.catalog import task_named
 from regard.tasks.folder import Solved, read_task, write_task
 from regard.tasks.pictures import Frame, Look
 from regard.tasks.solve import score
-from regard.train.folder import CONFIG, REPORT, RUN, RunFolder, Told
-from regard.weights.documents import json_bytes, read_json
+from regard.train.folder import CONFIG, REPORT, RUN, RunFolder, Told, model_saved
+from regard.weights.documents import json_bytes
 
 __all__ = ["CONFIG", "distill", "fit"]
 
@@ -82,17 +83,18 @@ def fit(
 
     if not both:
         return run(config, output, resume=resume, beside={})
-    place = output / FROZEN
     if not resume and any((output / name).exists() for name in (RUN, "config.json", FROZEN)):
         raise InputError(f"{output} holds a run or a model: go on with --resume, or choose another --output")
-    if (place / REPORT).is_file() and resume:
-        frozen = read_json(place / REPORT)
-    else:
-        training = config.training.model_copy(update={"frozen": True})
-        settings = config.model_copy(update={"training": training})
-        frozen = run(settings, place, resume=resume and (place / RUN).is_file(), beside={}).document()
+    folder = _folder(start, called, data, config, output)
+    if not (resume and folder.finished()):
+        folder.open(resume=resume, beside=[FROZEN])
+        folder.claim(f"{FROZEN}/")
+    training = config.training.model_copy(update={"frozen": True})
+    settings = config.model_copy(update={"training": training})
+    frozen = run(settings, output / FROZEN, resume=resume, beside={}).document()
     beside = {FROZEN: {key: frozen[key] for key in ("mean", "deviation")}}
-    return run(config, output, resume=resume and (output / RUN).is_file(), beside=beside)
+    # The folder is this run's own by now, so that "resume" means: whether or not it was begun before.
+    return run(config, output, resume=True, beside=beside)
 
 
 def distill(
@@ -179,8 +181,7 @@ def _run(
     task = start.task
     for read in data.values():
         check_labels(task, read)
-    run = {"task": task.name, "model": model, "data": {name: digest(read) for name, read in data.items()}}
-    folder = RunFolder(output, config, run, work=SEEDS)
+    folder = _folder(start, model, data, config, output)
     if resume and (done := folder.finished()):
         return Report.restore(done)
     folder.open(resume=resume)
@@ -196,8 +197,14 @@ def _run(
             report = _tested(report, best, data["test"], device=place)
         files = {REPORT: json_bytes(report.document()), "report.md": report.markdown().encode()}
         write_task(best, output, files=files)
-        note("end", **report.mean)
+        with model_saved(output):
+            note("end", **report.mean)
     return report
+
+
+def _folder(start: Start, model: str, data: Mapping[str, Read[Any]], config: Config, output: Path) -> RunFolder:
+    run = {"task": start.task.name, "model": model, "data": {name: digest(read) for name, read in data.items()}}
+    return RunFolder(output, config, run, work=SEEDS, work_files=seed_files(config), kind="fine-tuning run")
 
 
 def _tested(report: Report, best: Solved, read: Read[Any], *, device: torch.device) -> Report:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from regard.disk import atomic_write
 from regard.finetune.config import Config
 from regard.finetune.start import Start
 from regard.finetune.trainer import Note, Outcome, Trainer
+from regard.output_folder import remove_files
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
 from regard.tasks.pictures import Seen
@@ -22,9 +22,15 @@ from regard.tasks.solve import settle
 from regard.train.stopping import stopping
 from regard.weights.documents import json_bytes, read_json
 
-__all__ = ["BEST", "tune_seeds"]
+__all__ = ["BEST", "seed_files", "tune_seeds"]
 
 BEST = "best"
+
+
+def seed_files(config: Config) -> list[str]:
+    """What `tune_seeds` writes into its folder, as entries of a manifest."""
+    seeds = range(config.run.seed, config.run.seed + config.run.seeds)
+    return [f"{BEST}/", *(entry for seed in seeds for entry in (f"{seed}.json", f"checkpoints-{seed}/step-*/"))]
 
 
 def tune_seeds(
@@ -77,8 +83,8 @@ def tune_seeds(
             solved = judged(best_model)[0] if task.settles else start.solved(best_model, precision=config.run.precision)
             if task.settles:
                 note("settled", seed=seed, **solved.task.document())
-            write_task(solved, folder / BEST)
+            write_task(solved, folder / BEST, overwrite=True)
         outcomes.append(outcome)
         atomic_write(result, json_bytes(asdict(outcome)))
-        shutil.rmtree(folder / f"checkpoints-{seed}", ignore_errors=True)
+        remove_files(folder, [f"checkpoints-{seed}/step-*/"])
     return outcomes

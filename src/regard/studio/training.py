@@ -9,7 +9,6 @@ import contextlib
 import random
 import re
 import shlex
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -198,11 +197,11 @@ class Trainings:
             job.state = "done"
         except Cancelled:
             if fresh:  # what was begun is of no use, and would keep its name from the next try
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
             job.state = "cancelled"
         except Exception as error:  # whatever goes wrong in a training, the studio goes on
             if fresh and not job.step and not (folder / "config.json").exists():  # nothing that one could go on with
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
             job.error = str(error) if isinstance(error, RegardError) else f"{type(error).__name__}: {error}"
             job.state = "failed"
         finally:
@@ -242,6 +241,14 @@ def drawn(read: Read[Any], count: int) -> Read[Any]:
     examples = [read.examples[place] for place in places]
     lines = [read.lines[place] for place in places] if read.lines else []
     return replace(read, examples=examples, lines=lines, how=f"{read.how}; {count:,} drawn")
+
+
+def _remove(folder: Path) -> None:
+    """Delete what the run has written, and nothing that someone else has put there."""
+    from regard.output_folder import remove_output
+
+    with contextlib.suppress(InputError):  # a manifest that Regard did not write: then nothing is known to be ours
+        remove_output(folder)
 
 
 def file_name(given: str, *, otherwise: str) -> str:

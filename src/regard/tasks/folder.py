@@ -79,13 +79,15 @@ def is_solved(folder: str | os.PathLike[str]) -> bool:
     return Path(folder, TASK).is_file()
 
 
-def write_task(solved: Solved, folder: Path, *, files: Mapping[str, bytes] | None = None) -> None:
-    """Write a folder, all or nothing; `files` go beside it."""
+def write_task(
+    solved: Solved, folder: Path, *, files: Mapping[str, bytes] | None = None, overwrite: bool = False
+) -> None:
+    """Write a folder, all or nothing; `files` go beside it. `overwrite` as for `write_folder`."""
     task, model = solved.task, solved.model
     if isinstance(model, Seen):
         contents = {**(files or {}), TASK: json_bytes(_document(solved))}
         contents["preprocessor_config.json"] = json_bytes(_processor(model.encoder.config))
-        write_model(model.encoder, folder, files=contents, about=_classes(task.labels))
+        write_model(model.encoder, folder, files=contents, about=_classes(task.labels), overwrite=overwrite)
         return
     assert solved.tokenizer is not None
     family = model.encoder.config.family
@@ -94,7 +96,7 @@ def write_task(solved: Solved, folder: Path, *, files: Mapping[str, bytes] | Non
     rest = {names[name.rpartition(".")[0]] + "." + name.rpartition(".")[2]: tensor for name, tensor in state.items()}
     contents = {**solved.tokenizer.files(), **(files or {}), TASK: json_bytes(_document(solved))}
     if family not in MODELS:  # a family that no other software reads: all that is to be said is in task.json
-        write_model(model.encoder, folder, files=contents, rest=rest)
+        write_model(model.encoder, folder, files=contents, rest=rest, overwrite=overwrite)
         return
     about: dict[str, object] = {"architectures": [f"{MODELS[family]}For{_kind(family, task)}"]}
     if task.labels:
@@ -106,7 +108,7 @@ def write_task(solved: Solved, folder: Path, *, files: Mapping[str, bytes] | Non
     if family == "gpt2" and solved.tokenizer.pad not in (None, solved.tokenizer.eos):
         # transformers asks the last token that is no padding: were that our last one's id, it would ask another.
         about["pad_token_id"] = solved.tokenizer.pad
-    write_model(model.encoder, folder, files=contents, rest=rest, about=about)
+    write_model(model.encoder, folder, files=contents, rest=rest, about=about, overwrite=overwrite)
 
 
 def read_task(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Solved:

@@ -25,7 +25,9 @@ from regard.text.encoding import Encoding, cuts, encoding, without
 from regard.text.settings import ROLES
 from regard.text.vocabulary import exists, read, refusing
 
-__all__ = ["Encoding", "Tokenizer"]
+__all__ = ["TOKENIZER_FILES", "Encoding", "Tokenizer"]
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")  # what `Tokenizer.files` may name
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 

@@ -2,6 +2,7 @@
 
 Knows the order of the work and what lies in the output folder. Prints nothing: the caller is told of events.
 
+    regard.json            the manifest: which files of the folder are the run's own
     config.toml run.json   the settings, and what the run was made from
     events.jsonl           what happened, a line an event
     work/                  the tokenizers, checkpoints, and the weights of the best epoch and of the last ones
@@ -23,7 +24,8 @@ from regard.decode.search import Beam
 from regard.device import choose
 from regard.disk import replacing_folder
 from regard.errors import InputError
-from regard.train.folder import CONFIG, REPORT, Note, RunFolder, Told
+from regard.text.tokenizer import TOKENIZER_FILES
+from regard.train.folder import CONFIG, REPORT, Note, RunFolder, Told, model_saved
 from regard.train.stopping import stopping
 from regard.translate.align import usual_looking
 from regard.translate.batches import Encoded
@@ -33,15 +35,16 @@ from regard.translate.config import Config
 from regard.translate.folder import write
 from regard.translate.pairs import Pair, digest
 from regard.translate.report import Report
-from regard.translate.subwords import Subwords, train_subwords
+from regard.translate.subwords import SIDES, Subwords, train_subwords
 from regard.translate.trainer import Trainer
 from regard.translate.translator import Translator
+from regard.translate.weights import kept_files
 from regard.weights.documents import json_bytes
 from regard.wording import amount
 
 __all__ = ["CONFIG", "fit"]
 
-WORK, TEST = "work", "test.tsv"
+WORK, SUBWORDS, TEST = "work", "subwords", "test.tsv"
 Said = Callable[[str], None]
 
 
@@ -69,7 +72,7 @@ def fit(
         for reason, count in read.dropped.items():
             say(f"{name}: {count:,} left out: {reason}")
     run = {"task": "translate", "data": {name: digest(read.examples) for name, read in data.items()}}
-    folder = RunFolder(output, config, run, work=WORK)
+    folder = RunFolder(output, config, run, work=WORK, work_files=_work_files(config), kind="translation run")
     if resume and (done := folder.finished()):
         return Report.restore(done)
     folder.open(resume=resume)
@@ -80,14 +83,22 @@ def fit(
             report = replace(report, test=_tested(translator, test.examples))
             files[TEST] = "".join(f"{' '.join(a.split())}\t{' '.join(b.split())}\n" for a, b in test.examples).encode()
         write(translator, output, files={**files, REPORT: json_bytes(report.document())})
-        note("end", **report.outcome.scores)
+        with model_saved(output):
+            note("end", **report.outcome.scores)
     return report
+
+
+def _work_files(config: Config) -> list[str]:
+    """What a run writes into its folder of work, as entries of a manifest."""
+    sides = [SUBWORDS, *(f"{SUBWORDS}/{side}" for side in SIDES)]
+    tokenizers = [f"{side}/{name}" for side in sides for name in TOKENIZER_FILES]
+    return [*tokenizers, "checkpoints/step-*/", *kept_files(recent=config.training.average)]
 
 
 def _trained(
     data: Mapping[str, Read[Pair]], config: Config, work: Path, *, device: torch.device, note: Note, say: Said
 ) -> tuple[Report, Translator]:
-    subwords = _subwords(data["train"].examples, config, work / "subwords", say)
+    subwords = _subwords(data["train"].examples, config, work / SUBWORDS, say)
     pairs = _encoded(data["train"].examples, subwords, length=config.training.length, note=note)
     model = new_model(config.model, subwords, seed=config.run.seed)
     translator = Translator(model, subwords, usual_looking(model))

@@ -18,7 +18,7 @@ from regard.errors import InputError
 from regard.text import Tokenizer
 from regard.translate.pairs import Pair
 
-__all__ = ["Subwords", "train_subwords", "word_places"]
+__all__ = ["SIDES", "Subwords", "train_subwords", "word_places"]
 
 BEGIN, PAD = "<|begin|>", "<|pad|>"
 SIDES = ("source", "target")

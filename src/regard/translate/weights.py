@@ -14,7 +14,12 @@ from torch import Tensor, nn
 from regard.errors import RegardError
 from regard.train.checkpoint import Checkpoints
 
-__all__ = ["Kept"]
+__all__ = ["Kept", "kept_files"]
+
+
+def kept_files(*, recent: int) -> list[str]:
+    """What `Kept` writes into its folder, as entries of a manifest."""
+    return [f"{name}/step-*/" for name in ("best", *(f"recent-{place}" for place in range(recent)))]
 
 
 class Kept:

@@ -60,11 +60,12 @@ def write_model(
     files: Mapping[str, bytes],
     rest: Mapping[str, Tensor] | None = None,
     about: Mapping[str, object] | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Write config.json, the weights and `files`, all or nothing, with checksums.
 
     `rest` are tensors that are not part of the model and `about` what config.json says beside the model's own, in the
-    words of other software.
+    words of other software. `overwrite` as for `write_folder`.
     """
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
     config = getattr(model, "config", None)
@@ -80,7 +81,7 @@ def write_model(
         tensors |= dict(zip(theirs, to_theirs(names, ours, state[ours], len(theirs)), strict=True))
     dtype = str(next(iter(state.values())).dtype).removeprefix("torch.")
     document = json_bytes({**write_config(config, heads=heads, dtype=dtype), **(about or {})})
-    write_folder(folder, tensors=tensors, files={**files, "config.json": document})
+    write_folder(folder, tensors=tensors, files={**files, "config.json": document}, overwrite=overwrite)
 
 
 def _table(names: Names, config: Config, heads: list[str], model: nn.Module) -> dict[str, tuple[str, ...]]:
