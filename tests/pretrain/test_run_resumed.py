@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -161,16 +163,48 @@ def test_a_run_that_was_begun_is_not_begun_again(corpus: Path, tmp_path: Path) -
         trained(corpus, tmp_path)
 
 
-def test_without_a_checkpoint_there_is_nothing_to_resume(corpus: Path, whole: Path, tmp_path: Path) -> None:
-    message = "holds no run to resume: it has no checkpoint; leave --resume out to begin one"
-    with pytest.raises(InputError, match=message):
-        trained(corpus, tmp_path / "nothing", resume=True)
-    assert not (tmp_path / "nothing").exists()
-    crashed(corpus, tmp_path / "run", after="step", step=2)
-    with pytest.raises(InputError, match=message):
-        trained(corpus, tmp_path / "run", resume=True)
-    trained(corpus, tmp_path / "run")
-    assert_same(tmp_path / "run", whole)
+def test_resume_begins_a_run_that_has_no_checkpoint(corpus: Path, whole: Path, tmp_path: Path) -> None:
+    """One command serves a folder that is missing, one that is empty, and one with a run that was cut early."""
+    (tmp_path / "empty").mkdir()
+    crashed(corpus, tmp_path / "cut", after="step", step=2)
+    for name in ("missing", "empty", "cut"):
+        trained(corpus, tmp_path / name, resume=True)
+        assert_same(tmp_path / name, whole)
+        assert not events(tmp_path / name, "resume")
+    crashed(corpus, tmp_path / "again", after="step", step=2)
+    trained(corpus, tmp_path / "again")
+    assert_same(tmp_path / "again", whole)
+
+
+def test_a_finished_run_does_no_work(
+    corpus: Path, unseen: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = shutil.copytree(whole, tmp_path / "run")
+    for earlier in (False, True):
+        if earlier:  # what a version without manifests has left
+            (output / "regard.json").unlink()
+            log = (output / "events.jsonl").read_text().splitlines()
+            end = json.loads(log[-1])
+            del end["text"]
+            (output / "events.jsonl").write_text("\n".join([*log[:-1], json.dumps(end)]) + "\n")
+        with monkeypatch.context() as patch:
+            patch.setattr("regard.pretrain.run.Trainer", None)
+            result = trained(corpus, output, resume=True)
+        (end,) = events(output, "end")
+        assert (result.steps, result.seconds, result.scores) == (STEPS, end["seconds"], {"words": end["words"]})
+        with pytest.raises(InputError, match="was trained on another text"):
+            trained(corpus, output, resume=True, held_out=[str(unseen)])
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("name", ["corpus/mine.txt", "vocabulary/tokenizer.json", "checkpoints/notes", "config.toml"])
+def test_foreign_content_is_refused(corpus: Path, tmp_path: Path, name: str, resume: bool) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match=f"not empty: it holds '{Path(name).parts[0]}'"):
+        trained(corpus, tmp_path, resume=resume)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
+    assert (tmp_path / name).read_text() == "mine"
 
 
 def test_a_budget_ends_with_the_clock(corpus: Path, tmp_path: Path) -> None:

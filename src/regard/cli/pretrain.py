@@ -61,7 +61,9 @@ def pretrain(
     start: Annotated[
         str, typer.Option("--start", metavar="MODEL", help="Go on from this model's weights instead of chance.")
     ] = "",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in DIR; start it if there is none.")
+    ] = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

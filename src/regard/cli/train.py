@@ -79,7 +79,7 @@ ConfigFile = Annotated[str | None, typer.Option("--config", metavar="FILE", help
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like training.epochs=4.")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in DIR; start it if there is none.")]
 
 
 def _command(task: str) -> Callable[..., None]:

@@ -78,7 +78,9 @@ def translate(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like training.epochs=20.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in DIR; start it if there is none.")
+    ] = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

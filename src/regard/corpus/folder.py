@@ -12,21 +12,23 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from regard.corpus.manifest import MANIFEST, Manifest
 from regard.corpus.report import REPORT
-from regard.corpus.shards import ShardRecord, check, read_record
+from regard.corpus.shards import DOCUMENTS, RECORD, SENTENCES, TOKENS, ShardRecord, check, read_record
 from regard.disk import atomic_write
-from regard.errors import InputError
+from regard.errors import InputError, RegardError
+from regard.output_folder import foreign_entries, remove_files
+from regard.text.tokenizer import TOKENIZER_FILES
 from regard.unfinished import LOCK
 from regard.weights.documents import json_bytes
 
 __all__ = ["TOKENIZER", "begin", "clear", "leave", "refuse_strange", "shard_folder"]
 
 TOKENIZER = "tokenizer"
+SHARD_FILES = (TOKENS, SENTENCES, DOCUMENTS, RECORD)
 SHARD = re.compile(r"shard-(\d{6,})")
 OURS = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{SHARD.pattern}|\..+\.partial(\.\w+)?")
 
@@ -37,41 +39,45 @@ def shard_folder(folder: Path, number: int) -> Path:
 
 
 def refuse_strange(folder: Path) -> None:
-    """InputError where the folder holds what is not of a corpus: it may be somebody's work."""
-    strange = [name for name in sorted(os.listdir(folder)) if not OURS.fullmatch(name)] if folder.is_dir() else []
+    """InputError where the folder holds what is not of a corpus: it may be somebody's work.
+
+    The manifest is the first file of a corpus, so that what lies in a folder without one is not Regard's.
+    """
+    present = foreign_entries(folder)
+    strange = [name for name in present if MANIFEST not in present or not OURS.fullmatch(name)]
     if strange:
         raise InputError(f"{folder} is in the way: it holds {strange[0]!r}; move it, or choose another folder")
 
 
 def begin(folder: Path, manifest: Manifest, *, restart: bool) -> tuple[list[ShardRecord], bool]:
     """The shards that are there and belong to this manifest, and whether they are all; never another's."""
+    remedy = "Use another folder, or throw that corpus away: restart=True, or delete the folder"
+    try:
+        old = None if restart or not (folder / MANIFEST).exists() else Manifest.read(folder)
+    except InputError as error:
+        raise InputError(f"{folder} holds a corpus, but {error}. {remedy}") from None
     whole = [] if restart else _whole(folder)
-    if not (folder / MANIFEST).exists() or not whole:
+    if old is None or not whole:
         clear(folder)
         atomic_write(folder / MANIFEST, json_bytes(manifest.json()))
         return [], False
-    remedy = "Use another folder, or throw that corpus away: restart=True, or delete the folder"
-    try:
-        old = Manifest.read(folder)
-    except InputError as error:
-        raise InputError(f"{folder} holds a corpus, but {error}. {remedy}") from None
     if changed := old.differences(manifest):
         raise InputError(f"{folder} holds another corpus: {'; '.join(changed)}. {remedy}")
     if old.shards is not None and list(old.shards) == whole:
         return whole, True
     # Something of it is missing or has another size: what is good up to there stays.
     for number in range(len(whole), 1 + max(_numbers(folder))):
-        shutil.rmtree(shard_folder(folder, number), ignore_errors=True)
+        remove_files(folder, [f"{shard_folder(folder, number).name}/{name}" for name in SHARD_FILES])
     atomic_write(folder / MANIFEST, json_bytes(manifest.json()))
     return whole, False
 
 
 def clear(folder: Path) -> None:
-    """Throw the corpus away; the lock stays."""
-    for name in os.listdir(folder):
-        if name != LOCK and OURS.fullmatch(name):
-            path = folder / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    """Throw the corpus away, file by file; the lock stays, and so does what someone else has put there."""
+    shards = [f"{shard_folder(folder, number).name}/{name}" for number in _numbers(folder) for name in SHARD_FILES]
+    tokenizer = [f"{TOKENIZER}/{name}" for name in TOKENIZER_FILES]
+    if not remove_files(folder, [*shards, *tokenizer, REPORT, MANIFEST]):  # in this order: what is left stays known
+        raise RegardError(f"{folder}: the earlier corpus cannot be deleted; check that you may write there")
 
 
 def leave(folder: Path) -> None:

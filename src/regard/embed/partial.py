@@ -16,6 +16,7 @@ from regard.disk import atomic_write, replacing
 from regard.embed.blocks import Block, read_blocks, write_blocks
 from regard.embed.manifest import Manifest, differences
 from regard.errors import InputError
+from regard.output_folder import foreign_entries
 from regard.unfinished import LOCK, locked
 from regard.weights.documents import json_bytes, read_json
 
@@ -67,7 +68,9 @@ class Partial:
             old = read_json(path)
         except InputError as error:
             raise InputError(f"{self.folder} holds unfinished work, but {error}. {remedy}") from None
-        if not old.get("continuable"):
+        if type(old.get("continuable")) is not bool:
+            raise InputError(f"{self.folder} is in the way: {path.name} is not one that Regard wrote; move it")
+        if not old["continuable"]:
             self.clear()
         elif found := differences(old, record):
             raise InputError(f"{self.folder} holds unfinished work of another job: {'; '.join(found)}. {remedy}")
@@ -82,7 +85,10 @@ def hold(folder: Path, record: Manifest, *, restart: bool = False) -> Iterator[P
 
     It stays behind only if there is something in it to go on with.
     """
-    strange = [name for name in os.listdir(folder) if not OURS.fullmatch(name)] if folder.is_dir() else []
+    present = foreign_entries(
+        folder
+    )  # the record is the first file, so that what lies in a folder without is another's
+    strange = [name for name in present if RECORD not in present or not OURS.fullmatch(name)]
     if strange:
         raise InputError(f"{folder} is in the way: it holds {strange[0]!r}; move it, or use another output")
     with locked(folder):

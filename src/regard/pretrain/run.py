@@ -2,6 +2,7 @@
 
 Knows the order of the work and what lies in the output folder. Prints nothing: the caller is told of events.
 
+    regard.json    the manifest: which files of the folder are the run's own
     config.toml    the settings, all of them
     events.jsonl   what happened, a line an event
     vocabulary/ corpus/ heldout/   what the text was made into
@@ -11,6 +12,7 @@ Knows the order of the work and what lies in the output folder. Prints nothing: 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,20 +21,36 @@ import torch
 
 from regard import loading
 from regard.corpus import Progress as Built
-from regard.disk import atomic_write
+from regard.corpus.manifest import MANIFEST as CORPUS_MANIFEST
+from regard.disk import atomic_write, settle
 from regard.errors import InputError
+from regard.output_folder import OutputManifest, foreign_entries, refuse_foreign_content
 from regard.pretrain.config import Config
-from regard.pretrain.prepare import Material, Said, open_material, prepare
+from regard.pretrain.prepare import CORPUS, HELD_OUT, ORIGIN, VOCABULARY, Material, Said, open_material, prepare
 from regard.pretrain.scores import refuse_short
 from regard.pretrain.trainer import CHECKPOINTS, Result, Trainer
+from regard.text.tokenizer import TOKENIZER_FILES
 from regard.train.checkpoint import Checkpoints
 from regard.train.events import Events
 from regard.train.world import joined
-from regard.unfinished import locked
+from regard.unfinished import LOCK, locked
+from regard.weights.files import refuse_foreign_files, written_files
 
 __all__ = ["CONFIG", "Result", "pretrain"]
 
-CONFIG, EVENTS = "config.toml", "events.jsonl"
+CONFIG, EVENTS, MODEL = "config.toml", "events.jsonl", "config.json"
+FILES = OutputManifest(
+    "pretraining run",
+    (
+        LOCK,
+        CONFIG,
+        EVENTS,
+        *(f"{VOCABULARY}/{name}" for name in (ORIGIN, *TOKENIZER_FILES)),
+        f"{CORPUS}/",
+        f"{HELD_OUT}/",
+        f"{CHECKPOINTS}/step-*/",
+    ),
+)
 
 
 def pretrain(
@@ -48,7 +66,11 @@ def pretrain(
     on_event: Callable[[Mapping[str, object]], None] = lambda event: None,
     on_built: Callable[[Built], None] | None = None,
 ) -> Result:
-    """Train a new model, or the one named by `start`, on text. `resume` goes on with the run in `output`."""
+    """Train a new model, or the one named by `start`, on text.
+
+    `resume` goes on with the run in `output`: from its last checkpoint, from the beginning where there is none yet, and
+    of a finished one it returns the result.
+    """
     if bool(config.schedule.steps) == bool(config.schedule.budget):
         raise InputError(
             "how long to train? give a budget such as --budget 20min, or --set schedule.steps=N, one of them"
@@ -62,11 +84,14 @@ def pretrain(
             if start:
                 loading.find(start)  # a wrong name should not be found after hours
             stack.enter_context(locked(output))
+            FILES.write(output)  # before the first file that it lists
             prepare(config, sources, output, held_out=held_out, say=say, on_progress=on_built)
             atomic_write(output / CONFIG, config.toml().encode())
 
         world.first_does(begin)
         material = open_material(config, sources, output, held_out=bool(held_out))
+        if resume and (done := _finished(output, material)):
+            return done
         events = stack.enter_context(Events(output / EVENTS)) if world.first else None
 
         def note(event: str, **values: object) -> None:
@@ -81,26 +106,60 @@ def pretrain(
 
 
 def _open(output: Path, config: Config, *, resume: bool) -> None:
-    """Refuse a folder that cannot be written or gone on with, before any work."""
+    """Refuse a folder that is not this run's or cannot be written, before any work."""
+    settle(output)
     saved = output / CONFIG
+    if OutputManifest.read(output, kind=FILES.kind) is None and not _is_earlier(output):
+        if (output / MODEL).exists():
+            raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
+        refuse_foreign_content(output)
     begun = saved.is_file() and Checkpoints(output / CHECKPOINTS).any()
     if begun and not resume:
         raise InputError(f"{output} holds a run that was begun: go on with --resume, or choose another --output")
-    if resume and not begun:
-        raise InputError(f"{output} holds no run to resume: it has no checkpoint; leave --resume out to begin one")
-    if begun:
+    if resume and saved.is_file():
         before = Config.read(saved, family=config.model.family)
         if differences := before.differences(config):
             raise InputError(
                 f"{output} was begun with other settings: {'; '.join(differences)}. "
                 "Resume with those, or choose another --output"
             )
-    elif (output / "config.json").exists():
+    if not resume and (output / MODEL).exists():
         raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
+    refuse_foreign_files(output, dict.fromkeys((MODEL, *TOKENIZER_FILES)))
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{output} cannot be written: {error.strerror}; choose another --output") from None
+
+
+def _is_earlier(output: Path) -> bool:
+    """Whether a version of Regard without manifests made the folder: by its vocabulary, corpus or checkpoints."""
+    ours = {entry.partition("/")[0] for entry in FILES.files} | written_files(output)
+    known = (f"{VOCABULARY}/{ORIGIN}", f"{CORPUS}/{CORPUS_MANIFEST}", f"{HELD_OUT}/{CORPUS_MANIFEST}")
+    made = any((output / name).is_file() for name in known) or Checkpoints(output / CHECKPOINTS).any()
+    return made and set(foreign_entries(output)) <= ours
+
+
+def _finished(output: Path, material: Material) -> Result | None:
+    """The result of a run that is over: its model is saved, and the last event is its end."""
+    if MODEL not in written_files(output) or not (output / EVENTS).is_file():
+        return None
+    *_, last = ["", *(output / EVENTS).read_text(encoding="utf-8").splitlines()]
+    try:
+        event = json.loads(last)
+    except ValueError:
+        return None
+    if event.pop("event") != "end":
+        return None
+    text = event.pop("text", None)
+    if text is None and (found := Checkpoints(output / CHECKPOINTS).latest()):  # of an earlier version
+        text = found.state["text"]
+    if text not in (None, material.digest):
+        raise InputError(
+            f"{output} was trained on another text: resume with the same --corpus and, where it was given, --heldout"
+        )
+    event.pop("time")
+    return Result(output, event.pop("steps"), event.pop("tokens"), event.pop("seconds"), event)
 
 
 def _refuse_short(config: Config, material: Material, *, given: bool) -> None:

@@ -27,7 +27,7 @@ from regard.pretrain.reporter import Reporter
 from regard.pretrain.scores import held_out_scores
 from regard.train import optimizer
 from regard.train.checkpoint import Checkpoints
-from regard.train.folder import Note
+from regard.train.folder import Note, model_saved
 from regard.train.loop import Clock, Counter, Step, Stopwatch, frugal, train
 from regard.train.schedule import factor, parse_budget
 from regard.train.seeds import mixed
@@ -98,6 +98,8 @@ class Trainer:
         self.tokens = 0
 
     def go(self, *, resume: bool) -> Result:
+        """Train to the end; with `resume` from the last checkpoint, where there is one."""
+        resume = resume and self.checkpoints.any()  # before `_measure`, where all processes wait for each other
         seconds, peak = self._measure()
         # What a token a second takes of the highest speed of all devices.
         share = flops_per_token(self.config, self.material.tokenizer.size) / peak / self.world.size
@@ -245,5 +247,7 @@ class Trainer:
     def _finish(self, number: int) -> Result:
         scores = self.evaluate()
         self.world.first_does(lambda: loading.save(self.model.eval(), self.output, self.material.tokenizer))
-        self.note("end", steps=number, tokens=self.tokens, seconds=self.watch.used, **scores)
+        with model_saved(self.output):
+            text = self.material.digest
+            self.note("end", steps=number, tokens=self.tokens, seconds=self.watch.used, text=text, **scores)
         return Result(self.output, number, self.tokens, self.watch.used, scores)
