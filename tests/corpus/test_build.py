@@ -262,6 +262,33 @@ def test_what_is_in_the_way(source: Path, wordpiece: Tokenizer, tmp_path: Path) 
         build_corpus(source, source / "out", tokenizer=wordpiece)
 
 
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(
+    "names", [["tokenizer/mine"], ["report.json"], ["shard-000000/a"], ["manifest.json", "report.json"]]
+)
+def test_foreign_files_with_the_names_of_a_corpus(
+    source: Path, wordpiece: Tokenizer, tmp_path: Path, names: list[str], restart: bool
+) -> None:
+    for name in names:
+        (tmp_path / "f" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "f" / name).write_text('{"name": "mine"}')
+    with pytest.raises(InputError, match=r"f is in the way"):
+        build_corpus(source, tmp_path / "f", tokenizer=wordpiece, restart=restart)
+    assert (
+        sorted(str(path.relative_to(tmp_path / "f")) for path in (tmp_path / "f").rglob("*") if path.is_file()) == names
+    )
+
+
+def test_foreign_files_in_a_corpus_survive_a_restart(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
+    build_corpus(source, tmp_path / "f", tokenizer=wordpiece)
+    mine = [tmp_path / "f" / name for name in ("tokenizer/mine", "shard-000000/mine")]
+    for path in mine:
+        path.write_text("mine")
+    build_corpus(source, tmp_path / "f", tokenizer=wordpiece, restart=True)
+    assert [path.read_text() for path in mine] == ["mine", "mine"]
+    Corpus.open(tmp_path / "f")
+
+
 def test_one_build_at_a_time(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
     def also(progress: Progress) -> None:
         with pytest.raises(InputError, match=f"in use by process {os.getpid()}"):

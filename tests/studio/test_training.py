@@ -102,6 +102,23 @@ def test_is_stopped(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Path(order().output).exists()  # and its name is free again
 
 
+def test_what_someone_else_puts_there_survives_the_stop(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainings, heard, folder = Trainings(), Job.hear, Path(order().output)
+
+    def hear(job: Job, event: Mapping[str, Any]) -> None:
+        heard(job, event)
+        if event["event"] == "step" and event["step"] == 2:
+            (folder / "notes.txt").write_text("mine")
+            (folder / "seeds" / "notes.txt").write_text("mine")
+            job.stop.set()
+
+    monkeypatch.setattr(Job, "hear", hear)
+    trainings.start(order(epochs=20), pytest.fail).join()
+    assert trainings.job is not None and trainings.job.state == "cancelled"
+    left = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert left == ["notes.txt", "seeds/notes.txt"]
+
+
 def test_ending_waits_for_the_step_at_hand(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
     trainings, begun = Trainings(), threading.Event()
     heard = Job.hear

@@ -47,6 +47,11 @@ def refuse_strange(folder: Path) -> None:
     strange = [name for name in present if MANIFEST not in present or not OURS.fullmatch(name)]
     if strange:
         raise InputError(f"{folder} is in the way: it holds {strange[0]!r}; move it, or choose another folder")
+    if present and not _numbers(folder):  # then nothing but the manifest shows that it is a corpus
+        try:
+            Manifest.read(folder)
+        except InputError as error:
+            raise InputError(f"{folder} is in the way: {error}. Move it, or choose another folder") from None
 
 
 def begin(folder: Path, manifest: Manifest, *, restart: bool) -> tuple[list[ShardRecord], bool]:

@@ -68,9 +68,7 @@ class Partial:
             old = read_json(path)
         except InputError as error:
             raise InputError(f"{self.folder} holds unfinished work, but {error}. {remedy}") from None
-        if type(old.get("continuable")) is not bool:
-            raise InputError(f"{self.folder} is in the way: {path.name} is not one that Regard wrote; move it")
-        if not old["continuable"]:
+        if not old.get("continuable"):
             self.clear()
         elif found := differences(old, record):
             raise InputError(f"{self.folder} holds unfinished work of another job: {'; '.join(found)}. {remedy}")
@@ -91,6 +89,7 @@ def hold(folder: Path, record: Manifest, *, restart: bool = False) -> Iterator[P
     strange = [name for name in present if RECORD not in present or not OURS.fullmatch(name)]
     if strange:
         raise InputError(f"{folder} is in the way: it holds {strange[0]!r}; move it, or use another output")
+    _refuse_foreign_record(folder / RECORD)
     with locked(folder):
         partial = Partial(folder)
         partial.begin(record, restart=restart)
@@ -102,3 +101,15 @@ def hold(folder: Path, record: Manifest, *, restart: bool = False) -> Iterator[P
                 (folder / LOCK).unlink(missing_ok=True)
                 with suppress(OSError):  # something was put there meanwhile, and is not ours to remove
                     folder.rmdir()
+
+
+def _refuse_foreign_record(path: Path) -> None:
+    """InputError for a manifest.json of something else; one that cannot be read is reported later."""
+    try:
+        found = read_json(path)
+    except InputError:
+        return
+    if type(found.get("continuable")) is not bool:
+        raise InputError(
+            f"{path.parent} is in the way: Regard did not write its {path.name}; move it, or use another output"
+        )

@@ -83,8 +83,11 @@ def fit(
 
     if not both:
         return run(config, output, resume=resume, beside={})
-    if not resume and any((output / name).exists() for name in (RUN, "config.json", FROZEN)):
-        raise InputError(f"{output} holds a run or a model: go on with --resume, or choose another --output")
+    held = [name for name in (RUN, "config.json", FROZEN) if (output / name).exists()]
+    if held and not resume:
+        raise InputError(
+            f"{output} holds a run or a model ({held[0]}): go on with --resume, or choose another --output"
+        )
     folder = _folder(start, called, data, config, output)
     if not (resume and folder.finished()):
         folder.open(resume=resume, beside=[FROZEN])

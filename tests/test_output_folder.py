@@ -1,0 +1,120 @@
+"""Output folders: the manifest, what counts as foreign, and removal of listed files alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.errors import InputError
+from regard.output_folder import (
+    MANIFEST,
+    OutputManifest,
+    foreign_entries,
+    refuse_foreign_content,
+    remove_files,
+    remove_output,
+)
+from regard.weights.files import write_folder
+
+
+def tree(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() or path.is_symlink()}
+
+
+def fill(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+
+
+def test_a_manifest_comes_back(tmp_path: Path) -> None:
+    assert OutputManifest.read(tmp_path) is None
+    manifest = OutputManifest("fine-tuning run", ("config.toml",), ("seeds/best/", "seeds/0.json"))
+    manifest.write(tmp_path)
+    inode = (tmp_path / MANIFEST).stat().st_ino
+    manifest.write(tmp_path)
+    assert OutputManifest.read(tmp_path) == manifest and (tmp_path / MANIFEST).stat().st_ino == inode
+    with pytest.raises(InputError, match="holds a fine-tuning run, expected a pretraining run"):
+        OutputManifest.read(tmp_path, kind="pretraining run")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"files": ["../x"]},
+        {"work": ["/etc/passwd"]},
+        {"work": ["a/../../x"]},
+        {"work": [3]},
+        {"work": None},
+        {"files": "ab\0"},
+        {"kind": 1},
+        {"finished": "no"},
+        {"regard": 2},
+    ],
+    ids=str,
+)
+def test_a_manifest_of_another_maker(tmp_path: Path, change: dict[str, Any]) -> None:
+    OutputManifest("run", ()).write(tmp_path)
+    document = json.loads((tmp_path / MANIFEST).read_text())
+    for content in (json.dumps(document | change), "[]", "{", json.dumps({"name": "regard"})):
+        (tmp_path / MANIFEST).write_text(content)
+        with pytest.raises(InputError, match=r"regard\.json: not a manifest that this version of Regard wrote"):
+            OutputManifest.read(tmp_path)
+
+
+def test_what_a_killed_process_leaves_is_not_foreign(tmp_path: Path) -> None:
+    fill(tmp_path, ".regard.json.123-0123abcd.partial.json", ".best.9-0123abcd.partial/a")
+    (tmp_path / "lock").write_text("123\n")
+    assert foreign_entries(tmp_path) == [] == foreign_entries(tmp_path / "none")
+    refuse_foreign_content(tmp_path)
+    (tmp_path / "lock").write_text("my keys")
+    with pytest.raises(InputError, match="it holds 'lock', which Regard did not write"):
+        refuse_foreign_content(tmp_path)
+    fill(tmp_path, "a", "b", "c")
+    with pytest.raises(InputError, match="holds 'a', 'b', 'c' and 1 more"):
+        refuse_foreign_content(tmp_path)
+
+
+def test_only_listed_files_go(tmp_path: Path) -> None:
+    fill(
+        tmp_path, "outside/0.json", "run/seeds/0.json", "run/seeds/1.json", "run/other/a", "run/seeds/steps/step-1/mine"
+    )
+    write_folder(tmp_path / "run" / "seeds" / "best", tensors={}, files={"config.json": b"{}", "sub/a": b""})
+    write_folder(tmp_path / "run" / "seeds" / "steps" / "step-2", tensors={}, files={"state.json": b"{}"})
+    write_folder(tmp_path / "outside" / "model", tensors={}, files={"config.json": b"{}"})
+    (tmp_path / "run" / "seeds" / "best" / "mine").touch()
+    (tmp_path / "run" / "seeds" / ".best.1-0123abcd.partial").mkdir()
+    (tmp_path / "run" / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "run" / "seeds" / "2.json").symlink_to(tmp_path / "outside" / "0.json")
+    before = tree(tmp_path / "outside")
+    entries = [
+        "seeds/0.json",
+        "seeds/2.json",
+        "seeds/best/",
+        "seeds/steps/step-*/",
+        "link/0.json",
+        "link/model/",
+        "no/x",
+    ]
+    assert remove_files(tmp_path / "run", entries)
+    assert tree(tmp_path / "outside") == before
+    left = {"link", "other/a", "seeds/1.json", "seeds/2.json", "seeds/best/mine", "seeds/steps/step-1/mine"}
+    assert tree(tmp_path / "run") == left
+    assert sorted(os.listdir(tmp_path / "run" / "seeds")) == ["1.json", "2.json", "best", "steps"]
+
+
+@pytest.mark.parametrize("mine", [[], ["notes.txt", "seeds/mine"]])
+def test_a_whole_output_goes(tmp_path: Path, mine: list[str]) -> None:
+    folder = tmp_path / "run"
+    fill(folder, "config.toml", "seeds/0.json", *mine)
+    write_folder(folder, tensors={}, files={"config.json": b"{}", "report.md": b""})
+    remove_output(folder)  # without a manifest: nothing
+    assert "config.toml" in tree(folder)
+    OutputManifest("run", ("config.toml", "lock"), ("seeds/0.json",)).write(folder)
+    remove_output(folder)
+    assert tree(folder) == set(mine) if mine else not folder.exists()
+    remove_output(folder)
