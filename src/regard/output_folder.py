@@ -12,6 +12,7 @@ An entry is a path relative to the folder, with / between its parts, of which ea
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -106,18 +107,23 @@ def remove_files(folder: Path, entries: Iterable[str]) -> bool:
     parents, complete = set[Path](), True
     for entry in entries:
         parts = PurePosixPath(entry).parts
-        for place in _matches(folder, parts):
-            if entry.endswith("/"):
-                complete &= _remove_saved(place)
-                parents.add(place)
-            elif _has_mode(place, stat.S_ISREG):
-                complete &= _unlink(place)
-        for depth in range(1, len(parts)):
-            parents |= set(_matches(folder, parts[:depth]))
+        try:
+            for place in _matches(folder, parts):
+                if entry.endswith("/"):
+                    complete &= _remove_saved(place)
+                    parents.add(place)
+                elif _has_mode(place, stat.S_ISREG):
+                    complete &= _unlink(place)
+            for depth in range(1, len(parts)):
+                parents |= set(_matches(folder, parts[:depth]))
+        except OSError:
+            complete = False
     for parent in sorted(parents, key=lambda path: len(path.parts), reverse=True):
         _remove_temporary(parent)
-        with suppress(OSError):  # someone has put something there
+        try:
             parent.rmdir()
+        except OSError as error:  # where someone has put something there, it stays
+            complete &= error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR)
     return complete
 
 
@@ -178,10 +184,7 @@ def _matches(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
         return
     names = [parts[0]]
     if "*" in parts[0]:
-        try:
-            names = [name for name in sorted(os.listdir(folder)) if fnmatchcase(name, parts[0])]
-        except OSError:
-            return
+        names = [name for name in sorted(os.listdir(folder)) if fnmatchcase(name, parts[0])]
     for name in names:
         place = folder / name
         if len(parts) == 1:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -35,12 +35,15 @@ def locked(folder: Path) -> Iterator[None]:
         file = open(folder / LOCK, "a+", encoding="ascii")  # noqa: SIM115 (closed below, and not in this `try`)
     except OSError as error:
         raise RegardError(f"{folder} cannot be written: {error.strerror}; choose another output") from error
-    with file:
+    try:
         _take(file, folder)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
+    finally:
+        with suppress(OSError):  # the lock is given up even so
+            file.close()
 
 
 def _take(file: IO[str], folder: Path) -> None:

@@ -32,6 +32,7 @@ from regard.pretrain.trainer import CHECKPOINTS, Result, Trainer
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.train.checkpoint import Checkpoints
 from regard.train.events import Events
+from regard.train.folder import model_saved
 from regard.train.world import joined
 from regard.unfinished import LOCK, locked
 from regard.weights.files import refuse_foreign_files, written_files
@@ -102,7 +103,11 @@ def pretrain(
             config, material, output, world=world, device=world.device(device), start=start, say=say, note=note
         )
         _refuse_short(config, material, given=bool(held_out))
-        return run.go(resume=resume)
+        result = run.go(resume=resume)
+        if events is not None:
+            with model_saved(output):
+                events.close()
+        return result
 
 
 def _open(output: Path, config: Config, *, resume: bool) -> None:

@@ -32,4 +32,8 @@ class Events:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what is left; safe to repeat."""
         self._file.close()

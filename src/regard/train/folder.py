@@ -147,9 +147,10 @@ class RunFolder:
                     on_event(events.add(event, **values))
 
                 yield note
-            with model_saved(self.path):
-                replace(self.manifest, finished=True).write(self.path)
-                self._remove_work()
+                with model_saved(self.path):
+                    events.close()
+                    replace(self.manifest, finished=True).write(self.path)
+                    self._remove_work()
 
     def _state(self, *, beside: Collection[str] = ()) -> State:
         """How far the run in the folder is; InputError where the folder holds something else."""
