@@ -168,6 +168,20 @@ def test_what_cannot_be_gone_on_with_is_refused(tune: Tune, files: Path, tmp_pat
     assert not (tmp_path / "run" / "frozen").exists()
 
 
+def test_one_command_for_a_supervisor(tune: Tune, tmp_path: Path) -> None:
+    """Cut before the first checkpoint, amid the run, and when it is over: always with resume=True."""
+    for after in (2, 30):
+        with pytest.raises(Crash):
+            tune(tmp_path / "run", on_event=crashing(after), resume=True)
+        assert not (tmp_path / "run" / "config.json").exists()
+    done = tune(tmp_path / "run", resume=True)
+    whole = tune(tmp_path / "whole")
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole") and done.mean == whole.mean
+    seen: list[object] = []
+    assert tune(tmp_path / "run", resume=True, on_event=seen.append) == done and not seen
+    assert not (tmp_path / "run" / "seeds").exists()
+
+
 def test_a_kill_amid_the_last_cleaning_up(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left of the seeds has another name by then, and the run is over."""
 
