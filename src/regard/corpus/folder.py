@@ -13,18 +13,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from regard.corpus.manifest import MANIFEST, Manifest
 from regard.corpus.report import REPORT
-from regard.corpus.shards import ShardRecord, check, read_record
-from regard.disk import atomic_write
+from regard.corpus.shards import RECORD, ShardRecord, read_record
 from regard.errors import InputError
 from regard.unfinished import LOCK
-from regard.weights.documents import json_bytes
+from regard.weights.checksums import Verify, find_damage
 
-__all__ = ["TOKENIZER", "begin", "clear", "leave", "refuse_strange", "shard_folder"]
+__all__ = ["TOKENIZER", "begin", "clear", "leave", "refuse_strange", "shard_files", "shard_folder", "tokenizer_paths"]
 
 TOKENIZER = "tokenizer"
 SHARD = re.compile(r"shard-(\d{6,})")
@@ -36,6 +36,20 @@ def shard_folder(folder: Path, number: int) -> Path:
     return folder / f"shard-{number:06d}"
 
 
+def shard_files(records: Iterable[ShardRecord]) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of every file of the shards, by its path in the corpus."""
+    return {
+        f"shard-{number:06d}/{name}": file
+        for number, record in enumerate(records)
+        for name, file in record.files.items()
+    }
+
+
+def tokenizer_paths(manifest: Manifest) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of every file of the tokenizer, by its path in the corpus; older corpora do not know them."""
+    return {f"{TOKENIZER}/{name}": file for name, file in manifest.tokenizer_files.items()}
+
+
 def refuse_strange(folder: Path) -> None:
     """InputError where the folder holds what is not of a corpus: it may be somebody's work."""
     strange = [name for name in sorted(os.listdir(folder)) if not OURS.fullmatch(name)] if folder.is_dir() else []
@@ -43,12 +57,16 @@ def refuse_strange(folder: Path) -> None:
         raise InputError(f"{folder} is in the way: it holds {strange[0]!r}; move it, or choose another folder")
 
 
-def begin(folder: Path, manifest: Manifest, *, restart: bool) -> tuple[list[ShardRecord], bool]:
-    """The shards that are there and belong to this manifest, and whether they are all; never another's."""
-    whole = [] if restart else _whole(folder)
-    if not (folder / MANIFEST).exists() or not whole:
+def begin(
+    folder: Path, manifest: Manifest, *, restart: bool, verify: Verify = "auto", on_damaged: Callable[[str], None]
+) -> tuple[list[ShardRecord], bool]:
+    """The shards that are there and belong to this manifest, and whether they are all; never another's.
+
+    A shard that is damaged is described to `on_damaged`, and is no longer there, like those behind it.
+    """
+    if restart or not (folder / MANIFEST).exists() or not _numbers(folder):
         clear(folder)
-        atomic_write(folder / MANIFEST, json_bytes(manifest.json()))
+        manifest.write(folder)
         return [], False
     remedy = "Use another folder, or throw that corpus away: restart=True, or delete the folder"
     try:
@@ -57,12 +75,13 @@ def begin(folder: Path, manifest: Manifest, *, restart: bool) -> tuple[list[Shar
         raise InputError(f"{folder} holds a corpus, but {error}. {remedy}") from None
     if changed := old.differences(manifest):
         raise InputError(f"{folder} holds another corpus: {'; '.join(changed)}. {remedy}")
+    whole = _whole(folder, old, verify, on_damaged)
     if old.shards is not None and list(old.shards) == whole:
         return whole, True
-    # Something of it is missing or has another size: what is good up to there stays.
+    # Something of it is missing or damaged: what is good up to there stays.
     for number in range(len(whole), 1 + max(_numbers(folder))):
         shutil.rmtree(shard_folder(folder, number), ignore_errors=True)
-    atomic_write(folder / MANIFEST, json_bytes(manifest.json()))
+    manifest.write(folder)
     return whole, False
 
 
@@ -83,15 +102,21 @@ def leave(folder: Path) -> None:
         folder.rmdir()
 
 
-def _whole(folder: Path) -> list[ShardRecord]:
+def _whole(folder: Path, manifest: Manifest, verify: Verify, on_damaged: Callable[[str], None]) -> list[ShardRecord]:
     """The records of the shards from the first to the last before a missing or damaged one."""
     found: list[ShardRecord] = []
-    with suppress(InputError):
+    try:
         while (place := shard_folder(folder, len(found))).is_dir():
             record = read_record(place)
-            check(place, record)
+            if manifest.shards is not None and record not in manifest.shards[len(found) : len(found) + 1]:
+                raise InputError(f"{place / RECORD} is damaged: it is not what {MANIFEST} says of this shard")
             found.append(record)
-    return found
+    except InputError as error:
+        on_damaged(str(error))
+    damage = find_damage(folder, shard_files(found), verify=verify)
+    for name, what in damage.items():
+        on_damaged(f"{folder / name} {what}")
+    return found[: min((int(SHARD.match(name)[1]) for name in damage), default=len(found))]  # type: ignore[index]
 
 
 def _numbers(folder: Path) -> list[int]:

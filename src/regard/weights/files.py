@@ -18,11 +18,12 @@ from safetensors.torch import save_file
 
 from regard.disk import replacing_folder, settle
 from regard.errors import InputError, RegardError
+from regard.weights.checksums import sha256_of
 from regard.weights.documents import json_bytes, read_json
 from regard.weights.index import INDEX, SAFETENSORS, WEIGHTS, preferred_weights, read_index
 from regard.weights.pickles import read_pickle
 
-__all__ = ["read_json", "read_tensors", "verify", "write_folder"]
+__all__ = ["checksums", "read_json", "read_tensors", "verify", "write_folder"]
 
 CHECKSUMS = "checksums.json"
 OUR_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
@@ -187,9 +188,14 @@ def _earlier(folder: Path) -> set[str]:
         return names
 
 
+def checksums(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """A `checksums.json` of some files, for who writes a folder without weights that `verify` should know."""
+    listed = {name: f"sha256:{hashlib.sha256(data).hexdigest()}" for name, data in files.items()}
+    return {CHECKSUMS: json_bytes(listed)}
+
+
 def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    return f"sha256:{sha256_of(path)}"
 
 
 def _is_inner(name: str) -> bool:
