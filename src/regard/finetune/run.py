@@ -38,6 +38,7 @@ from regard.tasks.pictures import Frame, Look
 from regard.tasks.solve import score
 from regard.train.folder import CONFIG, REPORT, RUN, RunFolder, Told
 from regard.weights.documents import json_bytes, read_json
+from regard.weights.files import verify
 
 __all__ = ["CONFIG", "distill", "fit"]
 
@@ -86,6 +87,7 @@ def fit(
     if not resume and any((output / name).exists() for name in (RUN, "config.json", FROZEN)):
         raise InputError(f"{output} holds a run or a model: go on with --resume, or choose another --output")
     if (place / REPORT).is_file() and resume:
+        verify(place)
         frozen = read_json(place / REPORT)
     else:
         training = config.training.model_copy(update={"frozen": True})

@@ -25,10 +25,12 @@ from regard.pretrain.config import Config
 from regard.pretrain.prepare import Material, Said, open_material, prepare
 from regard.pretrain.scores import refuse_short
 from regard.pretrain.trainer import CHECKPOINTS, Result, Trainer
+from regard.settings import check_saved
 from regard.train.checkpoint import Checkpoints
 from regard.train.events import Events
 from regard.train.world import joined
 from regard.unfinished import locked
+from regard.weights.checksums import Verify
 
 __all__ = ["CONFIG", "Result", "pretrain"]
 
@@ -43,12 +45,16 @@ def pretrain(
     held_out: Sequence[str] = (),
     start: str = "",
     resume: bool = False,
+    verify: Verify = "auto",
     device: torch.device,
     say: Said = lambda text: None,
     on_event: Callable[[Mapping[str, object]], None] = lambda event: None,
     on_built: Callable[[Built], None] | None = None,
 ) -> Result:
-    """Train a new model, or the one named by `start`, on text. `resume` goes on with the run in `output`."""
+    """Train a new model, or the one named by `start`, on text. `resume` goes on with the run in `output`.
+
+    The token shards are compared with their checksums before the first step, as `verify` says: see `Corpus.open`.
+    """
     if bool(config.schedule.steps) == bool(config.schedule.budget):
         raise InputError(
             "how long to train? give a budget such as --budget 20min, or --set schedule.steps=N, one of them"
@@ -62,8 +68,8 @@ def pretrain(
             if start:
                 loading.find(start)  # a wrong name should not be found after hours
             stack.enter_context(locked(output))
-            prepare(config, sources, output, held_out=held_out, say=say, on_progress=on_built)
-            atomic_write(output / CONFIG, config.toml().encode())
+            prepare(config, sources, output, held_out=held_out, verify=verify, say=say, on_progress=on_built)
+            atomic_write(output / CONFIG, config.saved())
 
         world.first_does(begin)
         material = open_material(config, sources, output, held_out=bool(held_out))
@@ -89,6 +95,7 @@ def _open(output: Path, config: Config, *, resume: bool) -> None:
     if resume and not begun:
         raise InputError(f"{output} holds no run to resume: it has no checkpoint; leave --resume out to begin one")
     if begun:
+        check_saved(saved)
         before = Config.read(saved, family=config.model.family)
         if differences := before.differences(config):
             raise InputError(

@@ -20,10 +20,11 @@ from typing import Any, Protocol
 
 from regard.disk import atomic_write
 from regard.errors import InputError
-from regard.settings import Document
+from regard.settings import Document, check_saved
 from regard.train.events import Events
 from regard.unfinished import changes, locked
-from regard.weights.documents import json_bytes, read_json
+from regard.weights.documents import json_bytes, read_checked_json, read_json, with_checksum
+from regard.weights.files import verify
 
 __all__ = ["CONFIG", "REPORT", "RUN", "Note", "RunFolder", "Told"]
 
@@ -48,8 +49,10 @@ class RunFolder:
         """The report of the same run, where it is over."""
         if not (self.path / REPORT).is_file() or self.work.is_dir() or not (self.path / RUN).is_file():
             return None
-        same = read_json(self.path / RUN) == self.run and not self._changes()
-        return read_json(self.path / REPORT) if same else None
+        if self._record() != self.run or self._changes():
+            return None
+        verify(self.path)
+        return read_json(self.path / REPORT)
 
     def open(self, *, resume: bool) -> None:
         """Refuse a folder that cannot be written or gone on with, before any work."""
@@ -59,7 +62,7 @@ class RunFolder:
         if resume and not begun:
             raise InputError(f"{self.path} holds no run to resume; leave --resume out to begin one")
         if begun:
-            differences = self._changes() + changes(read_json(self.path / RUN), self.run)
+            differences = self._changes() + changes(self._record(), self.run)
             if differences:
                 raise InputError(
                     f"{self.path} was begun otherwise: {'; '.join(differences)}. Resume with those, or choose another "
@@ -76,8 +79,8 @@ class RunFolder:
     def running(self, on_event: Told) -> Iterator[Note]:
         """This process' own, with what writes its events down. At a good end the folder of work goes."""
         with locked(self.path), Events(self.path / EVENTS) as events:
-            atomic_write(self.path / CONFIG, self.config.toml().encode())
-            atomic_write(self.path / RUN, json_bytes(self.run))
+            atomic_write(self.path / CONFIG, self.config.saved())
+            atomic_write(self.path / RUN, json_bytes(with_checksum(self.run)))
 
             def note(event: str, **values: object) -> None:
                 on_event(events.add(event, **values))
@@ -85,7 +88,14 @@ class RunFolder:
             yield note
             self._forget()
 
+    def _record(self) -> dict[str, Any]:
+        try:
+            return read_checked_json(self.path / RUN)
+        except InputError as error:
+            raise InputError(f"{error}; put a copy of it back, or start again in another --output") from None
+
     def _changes(self) -> list[str]:
+        check_saved(self.path / CONFIG)
         return type(self.config).load(self.path / CONFIG).differences(self.config)
 
     def _forget(self) -> None:

@@ -37,6 +37,7 @@ from regard.translate.subwords import Subwords, train_subwords
 from regard.translate.trainer import Trainer
 from regard.translate.translator import Translator
 from regard.weights.documents import json_bytes
+from regard.weights.files import checksums, verify
 from regard.wording import amount
 
 __all__ = ["CONFIG", "fit"]
@@ -153,10 +154,17 @@ def _subwords(pairs: list[Pair], config: Config, folder: Path, say: Said) -> Sub
         settings = config.vocabulary
         new = train_subwords(pairs, size=settings.size, joint=settings.joint)
         with replacing_folder(folder) as staging:
-            for name, content in new.files().items():
+            files = new.files()
+            for name, content in {**files, **checksums(files)}.items():
                 (staging / name).parent.mkdir(exist_ok=True)
                 (staging / name).write_bytes(content)
         say(f"subwords: {new.target.size:,}, {'of both languages' if new.joint else 'of each language'}")
+    try:
+        verify(folder)
+    except InputError as error:
+        raise InputError(
+            f"{error}. Or delete the folder {folder} and go on with --resume: the subwords are trained again"
+        ) from None
     return Subwords.open(folder)
 
 
