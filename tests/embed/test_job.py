@@ -325,7 +325,7 @@ def test_a_damaged_record_of_a_finished_run_is_said(
     output, record = tmp_path / "out.npy", tmp_path / "out.npy.regard.json"
     embed_file(file, output, model=tiny_bert_folder)
     good, data = record.read_bytes(), output.read_bytes()
-    for content in (good.replace(b'"rows": 30', b'"rows": 31'), good[:50], b""):
+    for content in (good.replace(b'"long": 0', b'"long": 1'), good[:50], b""):
         embedded.clear()
         damaged: list[str] = []
         record.write_bytes(content)
