@@ -1,8 +1,9 @@
 """Runs that are killed and whose files are damaged at random, and then resumed.
 
-Each trial starts a run of some verb, kills it at some action on the disk, flips a bit of one of its files or cuts it
-short, and resumes it. The result must be that of an undisturbed run, bit for bit, or an error that names the damaged
-file; in the latter case the run must go on once that file is put back.
+Each trial starts a run of some verb, kills it at some action on the disk, flips a bit of up to three of its files or
+cuts them short, and resumes it; where a run reads a corpus, that may be damaged before the run begins. The result must
+be that of an undisturbed run, bit for bit, or an error that names a damaged file; in the latter case the run must go on
+once that file is put back.
 
     REGARD_DAMAGE_SECONDS=600   how long to go on; by default 60
     REGARD_DAMAGE_SEED=1234     the trials of an earlier run; 1234:7 is one of them
@@ -68,7 +69,7 @@ def has_begun(folder: Path) -> bool:
 @pytest.fixture(scope="module")
 def scenarios(tmp_path_factory: pytest.TempPathFactory, tiny_bert_folder: Path) -> dict[str, Scenario]:
     inputs = tmp_path_factory.mktemp("inputs")
-    (inputs / "story.txt").write_text(story(), encoding="utf-8")
+    (inputs / "story.txt").write_text(story(60), encoding="utf-8")
     (inputs / "train.tsv").write_text(reviews(48), encoding="utf-8")
     (inputs / "dev.tsv").write_text(reviews(16, seed=1), encoding="utf-8")
     (inputs / "texts.txt").write_text("".join(f"{pair.source}\n" for pair in sentences(60)), encoding="utf-8")
@@ -81,7 +82,7 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory, tiny_bert_folder: Path) 
 
         lines = (inputs / "story.txt").read_text(encoding="utf-8").splitlines()
         tokenizer = train_tokenizer(lines, size=120, max_length=32)
-        build_corpus(inputs / "story.txt", folder, tokenizer=tokenizer, shard_bytes=6000)
+        build_corpus(inputs / "story.txt", folder, tokenizer=tokenizer, shard_bytes=3000)
 
     build(inputs / "corpus")
     tuning = ["training.epochs=2", "training.batch=8", "training.rate=3e-3", "training.length=32", "run.seeds=2"]
@@ -166,10 +167,20 @@ class Trial:
         self.story.append(f"killed at action {actions}" if code == -signal.SIGKILL else f"ended with {code}: {said}")
         return code, said
 
-    def damage(self) -> tuple[Path, bytes]:
-        """Flip one bit of a file or cut it short; returns which, and what it was before."""
-        files = [path for path in sorted(self.folder.rglob("*")) if path.is_file() and path.name != "lock"]
-        path = self.chance.choice(files)
+    def damage(self) -> dict[Path, bytes]:
+        """Flip one bit of some files or cut them short; returns what they were before.
+
+        Files of one name count as one: else the many small files of a folder would keep the others from being chosen.
+        """
+        files: dict[str, list[Path]] = {}
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_file() and path.name != "lock":
+                files.setdefault(path.name, []).append(path)
+        names = self.chance.sample(sorted(files), min(self.chance.randrange(1, 4), len(files)))
+        chosen = [self.chance.choice(files[name]) for name in names]
+        return {path: self._damage(path) for path in chosen}
+
+    def _damage(self, path: Path) -> bytes:
         good = path.read_bytes()
         place = self.chance.randrange(max(len(good), 1))
         if good and self.chance.random() < 0.6:
@@ -179,28 +190,28 @@ class Trial:
         else:
             path.write_bytes(good[:place])
             self.story.append(f"cut {path} from {len(good):,} to {place:,} bytes")
-        return path, good
+        return good
 
     def go(self) -> str:
         """Returns how it ended: "equal" or "refused"."""
         self.scenario.begin(self.folder)
-        for _ in range(self.chance.randrange(1, 3)):
+        early = any(self.folder.iterdir()) and self.chance.random() < 0.5
+        for _ in range(0 if early else self.chance.randrange(1, 3)):
             # Now and then to its end: a finished run can be damaged too.
             code, _ = self.run(self.chance.randrange(int(1.15 * self.undisturbed.actions)))
             assert code in (0, -signal.SIGKILL), "a run that was only killed must go on"
         ended = "equal"
-        if self.chance.random() < 0.9 and any(self.folder.rglob("*")):
-            path, good = self.damage()
-            code, said = self.run()
-            if code:
-                assert code in (1, 2) and "Traceback" not in said, "damage must be an error in words"
-                assert str(path) in said, "the error must name the damaged file"
+        damaged = self.damage() if early or self.chance.random() < 0.9 else {}
+        while (code_said := self.run())[0]:
+            code, said = code_said
+            assert code in (1, 2) and "Traceback" not in said, "damage must be an error in words"
+            named = [path for path in damaged if str(path) in said]
+            assert named, "the error must name a damaged file"
+            for path in named:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(good)
+                path.write_bytes(damaged.pop(path))
                 self.story.append(f"put {path} back")
-                ended = "refused"
-        code, _ = self.run()
-        assert code == 0, "a run without damage must go on"
+            ended = "refused"
         result = self.scenario.result(self.folder)
         different = [name for name, content in self.undisturbed.result.items() if result[name] != content]
         assert not different, f"not what an undisturbed run writes: {', '.join(different)}"

@@ -63,10 +63,13 @@ def verify(folder: str | os.PathLike[str]) -> dict[str, str]:
             raise InputError(f"{manifest}: expected file names with 'sha256:...', found {name!r}: {expected!r}")
         path = Path(folder) / name
         if not path.is_file():
-            raise InputError(f"{path}: missing, though {CHECKSUMS} lists it; download or copy it again")
+            raise InputError(
+                f"{path}: missing, though {CHECKSUMS} lists it; download or copy it again, or {manifest} if that is"
+                " damaged"
+            )
         if _checksum(path) != expected:
             raise InputError(
-                f"{path}: does not match {CHECKSUMS}: {AGAIN}. If it was changed on purpose, delete {CHECKSUMS}"
+                f"{path}: does not match {CHECKSUMS}: {AGAIN}. If it was changed on purpose, delete {manifest}"
             )
         listed[name] = expected
     return listed
