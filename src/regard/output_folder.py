@@ -27,7 +27,7 @@ from typing import Any
 from regard.disk import COMMITTED, TEMPORARY, atomic_write, settle
 from regard.errors import InputError, RegardError
 from regard.unfinished import LOCK
-from regard.weights.documents import json_bytes, read_json
+from regard.weights.documents import json_bytes, read_checked_json, with_checksum
 from regard.weights.files import CHECKSUMS, written_files
 
 __all__ = ["MANIFEST", "OutputManifest", "foreign_entries", "refuse_foreign_content", "remove_files", "remove_output"]
@@ -53,7 +53,7 @@ class OutputManifest:
             return None
         choose = "move it, or choose another output folder"
         try:
-            found: Any = read_json(path)
+            found: Any = read_checked_json(path)
             manifest = cls(found["kind"], tuple(found["files"]), tuple(found["work"]), finished=found["finished"])
             if found["regard"] != FORMAT or not isinstance(manifest.kind, str) or type(manifest.finished) is not bool:
                 raise ValueError
@@ -78,7 +78,7 @@ class OutputManifest:
             "files": list(self.files),
             "work": list(self.work),
         }
-        atomic_write(folder / MANIFEST, json_bytes(document))
+        atomic_write(folder / MANIFEST, json_bytes(with_checksum(document)))
 
 
 def foreign_entries(folder: Path) -> list[str]:

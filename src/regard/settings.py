@@ -6,6 +6,7 @@ run has its own `Document`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tomllib
@@ -18,11 +19,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from regard.errors import InputError, nearest
 from regard.unfinished import changes
 
-__all__ = ["Document", "Precision", "Section", "Tables"]
+__all__ = ["Document", "Precision", "Section", "Tables", "check_saved"]
 
 Precision = Literal["auto", "bf16", "fp32"]
 
 Tables = dict[str, dict[str, object]]
+SAVED = "# SHA-256 of the lines below: "
 
 WORDS = {
     "a valid integer": "a whole number",
@@ -78,6 +80,11 @@ class Document(Section):
     def toml(self) -> str:
         """The text of a file that `load` makes the same settings of."""
         return "\n".join(f"[{name}]\n{_table(getattr(self, name))}" for name in self.sections())
+
+    def saved(self) -> bytes:
+        """The file that a run keeps of its settings: their text behind a line with its SHA-256, for `check_saved`."""
+        text = self.toml().encode()
+        return f"{SAVED}{hashlib.sha256(text).hexdigest()}\n".encode() + text
 
     def differences(self, other: Self) -> list[str]:
         """What `other` sets otherwise, in words: "optimizer.rate was 0.001 and is 0.002"."""
@@ -136,6 +143,24 @@ class Document(Section):
             for key in table:
                 if key not in (fields := cls._fields(section)):
                     raise InputError(f"{origin}: unknown key {key!r} in [{section}]; {nearest(key, fields)}")
+
+
+def check_saved(path: Path) -> None:
+    """InputError where the settings that a run keeps are damaged; those of older runs have no checksum and pass."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}; put a copy of it back") from None
+    first, _, text = data.partition(b"\n")
+    if first.startswith(SAVED.encode()):
+        whole = first.decode("ascii", "replace") == SAVED + hashlib.sha256(text).hexdigest()
+    else:
+        whole = data.startswith(b"[") or b"\n[" in data  # one that was cut short in its first line has no section
+    if not whole:
+        raise InputError(
+            f"{path} is damaged: it is not what the run wrote. Put a copy of it back; if you changed it on purpose, "
+            "delete its first line"
+        )
 
 
 def _fault(fault: Any, document: Mapping[str, Any], origins: Mapping[str, str], whole: str) -> str:

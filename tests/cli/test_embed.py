@@ -111,6 +111,20 @@ def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, tmp
     assert "1 blank lines are rows of zeros" in captured.err
 
 
+def test_a_finished_run_asked_for_again(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "in.txt").write_bytes(lines(*TEXTS, "", "film " * 200))
+    documents = []
+    for _ in range(2):
+        assert call("in.txt", "--json", "--blank", "zero") == 0
+        captured = capsys.readouterr()
+        documents.append(json.loads(captured.out))
+    first, again = ({**one, "seconds": 0, "texts_per_second": 0} for one in documents)
+    assert again == {**first, "resumed": 5} and first["resumed"] == 0
+    assert "out.npy" in captured.err and "--restart" in captured.err
+    assert call("in.txt", "--json", "--blank", "zero", "--restart") == 0
+    assert json.loads(capsys.readouterr().out)["resumed"] == 0
+
+
 def test_the_plain_report(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "in.txt").write_bytes(lines(*TEXTS, " ", "film " * 200))
     assert call("in.txt", "--blank", "skip", "--long", "windows", "--normalize", output="out.parquet") == 0
@@ -234,7 +248,7 @@ def test_a_run_that_is_stopped_continues_behind_what_is_finished(
     captured = capsys.readouterr()
     assert json.loads(captured.out)["resumed"] == 10 * len(kept)
     assert f"continuing behind {10 * len(kept):,} of 600 texts" in captured.err
-    assert sorted(os.listdir(tmp_path)) == ["in.txt", "out.npy"]
+    assert sorted(os.listdir(tmp_path)) == ["in.txt", "out.npy", "out.npy.regard.json"]
     continued = np.load(tmp_path / "out.npy")
     assert call("in.txt", output="undisturbed.npy") == 0
     equal(continued, np.load(tmp_path / "undisturbed.npy"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -240,3 +241,22 @@ def test_two_names_of_one_corpus(place: Path, capsys: Captured) -> None:
     (place / "more.txt").write_text(story(30, seed=4), encoding="utf-8")
     assert call("--corpus", "more.txt", schedule_steps=1) == 0
     assert "corpus: 150 documents" in capsys.readouterr().err
+
+
+def test_damage_on_the_way_is_one_line(place: Path, capsys: Captured) -> None:
+    """A bit that flips on the disk changes neither size nor modification time: --verify always finds it."""
+    assert call() == 0
+    tokens = place / "run" / "corpus" / "shard-000000" / "tokens.bin"
+    assert call(corpus="run/corpus", output="second") == 0
+    state, content = tokens.stat(), bytearray(tokens.read_bytes())
+    content[100] ^= 1
+    tokens.write_bytes(content)
+    os.utime(tokens, ns=(state.st_atime_ns, state.st_mtime_ns))
+    capsys.readouterr()
+    assert call("--verify", "always", corpus="run/corpus", output="third") == 2
+    out, error = capsys.readouterr()
+    assert out == "" and error.startswith(f"error: {tokens} is damaged") and error.count("\n") == 1
+    path = place / "run" / "config.toml"
+    path.write_text(path.read_text().replace("rate = 0.01", "rate = 0.02"))
+    assert call("--resume") == 2
+    assert "config.toml is damaged" in capsys.readouterr().err

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import random
 import shutil
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -15,6 +17,7 @@ import pytest
 from regard.corpus import Corpus, build_corpus
 from regard.errors import InputError
 from regard.text import Tokenizer
+from regard.weights import checksums
 
 
 @pytest.fixture
@@ -77,7 +80,7 @@ def test_damage_is_named(folder: Path, name: str) -> None:
         Corpus.open(folder)
     path.write_bytes(good[:-2] + bytes([good[-2] ^ 1, good[-1]]))
     with pytest.raises(InputError, match=rf"shard-000001/{name} is damaged: its SHA-256"):
-        Corpus.open(folder, verify=True)
+        Corpus.open(folder)
     path.unlink()
     with pytest.raises(InputError, match=rf"shard-000001/{name} cannot be read"):
         Corpus.open(folder)
@@ -87,7 +90,9 @@ def test_damage_is_named(folder: Path, name: str) -> None:
 def test_a_file_of_the_right_size_that_is_no_array(folder: Path, name: str) -> None:
     path = folder / "shard-000000" / name
     path.write_bytes(b"x" * path.stat().st_size)
-    corpus = Corpus.open(folder)
+    with pytest.raises(InputError, match=rf"{name} is damaged: its SHA-256"):
+        Corpus.open(folder)
+    corpus = Corpus.open(folder, verify="never")
     with pytest.raises(InputError, match=rf"{name} is damaged"):
         corpus.sentence(0)
 
@@ -98,14 +103,93 @@ def test_starts_that_do_not_fit(folder: Path) -> None:
     starts[-1] += 5
     np.save(path, starts)
     with pytest.raises(InputError, match="shard-000000 is damaged"):
-        Corpus.open(folder).document(0)
+        Corpus.open(folder, verify="never").document(0)
 
 
 def test_another_tokenizer_beside_it(folder: Path, bpe: Tokenizer) -> None:
     bpe.save(folder / "tokenizer")
-    Corpus.open(folder)
+    with pytest.raises(InputError, match=r"tokenizer/tokenizer\.json is damaged"):
+        Corpus.open(folder)
+    as_old_software_wrote(folder)
     with pytest.raises(InputError, match="not the tokenizer of this corpus"):
-        Corpus.open(folder, verify=True)
+        Corpus.open(folder)
+
+
+def as_old_software_wrote(folder: Path) -> None:
+    """Take out of the manifest what corpora did not have at first: its own checksum and those of the tokenizer."""
+    path = folder / "manifest.json"
+    document = json.loads(path.read_text())
+    del document["checksum"], document["tokenizer_files"]
+    path.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")
+
+
+def test_a_corpus_of_older_software_opens(folder: Path) -> None:
+    as_old_software_wrote(folder)
+    assert len(Corpus.open(folder, verify="always")) == 40
+
+
+def flip(path: Path, place: int) -> None:
+    """Flip one bit and leave size and modification time as they were."""
+    state, content = path.stat(), bytearray(path.read_bytes())
+    content[place] ^= 1 << place % 7
+    path.write_bytes(content)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def test_files_are_hashed_once_until_they_change(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+    sha256 = checksums.sha256_of
+    monkeypatch.setattr(checksums, "sha256_of", lambda path: hashed.append(path.name) or sha256(path))
+    corpus = Corpus.open(folder)
+    arrays, others = {"documents.npy", "sentences.npy", "tokens.bin"}, corpus.tokenizer.files().keys()
+    assert set(hashed) == {*arrays, *others} and len(hashed) == 3 * corpus.shards + len(others)
+    hashed.clear()
+    Corpus.open(folder)
+    assert hashed == []
+    os.utime(folder / "shard-000001" / "tokens.bin", (1, 1))
+    Corpus.open(folder)
+    assert hashed == ["tokens.bin"]
+    flip(folder / "shard-000001" / "tokens.bin", 20)
+    Corpus.open(folder)  # size and modification time say that nothing changed
+    with pytest.raises(InputError, match=r"shard-000001/tokens\.bin is damaged: its SHA-256"):
+        Corpus.open(folder, verify="always")
+    with pytest.raises(InputError, match=r"shard-000001/tokens\.bin is damaged: its SHA-256"):
+        Corpus.open(folder)  # what was found is remembered too
+
+
+@pytest.mark.parametrize("cache", ["a file", "{", "[]", '{"shard-000001/tokens.bin": 3}'])
+def test_a_cache_that_cannot_be_used_costs_time_only(
+    folder: Path, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    if cache == "a file":
+        (tmp_path / "cache").write_text("")
+    Corpus.open(folder)
+    if cache != "a file":
+        [path] = checksums.cache_folder().glob("verified/*.json")
+        path.write_text(cache)
+    Corpus.open(folder)
+    (folder / "shard-000001" / "tokens.bin").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"shard-000001/tokens\.bin is damaged"):
+        Corpus.open(folder)
+
+
+def test_every_bit_of_the_manifest_counts(folder: Path) -> None:
+    path = folder / "manifest.json"
+    good = path.read_bytes()
+    before = Corpus.open(folder).manifest
+    chance = random.Random(0)
+    for place in [*range(0, len(good), 97), *(good.index(word) for word in (b"checksum", b"sha256:", b'"format"'))]:
+        flip(path, place)
+        try:
+            assert Corpus.open(folder).manifest == before, place  # white space may be other white space
+        except InputError as error:
+            assert str(path) in str(error)
+        path.write_bytes(good[: chance.randrange(len(good) - 1)])
+        with pytest.raises(InputError, match=r"manifest\.json"):
+            Corpus.open(folder)
+        path.write_bytes(good)
+    Corpus.open(folder)
 
 
 def test_no_corpus(folder: Path, tmp_path: Path) -> None:
@@ -113,6 +197,7 @@ def test_no_corpus(folder: Path, tmp_path: Path) -> None:
         Corpus.open(tmp_path)
     path = folder / "manifest.json"
     good = json.loads(path.read_text())
+    del good["checksum"]  # or every change would be one too many
     for broken, message in [
         ({"format": 2}, "expected format 1, got 2"),
         ({"shards": [{}]}, "no record of a shard"),

@@ -51,7 +51,7 @@ def test_rows_are_the_texts_in_order(
     assert (result.rows, result.width, result.pooling, result.limit) == (30, 32, "mean", 128)
     assert (result.cut, result.windowed, result.blank, result.resumed) == (0, 0, 0, 0)
     assert result.texts_per_second == pytest.approx(30 / result.seconds)
-    assert leftovers(tmp_path) == {"out.npy"}
+    assert leftovers(tmp_path) == {"out.npy", "out.npy.regard.json"}
     done = [progress.done for progress in heard]
     assert (done[0], done[-1]) == (0, 30)
     assert done == sorted(done)
@@ -249,7 +249,120 @@ def test_going_on_after_a_crash(
     assert result.cut == sum(len(text.split()) > 6 for text in TEXTS)  # those of the first run are counted too
     cut = Embedder(tiny_bert_folder, max_length=8).transform(TEXTS)
     np.testing.assert_allclose(np.load(output), cut, atol=1e-6)
-    assert leftovers(tmp_path) == {"out.npy"}
+    assert leftovers(tmp_path) == {"out.npy", "out.npy.regard.json"}
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every text that the engine embeds from now on."""
+    found: list[str] = []
+    for method in ("pooled", "tokens"):
+        original = getattr(Engine, method)
+
+        def spy(self: Engine, texts: list[str], original: Any = original, **more: Any) -> Any:
+            found.extend(texts)
+            return original(self, texts, **more)
+
+        monkeypatch.setattr(Engine, method, spy)
+    return found
+
+
+@pytest.mark.parametrize(("suffix", "pooling"), [(".npy", "mean"), (".npz", "none"), (".parquet", "max")])
+def test_a_finished_run_asked_for_again_does_nothing(
+    suffix: str, pooling: str, file: Path, tiny_bert_folder: Path, tmp_path: Path, embedded: list[str]
+) -> None:
+    output = tmp_path / f"out{suffix}"
+    options: dict[str, Any] = {"model": tiny_bert_folder, "pooling": pooling, "max_length": 8, "shard_size": 7}
+    first = embed_file(file, output, **options)
+    assert len(embedded) == 30 and first.cut > 0
+    embedded.clear()
+    state = output.stat()
+    again = embed_file(file, output, **options)
+    assert embedded == [] and again.already_done and not first.already_done
+    assert (output.stat().st_ino, output.stat().st_mtime_ns) == (state.st_ino, state.st_mtime_ns)
+    assert again.resumed == again.rows == 30 and again.texts_per_second == 0
+    names = ("output", "rows", "width", "pooling", "limit", "cut", "windowed", "blank")
+    assert [getattr(again, name) for name in names] == [getattr(first, name) for name in names]
+    assert leftovers(tmp_path) == {output.name, f"{output.name}.regard.json"}
+    assert not embed_file(file, output, restart=True, **options).already_done
+    assert len(embedded) == 30
+
+
+@pytest.mark.parametrize("change", ["settings", "texts", "model", "output", "cut output", "no output"])
+def test_a_finished_run_is_done_again_where_something_changed(
+    change: str, file: Path, tiny_bert_folder: Path, tmp_path: Path, embedded: list[str]
+) -> None:
+    output, folder = tmp_path / "out.npy", tmp_path / "model"
+    shutil.copytree(tiny_bert_folder, folder)
+    embed_file(file, output, model=folder)
+    good = output.read_bytes()
+    embedded.clear()
+    options: dict[str, Any] = {"layers": 0} if change == "settings" else {}
+    if change == "texts":
+        file.write_text("\n".join([*TEXTS[:-1], "other"]), encoding="utf-8")
+    elif change == "model":
+        content = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(content))
+        (folder / "checksums.json").unlink(missing_ok=True)
+    elif change == "output":
+        output.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    elif change == "cut output":
+        output.write_bytes(good[:-4])
+    elif change == "no output":
+        output.unlink()
+    damaged: list[str] = []
+    result = embed_file(file, output, model=folder, on_damaged=damaged.append, **options)
+    assert len(embedded) == 30 and not result.already_done and result.resumed == 0
+    assert [str(output) in what for what in damaged] == ([True] if change.endswith("output") else [])[
+        : change != "no output"
+    ]
+    assert (output.read_bytes() == good) == (change not in ("settings", "texts"))
+
+
+def test_a_damaged_record_of_a_finished_run_is_said(
+    file: Path, tiny_bert_folder: Path, tmp_path: Path, embedded: list[str]
+) -> None:
+    output, record = tmp_path / "out.npy", tmp_path / "out.npy.regard.json"
+    embed_file(file, output, model=tiny_bert_folder)
+    good, data = record.read_bytes(), output.read_bytes()
+    for content in (good.replace(b'"long": 0', b'"long": 1'), good[:50], b""):
+        embedded.clear()
+        damaged: list[str] = []
+        record.write_bytes(content)
+        embed_file(file, output, model=tiny_bert_folder, on_damaged=damaged.append)
+        assert len(embedded) == 30 and len(damaged) == 1 and str(record) in damaged[0]
+        assert (record.read_bytes(), output.read_bytes()) == (good, data)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "name"])
+def test_a_damaged_shard_is_said_and_embedded_again(
+    damage: str,
+    file: Path,
+    tiny_bert_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    embedded: list[str],
+) -> None:
+    embed_file(file, tmp_path / "whole.npy", model=tiny_bert_folder, shard_size=4)
+    with monkeypatch.context() as patch:
+        crash_at(5, patch)
+        with pytest.raises(Crash):
+            embed_file(file, tmp_path / "out.npy", model=tiny_bert_folder, shard_size=4)
+    shard = tmp_path / "out.npy.partial" / "000002.npz"
+    content = bytearray(shard.read_bytes())
+    if damage == "flip":
+        content[len(content) // 3] ^= 1
+    elif damage == "cut":
+        del content[-30:]
+    else:  # of a member, in the list at the end: the shard then looks empty
+        content[content.rindex(b"0.lines")] ^= 1
+    shard.write_bytes(content)
+    embedded.clear()
+    damaged: list[str] = []
+    result = embed_file(file, tmp_path / "out.npy", model=tiny_bert_folder, shard_size=4, on_damaged=damaged.append)
+    assert [str(shard) in what for what in damaged] == [True]
+    assert embedded == TEXTS[8:12] + TEXTS[20:] and result.resumed == 16
+    assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
 def test_restart_begins_anew(

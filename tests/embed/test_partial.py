@@ -100,6 +100,19 @@ def test_restart_throws_the_old_work_away(folder: Path) -> None:
         assert partial.finished() == []
 
 
+def test_every_value_of_a_record_counts(folder: Path) -> None:
+    crash_after(folder, 0)
+    path = folder / "manifest.json"
+    good = path.read_text()
+    for old, new in (("true", "false"), ('"a"', '"c"'), ("continuable", "continuablf"), ("checksum", "chfcksum")):
+        path.write_text(good.replace(old, new))
+        with pytest.raises(InputError, match=r"manifest\.json.*--restart"), hold(folder, record()):
+            pass
+    path.write_text(good)
+    with hold(folder, record()) as partial:
+        assert partial.finished() == [0]
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]"])
 def test_a_damaged_record_is_an_error(content: str, folder: Path) -> None:
     crash_after(folder, 0)

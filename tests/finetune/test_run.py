@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -94,6 +95,81 @@ def test_crashes_change_no_bit(tune: Tune, tmp_path: Path, settings: tuple[str, 
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
     assert [one.scores for one in report.outcomes] == [one.scores for one in whole.outcomes]
     assert [one.history for one in report.outcomes] == [one.history for one in whole.outcomes]
+
+
+def flip(path: Path, place: int | None = None) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if place is None else place] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_serves(tune: Tune, tmp_path: Path) -> None:
+    settings = ("training.dropout=0.1", "run.checkpoint_every=4 steps")
+    tune(tmp_path / "whole", *settings)
+    with pytest.raises(Crash):
+        tune(tmp_path / "cut", *settings, on_event=crashing(11))
+    checkpoints = tmp_path / "cut" / "seeds" / "checkpoints-0"
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["step-000000004", "step-000000008"]
+    damaged = checkpoints / "step-000000008" / "model.safetensors"
+    flip(damaged)
+    events: list[Mapping[str, Any]] = []
+    tune(tmp_path / "cut", *settings, resume=True, on_event=events.append)
+    [passed] = [event for event in events if event["event"] == "damaged checkpoint"]
+    assert str(damaged) in passed["problem"]
+    assert [event["step"] for event in events if event["event"] == "resume"] == [4]
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+def after_the_seeds(tune: Tune, output: Path, *settings: str) -> None:
+    """A run of three seeds that stops when the last one begins."""
+
+    def on_event(event: Mapping[str, Any]) -> None:
+        if event["event"] == "step" and event["seed"] == 2:
+            raise Crash
+
+    with pytest.raises(Crash):
+        tune(output, "run.seeds=3", *settings, on_event=on_event)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_damaged_report_of_a_seed_is_named_and_the_remedy_works(tune: Tune, tmp_path: Path, number: int) -> None:
+    """Whichever seed is the best, its model is the one that is kept, also when another seed is trained again."""
+    whole = tune(tmp_path / "whole", "run.seeds=3", "training.dropout=0.1")
+    after_the_seeds(tune, tmp_path / "cut", "training.dropout=0.1")
+    path = tmp_path / "cut" / "seeds" / f"{number}.json"
+    good = path.read_bytes()
+    path.write_bytes(good.replace(b'"accuracy": ', b'"accuracy": 9', 1))
+    with pytest.raises(InputError, match=rf"seeds/{number}\.json.*delete it.*--resume"):
+        tune(tmp_path / "cut", "run.seeds=3", "training.dropout=0.1", resume=True)
+    path.unlink()
+    report = tune(tmp_path / "cut", "run.seeds=3", "training.dropout=0.1", resume=True)
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+    assert [one.scores for one in report.outcomes] == [one.scores for one in whole.outcomes]
+
+
+def test_a_damaged_best_model_is_named_and_the_remedy_works(tune: Tune, tmp_path: Path) -> None:
+    whole = tune(tmp_path / "whole", "run.seeds=3", "training.dropout=0.1")
+    after_the_seeds(tune, tmp_path / "cut", "training.dropout=0.1")
+    seeds = tmp_path / "cut" / "seeds"
+    flip(seeds / "best" / "model.safetensors")
+    best = max(whole.outcomes[:2], key=lambda one: one.scores["accuracy"]).seed
+    message = rf"best/model\.safetensors.*delete .*best and .*{best}\.json.*--resume"
+    with pytest.raises(InputError, match=message):
+        tune(tmp_path / "cut", "run.seeds=3", "training.dropout=0.1", resume=True)
+    shutil.rmtree(seeds / "best")
+    (seeds / f"{best}.json").unlink()
+    tune(tmp_path / "cut", "run.seeds=3", "training.dropout=0.1", resume=True)
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["report.json", "task.json", "tokenizer.json", "run.json", "config.toml"])
+def test_a_finished_run_that_is_damaged_says_so(tune: Tune, tmp_path: Path, name: str) -> None:
+    report = tune(tmp_path / "run")
+    assert tune(tmp_path / "run", resume=True) == report
+    path = tmp_path / "run" / name
+    flip(path, path.read_bytes().index(b"task" if name == "run.json" else b"3"))
+    with pytest.raises(InputError, match=name.replace(".", r"\.")):
+        tune(tmp_path / "run", resume=True)
 
 
 def test_ctrl_c_saves_and_ends(tune: Tune, tmp_path: Path) -> None:

@@ -124,12 +124,13 @@ def wait_for_steps(output: Path, count: int, before: int = 0) -> None:
 
 
 SERVER = """
-import json, os, resource, signal, sys
+import importlib, json, os, resource, signal, sys
 import regard.cli.app
 import torch._dynamo  # the first optimizer would import it
+from tests.crashes import kill_after
 from tests.pretrain.runs import hurry
 
-def serve(arguments, errors, environment, largest):
+def serve(arguments, errors, environment, largest, actions, counted):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.update(environment)
     if largest:
@@ -137,9 +138,16 @@ def serve(arguments, errors, environment, largest):
     null, file = os.open(os.devnull, os.O_RDWR), os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for mine, theirs in ((null, 0), (file, 1), (file, 2)):
         os.dup2(mine, theirs)
-    return regard.cli.app.run(arguments)
+    count = kill_after(actions) if counted else None
+    code = regard.cli.app.run(arguments)
+    if count is not None:
+        with open(counted, "w") as file:
+            print(count(), file=file)
+    return code
 
 hurry()
+for module in sys.argv[1:]:
+    importlib.import_module(module)
 running = set()
 for line in sys.stdin:
     asked = json.loads(line)
@@ -182,21 +190,40 @@ class Process:
 
 
 class Launcher:
-    """Starts processes, one thread each. Close it at the end."""
+    """Starts processes, one thread each, which need not import the `modules` any more. Close it at the end."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *modules: str) -> None:
         self.folder, self.count = folder, 0
         self.server = subprocess.Popen(
-            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment()
+            [sys.executable, "-c", SERVER, *modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=_environment(),
         )
 
     def start(
-        self, arguments: Sequence[str], *, environment: Mapping[str, str] | None = None, largest: int = 0
+        self,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        largest: int = 0,
+        actions: int | None = None,
+        counted: Path | None = None,
     ) -> Process:
-        """Run `regard` with these arguments; `largest` is the size in bytes past which it can write no file."""
+        """Run `regard` with these arguments; `largest` is the size in bytes past which it can write no file.
+
+        With `counted`, a process that ends by itself writes there how many actions on the disk it made; after so many
+        `actions` it is killed.
+        """
         self.count += 1
         errors = self.folder / f"said-{self.count}.txt"
-        asked = {"arguments": list(arguments), "errors": str(errors), "environment": dict(environment or {})}
+        asked: dict[str, Any] = {
+            "arguments": list(arguments),
+            "errors": str(errors),
+            "environment": dict(environment or {}),
+        }
+        asked |= {"actions": actions, "counted": str(counted or "")}
         pid = self.ask({**asked, "largest": largest})
         assert pid is not None
         return Process(self, pid, errors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Mapping
@@ -75,6 +76,62 @@ def test_a_run_goes_on_bit_for_bit(after: str, step: int, corpus: Path, whole: P
     assert_same(tmp_path, whole)
     (end,) = events(whole, "end")
     assert (result.steps, result.tokens, result.scores) == (STEPS, end["tokens"], {"words": end["words"]})
+
+
+def flip(path: Path, place: int | None = None) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if place is None else place] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "name", ["shard-000000/tokens.bin", "shard-000000/sentences.npy", "tokenizer/tokenizer.json", "manifest.json"]
+)
+def test_damage_to_a_corpus_is_named(name: str, corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpus, tmp_path / "corpus")
+    crashed(tmp_path / "corpus", tmp_path / "run")
+    flip(tmp_path / "corpus" / name)
+    with pytest.raises(InputError, match=re.escape(str(tmp_path / "corpus" / name))):
+        trained(tmp_path / "corpus", tmp_path / "run", resume=True)
+
+
+def test_verify_always_does_not_trust_size_and_time(corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpus, tmp_path / "corpus")
+    crashed(tmp_path / "corpus", tmp_path / "run")
+    path = tmp_path / "corpus" / "shard-000000" / "tokens.bin"
+    state = path.stat()
+    flip(path, 0)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with pytest.raises(InputError, match=r"tokens\.bin is damaged: its SHA-256"):
+        trained(tmp_path / "corpus", tmp_path / "run", resume=True, verify="always")
+
+
+@pytest.mark.parametrize("name", ["corpus/shard-000000/tokens.bin", "corpus/tokenizer/tokenizer.json", "vocabulary"])
+def test_damage_to_a_corpus_of_its_own_is_said_and_repaired(
+    name: str, source: Path, corpus: Path, whole: Path, tmp_path: Path
+) -> None:
+    crashed(source, tmp_path)
+    path = tmp_path / name / "tokenizer.json" if name == "vocabulary" else tmp_path / name
+    good = path.read_bytes()
+    flip(path)
+    said: list[str] = []
+    trained(source, tmp_path, resume=True, say=said.append)
+    assert any(str(path) in line for line in said), said
+    assert path.read_bytes() == good
+    assert_same(tmp_path, whole)
+
+
+def test_a_damaged_record_of_the_settings_is_named(corpus: Path, tmp_path: Path) -> None:
+    crashed(corpus, tmp_path)
+    path = tmp_path / "config.toml"
+    good = path.read_bytes()
+    for damaged in (good.replace(b"rate = 0.01", b"rate = 0.03"), good[:-40], good[:50], b""):
+        assert damaged != good
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"config\.toml"):
+            trained(corpus, tmp_path, resume=True)
+    path.write_bytes(good.partition(b"\n")[2])  # as it was before it had a checksum
+    trained(corpus, tmp_path, resume=True)
 
 
 OTHERS: dict[str, dict[str, Any]] = {

@@ -104,6 +104,41 @@ def test_a_run_that_was_cut_goes_on_bit_for_bit(tune: Tune, tmp_path: Path, kind
     assert tune(tmp_path / "cut", *settings, resume=True) == again  # it is over: nothing is done
 
 
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_serves(tune: Tune, tmp_path: Path) -> None:
+    settings = ("run.checkpoint_every=3 steps",)
+    whole = tune(tmp_path / "whole", *settings)
+    with pytest.raises(Crash):
+        tune(tmp_path / "cut", *settings, on_event=crashing(2, kind="evaluation"))
+    newest = max((tmp_path / "cut" / "work" / "checkpoints").iterdir())
+    flip(newest / "model.safetensors")
+    events: list[Mapping[str, Any]] = []
+    again = tune(tmp_path / "cut", *settings, resume=True, on_event=events.append)
+    [passed] = [event for event in events if event["event"] == "damaged checkpoint"]
+    assert str(newest / "model.safetensors") in passed["problem"]
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole") and history(again) == history(whole)
+
+
+def test_other_damage_is_named(tune: Tune, tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        tune(tmp_path / "cut", on_event=crashing(1, kind="average"))
+    work = tmp_path / "cut" / "work"
+    good = (work / "subwords" / "tokenizer.json").read_bytes()
+    flip(work / "subwords" / "tokenizer.json")
+    with pytest.raises(InputError, match=r"subwords/tokenizer\.json.*--resume"):
+        tune(tmp_path / "cut", resume=True)
+    (work / "subwords" / "tokenizer.json").write_bytes(good)
+    [kept] = (work / "recent-1").iterdir()
+    flip(kept / "model.safetensors")
+    with pytest.raises(RegardError, match=r"recent-1/step-\d+/model\.safetensors"):
+        tune(tmp_path / "cut", resume=True)
+
+
 def test_ctrl_c_saves_and_says_so(tune: Tune, tmp_path: Path) -> None:
     seen: list[str] = []
 

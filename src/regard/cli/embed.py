@@ -66,15 +66,17 @@ def embed(
         int, typer.Option("--shard-size", metavar="N", min=1, help="Texts a shard: what a crash loses at most.")
     ] = 4096,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Throw away the unfinished work of an earlier run.")
+        bool,
+        typer.Option("--restart", help="Embed all texts again, whatever an earlier run has finished of them."),
     ] = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Turn texts into vectors, float32, a row a text, in the order of the input.
 
-    Finished shards lie in FILE.partial until the end: after a crash or Ctrl-C the same command continues. Standard
-    input cannot be continued.
+    Finished shards lie in FILE.partial until the end: after a crash or Ctrl-C the same command continues. The finished
+    run leaves a record in FILE.regard.json: the same command again finds FILE intact and embeds nothing. Standard input
+    cannot be continued.
 
     .npy holds the vectors alone, so with --blank skip its rows no longer match the lines; .parquet (line, vector) and
     .npz (lines, vectors) keep the line numbers, from 1. With --pooling none Parquet has the columns line, tokens,
@@ -99,11 +101,14 @@ def embed(
                 shard_size=shard_size,
                 restart=restart,
                 on_progress=_shown(stack, source),
+                on_damaged=note,
             )
     except BaseException as error:
         if not isinstance(error, Exception):  # Ctrl-C, or a signal that ends the process
             _say_how_to_continue(source, output)
         raise
+    if result.already_done:
+        note(f"{result.output} is finished already and intact: nothing was embedded; --restart embeds all texts again")
     for remark in _remarks(result, blank):
         note(remark)
     if as_json:

@@ -64,6 +64,12 @@ def pretrain(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in DIR; start it if there is none.")
     ] = False,
+    verify: Annotated[
+        Literal["auto", "always"],
+        typer.Option(
+            "--verify", help="auto: hash files of the corpus that are new or changed since they were; always: all."
+        ),
+    ] = "auto",
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -77,12 +83,14 @@ def pretrain(
     from regard.device import choose
     from regard.pretrain.config import Config
     from regard.pretrain.run import CONFIG, pretrain
+    from regard.settings import check_saved
 
     # The budget takes the place of what the file says, but not of another --set.
     overrides = [] if budget is None else [f"schedule.budget={budget}", "schedule.steps=0"]
     overrides += settings or []
     saved = Path(output) / CONFIG
     if resume and config is None and saved.is_file():
+        check_saved(saved)
         config = str(saved)
     chosen = Config.read(config, family=family, overrides=overrides)
     with ExitStack() as stack:
@@ -94,6 +102,7 @@ def pretrain(
             held_out=heldout or (),
             start=start,
             resume=resume,
+            verify=verify,
             device=choose(device),
             say=shown.say,
             on_event=shown.event,

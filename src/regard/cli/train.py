@@ -190,9 +190,11 @@ def _config(
     """The settings of a run; one that goes on has its own."""
     from regard.finetune.config import DEFAULTS, Config
     from regard.finetune.run import CONFIG
+    from regard.settings import check_saved
 
     saved = Path(output) / CONFIG
     if resume and path is None and saved.is_file():
+        check_saved(saved)
         path = str(saved)
     chosen = [] if seeds is None else [f"run.seeds={seeds}"]
     return Config.load(path, overrides=[*chosen, *overrides], defaults=DEFAULTS[task])
@@ -254,6 +256,8 @@ class _Shown:
             note(f"seed {event['seed']}  best on dev: {said}")
         elif kind == "resume":
             note(f"seed {event['seed']}: going on behind step {event['step']:,}, after {duration(event['seconds'])}")
+        elif kind == "damaged checkpoint":
+            note(f"passed over: {event['problem']}")
         elif kind == "stopped":
             note("stopped, and all is saved; the same command with --resume goes on")
         elif kind == "cut":

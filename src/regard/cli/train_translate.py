@@ -136,11 +136,13 @@ def _check_kind(kind: str, said: Mapping[str, str | None]) -> None:
 
 def _config(path: str | None, output: str, overrides: list[str], *, resume: bool) -> Config:
     """The settings of a run; one that goes on has its own."""
+    from regard.settings import check_saved
     from regard.translate.config import Config
     from regard.translate.run import CONFIG
 
     saved = Path(output) / CONFIG
     if resume and path is None and saved.is_file():
+        check_saved(saved)
         path = str(saved)
     return Config.read(path, overrides=overrides)
 
@@ -181,6 +183,8 @@ class _Shown:
                 note(f"{several}  BLEU {event['bleu']:.2f}  lower case {event['bleu_lowercase']:.2f}")
             case "resume":
                 note(f"going on behind step {event['step']:,}, after {duration(event['seconds'])}")
+            case "damaged checkpoint":
+                note(f"passed over: {event['problem']}")
             case "stopped":
                 note("stopped, and all is saved; the same command with --resume goes on")
             case "left out":

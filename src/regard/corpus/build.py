@@ -19,8 +19,8 @@ import numpy as np
 
 from regard.corpus.documents import Document, Sources, documents_of, find_sources
 from regard.corpus.encoder import Encoder, text_bytes
-from regard.corpus.folder import TOKENIZER, begin, clear, leave, refuse_strange, shard_folder
-from regard.corpus.manifest import MANIFEST, Manifest, source_of, tokenizer_digest
+from regard.corpus.folder import TOKENIZER, begin, clear, leave, refuse_strange, shard_folder, tokenizer_paths
+from regard.corpus.manifest import Manifest, source_of, tokenizer_digest, tokenizer_files
 from regard.corpus.report import REPORT, Progress, Report
 from regard.corpus.sentences import RULES
 from regard.corpus.shards import Counts, ShardRecord, ShardWriter, token_type
@@ -28,6 +28,7 @@ from regard.disk import atomic_write, replacing_folder
 from regard.errors import InputError
 from regard.text import Tokenizer
 from regard.unfinished import locked
+from regard.weights.checksums import Verify, find_damage
 from regard.weights.documents import json_bytes
 
 __all__ = ["SHARD_BYTES", "build_corpus"]
@@ -50,14 +51,17 @@ def build_corpus(
     key: str = "text",
     shard_bytes: int = SHARD_BYTES,
     restart: bool = False,
+    verify: Verify = "auto",
     on_progress: Callable[[Progress], None] | None = None,
+    on_damaged: Callable[[str], None] = lambda problem: None,
 ) -> Report:
     """Turn text files and folders into token shards in `folder`, for `Corpus.open`; returns what is in them.
 
     What can be wrong with the sources is found before the long work. A shard holds whole documents, about `shard_bytes`
-    bytes of text. The same call again does only what is missing; with other sources, another tokenizer or other
-    settings it is refused unless `restart` throws the old corpus away. Ids are those of sentences, without special
-    tokens; text that spells one is encoded as text.
+    bytes of text. The same call again does only what is missing or damaged, and describes damage to `on_damaged`; with
+    other sources, another tokenizer or other settings it is refused unless `restart` throws the old corpus away.
+    `verify` is that of `Corpus.open`. Ids are those of sentences, without special tokens; text that spells one is
+    encoded as text.
     """
     if shard_bytes < 1:
         raise InputError(f"shard_bytes is {shard_bytes}; expected a number of bytes, at least 1")
@@ -70,15 +74,20 @@ def build_corpus(
         sources=tuple(source_of(path) for path in found.files),
         tokenizer=tokenizer_digest(tokenizer),
         vocabulary=tokenizer.size,
+        tokenizer_files=tokenizer_files(tokenizer),
         settings={"key": key, "shard_bytes": shard_bytes, "sentence_rules": RULES, "spaces": encoder.spaces},
     )
     with suppress(OSError):  # `locked` says what is wrong
         folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         try:
-            before, complete = begin(folder, manifest, restart=restart)
+            before, complete = begin(folder, manifest, restart=restart, verify=verify, on_damaged=on_damaged)
             resumed = sum((shard.counts for shard in before), Counts())
             if complete:
+                if damage := find_damage(folder, tokenizer_paths(manifest), verify=verify):
+                    for name, what in damage.items():
+                        on_damaged(f"{folder / name} {what}")
+                    tokenizer.save(folder / TOKENIZER)
                 return _report(found, before, manifest, resumed=resumed, seconds=0.0)
             total = _count(found.files, key)
             tokenizer.save(folder / TOKENIZER)
@@ -90,7 +99,7 @@ def build_corpus(
                 raise InputError("a source was changed while it was read; nothing is kept: build the corpus again")
             report = _report(found, shards, manifest, resumed=resumed, seconds=time.perf_counter() - started)
             atomic_write(folder / REPORT, json_bytes(report.json()))
-            atomic_write(folder / MANIFEST, json_bytes(replace(manifest, shards=tuple(shards)).json()))
+            replace(manifest, shards=tuple(shards)).write(folder)
             return report
         finally:
             leave(folder)

@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from regard.corpus.manifest import MANIFEST, Manifest
 from regard.corpus.report import REPORT
-from regard.corpus.shards import DOCUMENTS, RECORD, SENTENCES, TOKENS, ShardRecord, check, read_record
-from regard.disk import atomic_write
+from regard.corpus.shards import DOCUMENTS, RECORD, SENTENCES, TOKENS, ShardRecord, read_record
 from regard.errors import InputError, RegardError
 from regard.output_folder import foreign_entries, remove_files
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.unfinished import LOCK
-from regard.weights.documents import json_bytes
+from regard.weights.checksums import Verify, find_damage
 
-__all__ = ["TOKENIZER", "begin", "clear", "leave", "refuse_strange", "shard_folder"]
+__all__ = ["TOKENIZER", "begin", "clear", "leave", "refuse_strange", "shard_files", "shard_folder", "tokenizer_paths"]
 
 TOKENIZER = "tokenizer"
 SHARD_FILES = (TOKENS, SENTENCES, DOCUMENTS, RECORD)
@@ -36,6 +36,20 @@ OURS = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{SHARD.pattern}|\..+
 def shard_folder(folder: Path, number: int) -> Path:
     """Where a corpus keeps a shard."""
     return folder / f"shard-{number:06d}"
+
+
+def shard_files(records: Iterable[ShardRecord]) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of every file of the shards, by its path in the corpus."""
+    return {
+        f"shard-{number:06d}/{name}": file
+        for number, record in enumerate(records)
+        for name, file in record.files.items()
+    }
+
+
+def tokenizer_paths(manifest: Manifest) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of every file of the tokenizer, by its path in the corpus; older corpora do not know them."""
+    return {f"{TOKENIZER}/{name}": file for name, file in manifest.tokenizer_files.items()}
 
 
 def refuse_strange(folder: Path) -> None:
@@ -54,26 +68,31 @@ def refuse_strange(folder: Path) -> None:
             raise InputError(f"{folder} is in the way: {error}. Move it, or choose another folder") from None
 
 
-def begin(folder: Path, manifest: Manifest, *, restart: bool) -> tuple[list[ShardRecord], bool]:
-    """The shards that are there and belong to this manifest, and whether they are all; never another's."""
+def begin(
+    folder: Path, manifest: Manifest, *, restart: bool, verify: Verify = "auto", on_damaged: Callable[[str], None]
+) -> tuple[list[ShardRecord], bool]:
+    """The shards that are there and belong to this manifest, and whether they are all; never another's.
+
+    A shard that is damaged is described to `on_damaged`, and is no longer there, like those behind it.
+    """
     remedy = "Use another folder, or throw that corpus away: restart=True, or delete the folder"
     try:
         old = None if restart or not (folder / MANIFEST).exists() else Manifest.read(folder)
     except InputError as error:
         raise InputError(f"{folder} holds a corpus, but {error}. {remedy}") from None
-    whole = [] if restart else _whole(folder)
-    if old is None or not whole:
+    if old is None or not _numbers(folder):
         clear(folder)
-        atomic_write(folder / MANIFEST, json_bytes(manifest.json()))
+        manifest.write(folder)
         return [], False
     if changed := old.differences(manifest):
         raise InputError(f"{folder} holds another corpus: {'; '.join(changed)}. {remedy}")
+    whole = _whole(folder, old, verify, on_damaged)
     if old.shards is not None and list(old.shards) == whole:
         return whole, True
-    # Something of it is missing or has another size: what is good up to there stays.
+    # Something of it is missing or damaged: what is good up to there stays.
     for number in range(len(whole), 1 + max(_numbers(folder))):
         remove_files(folder, [f"{shard_folder(folder, number).name}/{name}" for name in SHARD_FILES])
-    atomic_write(folder / MANIFEST, json_bytes(manifest.json()))
+    manifest.write(folder)
     return whole, False
 
 
@@ -94,15 +113,21 @@ def leave(folder: Path) -> None:
         folder.rmdir()
 
 
-def _whole(folder: Path) -> list[ShardRecord]:
+def _whole(folder: Path, manifest: Manifest, verify: Verify, on_damaged: Callable[[str], None]) -> list[ShardRecord]:
     """The records of the shards from the first to the last before a missing or damaged one."""
     found: list[ShardRecord] = []
-    with suppress(InputError):
+    try:
         while (place := shard_folder(folder, len(found))).is_dir():
             record = read_record(place)
-            check(place, record)
+            if manifest.shards is not None and record not in manifest.shards[len(found) : len(found) + 1]:
+                raise InputError(f"{place / RECORD} is damaged: it is not what {MANIFEST} says of this shard")
             found.append(record)
-    return found
+    except InputError as error:
+        on_damaged(str(error))
+    damage = find_damage(folder, shard_files(found), verify=verify)
+    for name, what in damage.items():
+        on_damaged(f"{folder / name} {what}")
+    return found[: min((int(SHARD.match(name)[1]) for name in damage), default=len(found))]  # type: ignore[index]
 
 
 def _numbers(folder: Path) -> list[int]:

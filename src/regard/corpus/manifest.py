@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from regard.corpus.shards import ShardRecord
+from regard.disk import atomic_write
 from regard.errors import InputError
 from regard.text import Tokenizer
 from regard.unfinished import changes
-from regard.weights.documents import read_json
+from regard.weights.checksums import sha256_of
+from regard.weights.documents import json_bytes, read_checked_json, with_checksum
 
-__all__ = ["MANIFEST", "Manifest", "Source", "source_of", "tokenizer_digest"]
+__all__ = ["MANIFEST", "Manifest", "Source", "source_of", "tokenizer_digest", "tokenizer_files"]
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+FILES = "tokenizer_files"
 LIMIT = 1 << 30  # bytes of manifest: a thousand files or shards need half a megabyte
 
 
@@ -43,29 +46,41 @@ class Manifest:
     vocabulary: int
     settings: Mapping[str, object]
     shards: tuple[ShardRecord, ...] | None = None
+    tokenizer_files: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # size and SHA-256; older have none
 
     def json(self) -> dict[str, object]:
         return {
             "format": FORMAT,
             "sources": [vars(source) for source in self.sources],
             "tokenizer": self.tokenizer,
+            FILES: {name: list(file) for name, file in self.tokenizer_files.items()},
             "vocabulary": self.vocabulary,
             "settings": dict(self.settings),
             "shards": None if self.shards is None else [shard.json() for shard in self.shards],
         }
 
+    def write(self, folder: Path) -> None:
+        """Write it into a folder, with a checksum of its own."""
+        atomic_write(folder / MANIFEST, json_bytes(with_checksum(self.json())))
+
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         path = folder / MANIFEST
-        value: Any = read_json(path, limit=LIMIT)
+        try:
+            value: Any = read_checked_json(path, limit=LIMIT)
+        except InputError as error:
+            raise InputError(f"{error}; put a copy of it back, or build the corpus again") from None
         if value.get("format") != FORMAT:
             raise InputError(f"{path}: expected format {FORMAT}, got {value.get('format')!r}; build the corpus again")
         try:
             sources = tuple(Source(str(s["name"]), int(s["bytes"]), str(s["sha256"])) for s in value["sources"])
             shards = value["shards"]
             records = None if shards is None else tuple(ShardRecord.of(shard, path) for shard in shards)
-            return cls(sources, str(value["tokenizer"]), int(value["vocabulary"]), dict(value["settings"]), records)
-        except (TypeError, KeyError, ValueError) as error:
+            files = {str(name): (int(size), str(digest)) for name, (size, digest) in value.get(FILES, {}).items()}
+            return cls(
+                sources, str(value["tokenizer"]), int(value["vocabulary"]), dict(value["settings"]), records, files
+            )
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"{path} is no record of a corpus ({error!r}); build the corpus again") from None
@@ -79,9 +94,12 @@ class Manifest:
 
 
 def source_of(path: Path) -> Source:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return Source(path.as_posix(), file.tell(), digest)
+    return Source(path.as_posix(), path.stat().st_size, sha256_of(path))
+
+
+def tokenizer_files(tokenizer: Tokenizer) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of each file that a tokenizer is saved as."""
+    return {name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in tokenizer.files().items()}
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:

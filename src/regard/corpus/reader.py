@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from regard.corpus.folder import TOKENIZER, shard_folder
+from regard.corpus.folder import TOKENIZER, shard_files, shard_folder, tokenizer_paths
 from regard.corpus.manifest import MANIFEST, Manifest, tokenizer_digest
-from regard.corpus.shards import Counts, Ids, Shard, check, token_type
+from regard.corpus.shards import REMEDY, Counts, Ids, Shard, token_type
 from regard.errors import InputError
 from regard.text import Tokenizer
+from regard.weights.checksums import Verify, find_damage
 
 __all__ = ["Corpus"]
 
@@ -44,16 +45,21 @@ class Corpus:
         self._open: list[Shard | None] = [None] * len(manifest.shards)
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, verify: bool = False) -> Corpus:
-        """Open what `build_corpus` made. The sizes of all files are checked, and with `verify` their SHA-256."""
+    def open(cls, folder: str | os.PathLike[str], *, verify: Verify = "auto") -> Corpus:
+        """Open what `build_corpus` made. InputError names a file that is missing or damaged.
+
+        `verify` says when the SHA-256 of a file is computed: "auto" unless it was before and size and modification time
+        are still the same, "always", or "never", which compares sizes only.
+        """
         folder = Path(folder).absolute()
         if not (folder / MANIFEST).is_file():
             raise InputError(f"{folder} is no corpus: it has no {MANIFEST}; build_corpus makes one from text files")
         corpus = cls(folder, Manifest.read(folder))
-        for number, record in enumerate(corpus._records):
-            check(shard_folder(folder, number), record, content=verify)
-        if verify and tokenizer_digest(corpus.tokenizer) != corpus.manifest.tokenizer:
-            raise InputError(f"{folder / TOKENIZER} is not the tokenizer of this corpus; build the corpus again")
+        files = shard_files(corpus._records) | tokenizer_paths(corpus.manifest)
+        for name, what in find_damage(folder, files, verify=verify).items():
+            raise InputError(f"{folder / name} {what}; {REMEDY}")
+        if verify != "never" and tokenizer_digest(corpus.tokenizer) != corpus.manifest.tokenizer:
+            raise InputError(f"{folder / TOKENIZER} is not the tokenizer of this corpus; {REMEDY}")
         return corpus
 
     @cached_property

@@ -5,12 +5,12 @@ Knows three arrays and a record beside them. Knows no text and no tokenizer. A s
     tokens.bin      every id of the shard, one after the other: little-endian uint16, or uint32 for large vocabularies
     sentences.npy   int64, where each sentence begins in tokens.bin, and at the end how many tokens there are
     documents.npy   int64, where each document begins in sentences.npy, and at the end how many sentences there are
-    shard.json      counts, the place in the sources where the next shard begins, and size and SHA-256 of the others
+    shard.json      counts, the place in the sources where the next shard begins, size and SHA-256 of the others, and
+                    a checksum of its own
 """
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -21,11 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import InputError
-from regard.weights.documents import json_bytes, read_json
+from regard.weights.checksums import find_damage, sha256_of
+from regard.weights.documents import json_bytes, read_checked_json, with_checksum
 
-__all__ = ["Counts", "Shard", "ShardRecord", "ShardWriter", "check", "read_record", "token_type"]
+__all__ = ["REMEDY", "Counts", "Shard", "ShardRecord", "ShardWriter", "check", "read_record", "token_type"]
 
 TOKENS, SENTENCES, DOCUMENTS, RECORD = "tokens.bin", "sentences.npy", "documents.npy", "shard.json"
+REMEDY = "build the corpus again from its sources: what is whole is kept, and the rest is made anew"
 Ids = NDArray[Any]
 
 
@@ -129,7 +131,7 @@ class ShardWriter:
         )
         files = {name: _identity(self._folder / name) for name in (TOKENS, SENTENCES, DOCUMENTS)}
         record = ShardRecord(counts, next, files)
-        (self._folder / RECORD).write_bytes(json_bytes(record.json()))
+        (self._folder / RECORD).write_bytes(json_bytes(with_checksum(record.json())))
         return record
 
     def close(self) -> None:
@@ -154,27 +156,19 @@ class Shard:
         found = [len(tokens), len(sentences) - 1, len(documents) - 1, int(sentences[-1]), int(documents[-1])]
         expected = [counts.tokens, counts.sentences, counts.documents, counts.tokens, counts.sentences]
         if found != expected:
-            raise InputError(f"{folder} is damaged: it holds {found}, expected {expected}; build the corpus again")
+            raise InputError(f"{folder} is damaged: it holds {found}, expected {expected}; {REMEDY}")
         return cls(tokens, sentences, documents)
 
 
-def check(folder: Path, record: ShardRecord, *, content: bool = False) -> None:
-    """InputError for a file of the shard that is missing or of another size, and on request of another content."""
-    for name, (size, digest) in record.files.items():
-        path = folder / name
-        try:
-            found = path.stat().st_size
-            wrong = found != size or (content and _identity(path)[1] != digest)
-        except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror}); build the corpus again") from None
-        if wrong:
-            what = f"it has {found:,} bytes, expected {size:,}" if found != size else "its SHA-256 is another"
-            raise InputError(f"{path} is damaged: {what}; delete its folder and build the corpus again")
+def check(folder: Path, record: ShardRecord) -> None:
+    """InputError for a file of the shard that is missing or of another size; the content is not looked at."""
+    for name, what in find_damage(folder, record.files, verify="never").items():
+        raise InputError(f"{folder / name} {what}; {REMEDY}")
 
 
 def read_record(folder: Path) -> ShardRecord:
     """The record of a finished shard."""
-    return ShardRecord.of(read_json(folder / RECORD), folder / RECORD)
+    return ShardRecord.of(read_checked_json(folder / RECORD), folder / RECORD)
 
 
 def _mapped(path: Path, dtype: np.dtype[Any] | None = None) -> Ids:
@@ -186,10 +180,9 @@ def _mapped(path: Path, dtype: np.dtype[Any] | None = None) -> Ids:
             if mapped.dtype != np.dtype("<i8") or mapped.ndim != 1 or not len(mapped):
                 raise ValueError(f"type {mapped.dtype}, shape {mapped.shape}")
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} is damaged ({error}); delete its folder and build the corpus again") from None
+        raise InputError(f"{path} is damaged ({error}); {REMEDY}") from None
     return mapped.view(np.ndarray)  # slices of a plain array cost a fraction of a memmap's
 
 
 def _identity(path: Path) -> tuple[int, str]:
-    with path.open("rb") as file:
-        return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
+    return path.stat().st_size, sha256_of(path)

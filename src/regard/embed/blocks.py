@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from regard.errors import RegardError
 
-__all__ = ["Block", "Column", "pack_tokens", "read_blocks", "unpack_tokens", "write_blocks"]
+__all__ = ["Block", "Column", "check_blocks", "pack_tokens", "read_blocks", "unpack_tokens", "write_blocks"]
 
 Column = NDArray[Any]
 Block = dict[str, Column]
@@ -34,6 +34,21 @@ def write_blocks(path: Path, blocks: Iterable[Block]) -> None:
                     np.lib.format.write_array(member, column, allow_pickle=False)
 
 
+def check_blocks(path: Path, rows: int) -> None:
+    """RegardError where a shard is not whole: each array has a checksum of its own, and there must be `rows` rows."""
+    again = "delete this file and run the same command again"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
+        raise RegardError(f"{path} is damaged ({error}); {again}") from error
+    if damaged is not None:
+        raise RegardError(f"{path} is damaged (the checksum of {damaged} is another); {again}")
+    found = sum(len(block["lines"]) for block in read_blocks(path, "lines"))
+    if found != rows:
+        raise RegardError(f"{path} is damaged: it holds {found:,} rows, expected {rows:,}; {again}")
+
+
 def read_blocks(path: Path, *columns: str) -> Iterator[Block]:
     """The blocks of a shard, with the columns that are asked for and no more."""
     try:
@@ -42,7 +57,7 @@ def read_blocks(path: Path, *columns: str) -> Iterator[Block]:
             while f"{number}.lines" in archive:
                 yield {name: archive[f"{number}.{name}"] for name in columns}
                 number += 1
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
         raise RegardError(f"{path} is damaged ({error}); delete this file and run the same command again") from error
 
 

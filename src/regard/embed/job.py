@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from regard.embed import outputs
+from regard.embed import finished, outputs
 from regard.embed.groups import blocks, check
 from regard.embed.manifest import manifest
 from regard.embed.partial import Partial, hold
@@ -44,7 +44,7 @@ class Result:
     """What was done: `cut` texts lost their end, `windowed` ones came in pieces, `blank` ones are zeros or skipped.
 
     `limit` is the most tokens that a text could have. `seconds` are those of embedding and writing: loading the model
-    and checking the input come before.
+    and checking the input come before. `already_done`: an earlier run had written all of it, and nothing was embedded.
     """
 
     output: Path
@@ -57,6 +57,7 @@ class Result:
     blank: int
     resumed: int
     seconds: float
+    already_done: bool = False
 
     @property
     def texts_per_second(self) -> float:
@@ -78,13 +79,18 @@ def embed_file(
     device: str = "auto",
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_damaged: Callable[[str], None] = lambda problem: None,
 ) -> Result:
     """Embed the texts of a file, one a line or one column of it, into a .npy, .npz or .parquet file.
 
     What can be wrong with the input or the settings is found before the long work. Finished shards of `shard_size`
     texts lie in `output` + ".partial" until the end: after a crash the same call goes on behind them, and a call with
     other settings is refused unless `restart` throws them away. Standard input (`-`) cannot be continued.
+
+    The finished run leaves a record of itself in `output` + ".regard.json": the same call again finds `output` intact
+    and embeds nothing, unless `restart`. Damage that is found, and made good by embedding again, is described to
+    `on_damaged`.
     """
     output = Path(output)
     if shard_size < 1:
@@ -118,9 +124,17 @@ def embed_file(
         record = manifest(texts=texts.digest, model=folder, continuable=texts.again, settings=settings)
         with hold(partial_folder(output), record, restart=restart) as partial:
             started = time.perf_counter()
-            resumed = _embed(ready, texts, partial, shard_size, on_progress or (lambda progress: None))
-            over = sum(int(block["long"].sum()) for block in partial.blocks("long"))
-            outputs.write(output, partial.blocks, rows=texts.rows, width=ready.width, tokens=ready.pooling == "none")
+            over = None if restart or not texts.again else finished.read(output, record, on_damaged)
+            already_done, resumed = over is not None, texts.rows
+            if over is None:
+                resumed = _embed(ready, texts, partial, shard_size, on_progress, on_damaged)
+                over = sum(int(block["long"].sum()) for block in partial.blocks("long"))
+                finished.remove(output)
+                outputs.write(
+                    output, partial.blocks, rows=texts.rows, width=ready.width, tokens=ready.pooling == "none"
+                )
+                if texts.again:
+                    finished.write(output, record, long=over)
             partial.clear()
     return Result(
         output=output,
@@ -133,6 +147,7 @@ def embed_file(
         blank=texts.blank,
         resumed=resumed,
         seconds=time.perf_counter() - started,
+        already_done=already_done,
     )
 
 
@@ -142,11 +157,19 @@ def partial_folder(output: str | os.PathLike[str]) -> Path:
     return output.with_name(output.name + ".partial")
 
 
-def _embed(ready: Engine, texts: Texts, partial: Partial, size: int, tell: Callable[[Progress], None]) -> int:
-    """Make the shards that are missing; returns how many rows were there already."""
+def _embed(
+    ready: Engine,
+    texts: Texts,
+    partial: Partial,
+    size: int,
+    tell: Callable[[Progress], None],
+    on_damaged: Callable[[str], None],
+) -> int:
+    """Make the shards that are missing or damaged; returns how many rows were there already."""
     sizes = {number: min(size, texts.rows - number * size) for number in range(-(-texts.rows // size))}
-    finished = set(partial.finished())
-    done = resumed = sum(rows for number, rows in sizes.items() if number in finished)
+    partial.remove_damaged(sizes, on_damaged)
+    there = set(partial.finished())
+    done = resumed = sum(rows for number, rows in sizes.items() if number in there)
 
     def count(more: int) -> None:
         tell(Progress(done + more, texts.rows, resumed))
@@ -156,7 +179,7 @@ def _embed(ready: Engine, texts: Texts, partial: Partial, size: int, tell: Calla
     try:
         for number in sizes:
             shard = islice(rows, size)
-            if number in finished:
+            if number in there:
                 deque(shard, maxlen=0)
                 continue
             partial.write(number, blocks(ready, shard, texts.name, count))

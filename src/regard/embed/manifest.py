@@ -1,4 +1,4 @@
-"""What unfinished work belongs to: the texts, the model and the settings, and how two such records differ.
+"""What unfinished or finished work belongs to: the texts, the model and the settings, and how two such records differ.
 
 Knows JSON values and the files of a model folder, by their bytes only.
 """
@@ -6,19 +6,17 @@ Knows JSON values and the files of a model folder, by their bytes only.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from regard.unfinished import changes
+from regard.weights.checksums import sha256_of_all
 
 __all__ = ["Manifest", "differences", "fingerprint", "manifest"]
 
 Manifest = Mapping[str, object]
 
-FORMAT = 1
-SMALL = 1 << 24  # bytes: a larger file is known by its size and by samples
-SAMPLES, SAMPLE = 64, 1 << 16
+FORMAT = 2  # 1 knew large files by samples of them
 PARTS = {"format": "Regard's version", "input": "the texts", "model": "the model's files"}
 
 
@@ -44,19 +42,10 @@ def differences(old: Manifest, new: Manifest) -> list[str]:
 
 
 def fingerprint(folder: Path) -> str:
-    """A hash of a model folder's files that is cheap for weights of any size and changes when they are trained on."""
+    """A hash of all bytes of a model folder's files: no two models have the same."""
     names = [path for path in folder.iterdir() if path.suffix in (".json", ".txt", ".safetensors", ".bin")]
+    paths = [path for path in sorted([*names, folder / "1_Pooling" / "config.json"]) if path.is_file()]
     digest = hashlib.sha256()
-    for path in sorted([*names, folder / "1_Pooling" / "config.json"]):
-        if not path.is_file():
-            continue
-        size = os.path.getsize(path)
-        digest.update(f"{path.relative_to(folder).as_posix()}:{size}:".encode())
-        with path.open("rb") as file:
-            if size <= SMALL:
-                digest.update(file.read())
-                continue
-            for sample in range(SAMPLES):
-                file.seek(sample * (size - SAMPLE) // (SAMPLES - 1))
-                digest.update(file.read(SAMPLE))
+    for path, content in zip(paths, sha256_of_all(paths), strict=True):
+        digest.update(f"{path.relative_to(folder).as_posix()}:{content}\n".encode())
     return digest.hexdigest()

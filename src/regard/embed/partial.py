@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from regard.disk import atomic_write, replacing
-from regard.embed.blocks import Block, read_blocks, write_blocks
+from regard.embed.blocks import Block, check_blocks, read_blocks, write_blocks
 from regard.embed.manifest import Manifest, differences
-from regard.errors import InputError
+from regard.errors import InputError, RegardError
 from regard.output_folder import foreign_entries
 from regard.unfinished import LOCK, locked
-from regard.weights.documents import json_bytes, read_json
+from regard.weights.documents import json_bytes, read_checked_json, read_json, with_checksum
 
 __all__ = ["Partial", "hold"]
 
@@ -47,6 +47,15 @@ class Partial:
         for number in self.finished():
             yield from read_blocks(self._shard(number), *columns)
 
+    def remove_damaged(self, sizes: Mapping[int, int], on_damaged: Callable[[str], None]) -> None:
+        """Delete the shards that are not whole, each described to `on_damaged`; `sizes` are the rows of all shards."""
+        for number in self.finished():
+            try:
+                check_blocks(self._shard(number), sizes.get(number, 0))
+            except RegardError as error:
+                on_damaged(str(error))
+                self._shard(number).unlink(missing_ok=True)
+
     def clear(self) -> None:
         """Throw the shards and the record away; the lock stays."""
         for name in os.listdir(self.folder):
@@ -60,12 +69,12 @@ class Partial:
             self.clear()
         else:
             self._compare(path, record)
-        atomic_write(path, json_bytes(record))
+        atomic_write(path, json_bytes(with_checksum(record)))
 
     def _compare(self, path: Path, record: Manifest) -> None:
         remedy = "Use another output, or throw that work away: --restart, or delete the folder"
         try:
-            old = read_json(path)
+            old = read_checked_json(path)
         except InputError as error:
             raise InputError(f"{self.folder} holds unfinished work, but {error}. {remedy}") from None
         if not old.get("continuable"):
@@ -83,9 +92,8 @@ def hold(folder: Path, record: Manifest, *, restart: bool = False) -> Iterator[P
 
     It stays behind only if there is something in it to go on with.
     """
-    present = foreign_entries(
-        folder
-    )  # the record is the first file, so that what lies in a folder without is another's
+    # The record is the first file of the folder, so that what lies in one without a record is not Regard's.
+    present = foreign_entries(folder)
     strange = [name for name in present if RECORD not in present or not OURS.fullmatch(name)]
     if strange:
         raise InputError(f"{folder} is in the way: it holds {strange[0]!r}; move it, or use another output")

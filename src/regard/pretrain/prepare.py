@@ -24,7 +24,10 @@ from regard.pretrain.sections import Family
 from regard.pretrain.sentinels import sentinels_of, train_with_sentinels
 from regard.pretrain.text import Text
 from regard.text import Tokenizer
-from regard.weights.documents import json_bytes, read_json
+from regard.weights.checksums import Verify
+from regard.weights.documents import json_bytes, read_checked_json, with_checksum
+from regard.weights.files import checksums
+from regard.weights.files import verify as verify_folder
 
 __all__ = ["Material", "Said", "open_material", "prepare"]
 
@@ -60,12 +63,20 @@ def prepare(
     output: Path,
     *,
     held_out: Sequence[str] = (),
+    verify: Verify = "auto",
     say: Said,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Make what `open_material` opens. `sources` are text files and folders, or the folders of finished corpora."""
+    """Make what `open_material` opens. `sources` are text files and folders, or the folders of finished corpora.
+
+    Finished corpora must match their checksums. Of a corpus that this run made itself, what is damaged is made anew.
+    """
+
+    def on_damaged(problem: str) -> None:
+        say(f"{problem}; it is made anew from the text")
+
     if _are_corpora(sources):
-        first, *others = map(Corpus.open, sources)
+        first, *others = (Corpus.open(source, verify=verify) for source in sources)
         for corpus in others:
             if corpus.manifest.tokenizer != first.manifest.tokenizer:
                 raise InputError(f"{corpus.folder} has another tokenizer than {first.folder}; build them with one")
@@ -74,17 +85,27 @@ def prepare(
     else:
         tokenizer = _tokenizer(config, sources, output / VOCABULARY, say)
         _refuse_unfit(tokenizer, config)
-        _say(say, build_corpus(sources, output / CORPUS, tokenizer=tokenizer, on_progress=on_progress))
+        report = build_corpus(
+            sources,
+            output / CORPUS,
+            tokenizer=tokenizer,
+            verify=verify,
+            on_progress=on_progress,
+            on_damaged=on_damaged,
+        )
+        _say(say, report)
     if held_out:
-        build_corpus(held_out, output / HELD_OUT, tokenizer=tokenizer)
+        build_corpus(held_out, output / HELD_OUT, tokenizer=tokenizer, verify=verify, on_damaged=on_damaged)
 
 
 def open_material(config: Config, sources: Sequence[str], output: Path, *, held_out: bool) -> Material:
-    """Open what `prepare` made. Without text of its own for evaluation, the end of the corpus is kept for it."""
-    corpora = [Corpus.open(folder) for folder in (sources if _are_corpora(sources) else [output / CORPUS])]
+    """Open what `prepare` made and verified. Without text of its own for evaluation, the corpus' end is kept for it."""
+    corpora = [
+        Corpus.open(folder, verify="never") for folder in (sources if _are_corpora(sources) else [output / CORPUS])
+    ]
     text, kept = Text.of(*corpora), None
     if held_out:
-        kept = Text.of(Corpus.open(output / HELD_OUT))
+        kept = Text.of(Corpus.open(output / HELD_OUT, verify="never"))
     else:
         text, kept = text.split()
     tokenizer = corpora[0].tokenizer
@@ -104,8 +125,14 @@ def _tokenizer(config: Config, sources: Sequence[str], place: Path, say: Said) -
         path = Path(settings.path)
         return Tokenizer.open(path.parent if path.is_file() else path)
     origin = _origin(config, sources)
-    if (place / ORIGIN).is_file() and read_json(place / ORIGIN) == origin:
-        return Tokenizer.open(place)
+    if (place / ORIGIN).is_file():
+        try:
+            before = read_checked_json(place / ORIGIN)
+            verify_folder(place)
+            if before == origin:
+                return Tokenizer.open(place)
+        except InputError as error:
+            say(f"{error}; the vocabulary is trained anew")
     texts = (paragraph for document in read_documents(sources) for paragraph in document.paragraphs)
     first = next(texts, None)
     if first is None:
@@ -117,7 +144,9 @@ def _tokenizer(config: Config, sources: Sequence[str], place: Path, say: Said) -
         raise InputError(f"{error}: --set vocabulary.size={error.size}") from None
     with replacing_folder(place) as staging:
         tokenizer.save(staging)
-        (staging / ORIGIN).write_bytes(json_bytes(origin))
+        (staging / ORIGIN).write_bytes(json_bytes(with_checksum(origin)))
+        for name, data in checksums(tokenizer.files()).items():
+            (staging / name).write_bytes(data)
     return tokenizer
 
 

@@ -29,12 +29,14 @@ from regard.pretrain.config import Config
 from regard.pretrain.prepare import CORPUS, HELD_OUT, ORIGIN, VOCABULARY, Material, Said, open_material, prepare
 from regard.pretrain.scores import refuse_short
 from regard.pretrain.trainer import CHECKPOINTS, Result, Trainer
+from regard.settings import check_saved
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.train.checkpoint import Checkpoints
 from regard.train.events import Events
 from regard.train.folder import model_saved
 from regard.train.world import joined
 from regard.unfinished import LOCK, locked
+from regard.weights.checksums import Verify
 from regard.weights.files import refuse_foreign_files, written_files
 
 __all__ = ["CONFIG", "Result", "pretrain"]
@@ -46,6 +48,7 @@ FILES = OutputManifest(
         LOCK,
         CONFIG,
         EVENTS,
+        f"{VOCABULARY}/",
         *(f"{VOCABULARY}/{name}" for name in (ORIGIN, *TOKENIZER_FILES)),
         f"{CORPUS}/",
         f"{HELD_OUT}/",
@@ -62,6 +65,7 @@ def pretrain(
     held_out: Sequence[str] = (),
     start: str = "",
     resume: bool = False,
+    verify: Verify = "auto",
     device: torch.device,
     say: Said = lambda text: None,
     on_event: Callable[[Mapping[str, object]], None] = lambda event: None,
@@ -70,7 +74,8 @@ def pretrain(
     """Train a new model, or the one named by `start`, on text.
 
     `resume` goes on with the run in `output`: from its last checkpoint, from the beginning where there is none yet, and
-    of a finished one it returns the result.
+    of a finished one it returns the result. The token shards are compared with their checksums before the first step,
+    as `verify` says: see `Corpus.open`.
     """
     if bool(config.schedule.steps) == bool(config.schedule.budget):
         raise InputError(
@@ -86,8 +91,8 @@ def pretrain(
                 loading.find(start)  # a wrong name should not be found after hours
             stack.enter_context(locked(output))
             FILES.write(output)  # before the first file that it lists
-            prepare(config, sources, output, held_out=held_out, say=say, on_progress=on_built)
-            atomic_write(output / CONFIG, config.toml().encode())
+            prepare(config, sources, output, held_out=held_out, verify=verify, say=say, on_progress=on_built)
+            atomic_write(output / CONFIG, config.saved())
 
         world.first_does(begin)
         material = open_material(config, sources, output, held_out=bool(held_out))
@@ -122,6 +127,7 @@ def _open(output: Path, config: Config, *, resume: bool) -> None:
     if begun and not resume:
         raise InputError(f"{output} holds a run that was begun: go on with --resume, or choose another --output")
     if resume and saved.is_file():
+        check_saved(saved)
         before = Config.read(saved, family=config.model.family)
         if differences := before.differences(config):
             raise InputError(

@@ -74,7 +74,7 @@ class Epochs(ABC):
         self._training, self._run, self.per_epoch, self._rate = training, run, per_epoch, rate
         self.steps = training.epochs * per_epoch
         self.main, self.seed, self.device, self.note = main, seed, device, note
-        self.checkpoints = None if folder is None else Checkpoints(folder, keep=1)
+        self.checkpoints = None if folder is None else Checkpoints(folder)
         self.watch, self._said = Stopwatch(), -math.inf
         self.history: list[dict[str, float]] = []
         self.best: dict[str, Tensor] = {}  # the weights of the best epoch, where they are kept in memory
@@ -180,7 +180,9 @@ class Epochs(ABC):
         self.checkpoints.save(done, tensors, state)
 
     def _resume(self) -> int:
-        found = None if self.checkpoints is None else self.checkpoints.latest()
+        if self.checkpoints is None:
+            return 0
+        found = self.checkpoints.latest(on_damaged=lambda problem: self.note("damaged checkpoint", problem=problem))
         if found is None:
             return 0
         best = {name: tensor for name, tensor in found.tensors.items() if name.startswith(BEST)}

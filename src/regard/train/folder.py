@@ -21,11 +21,11 @@ from typing import Any, Literal, Protocol
 from regard.disk import atomic_write, settle
 from regard.errors import InputError, RegardError
 from regard.output_folder import OutputManifest, foreign_entries, refuse_foreign_content, remove_files
-from regard.settings import Document
+from regard.settings import Document, check_saved
 from regard.train.events import Events
 from regard.unfinished import LOCK, changes, locked
-from regard.weights.documents import json_bytes, read_json
-from regard.weights.files import refuse_foreign_files
+from regard.weights.documents import json_bytes, read_checked_json, read_json, with_checksum
+from regard.weights.files import refuse_foreign_files, verify
 
 __all__ = ["CONFIG", "REPORT", "RUN", "Note", "RunFolder", "Told", "model_saved"]
 
@@ -91,6 +91,7 @@ class RunFolder:
         """The report of the same run, where it is over."""
         if self._state() != "finished" or not (self.path / REPORT).is_file() or self._differences():
             return None
+        verify(self.path)
         self._remove_work()  # what a kill amid the removal has left
         return read_json(self.path / REPORT)
 
@@ -140,8 +141,8 @@ class RunFolder:
             self.claim()  # before the first file that it lists
             self.work.mkdir(exist_ok=True)
             with Events(self.path / EVENTS) as events:
-                atomic_write(self.path / CONFIG, self.config.toml().encode())
-                atomic_write(self.path / RUN, json_bytes(self.run))
+                atomic_write(self.path / CONFIG, self.config.saved())
+                atomic_write(self.path / RUN, json_bytes(with_checksum(self.run)))
 
                 def note(event: str, **values: object) -> None:
                     on_event(events.add(event, **values))
@@ -171,17 +172,24 @@ class RunFolder:
         """Whether a version of Regard without manifests made the folder: by its run.json and config.toml."""
         try:
             type(self.config).load(self.path / CONFIG)
-            return set(read_json(self.path / RUN)) == set(self.run)
+            return set(read_checked_json(self.path / RUN)) == set(self.run)
         except InputError:
             return False
 
     def _differences(self) -> list[str]:
         found = []
         if (self.path / CONFIG).is_file():
+            check_saved(self.path / CONFIG)
             found += type(self.config).load(self.path / CONFIG).differences(self.config)
         if (self.path / RUN).is_file():
-            found += changes(read_json(self.path / RUN), self.run)
+            found += changes(self._record(), self.run)
         return found
+
+    def _record(self) -> dict[str, Any]:
+        try:
+            return read_checked_json(self.path / RUN)
+        except InputError as error:
+            raise InputError(f"{error}; put a copy of it back, or start again in another --output") from None
 
     def _remove_work(self) -> None:
         """Delete the work of a finished run; only then the manifest stops listing it."""

@@ -40,6 +40,7 @@ from regard.translate.trainer import Trainer
 from regard.translate.translator import Translator
 from regard.translate.weights import kept_files
 from regard.weights.documents import json_bytes
+from regard.weights.files import checksums, verify
 from regard.wording import amount
 
 __all__ = ["CONFIG", "fit"]
@@ -92,7 +93,7 @@ def _work_files(config: Config) -> list[str]:
     """What a run writes into its folder of work, as entries of a manifest."""
     sides = [SUBWORDS, *(f"{SUBWORDS}/{side}" for side in SIDES)]
     tokenizers = [f"{side}/{name}" for side in sides for name in TOKENIZER_FILES]
-    return [*tokenizers, "checkpoints/step-*/", *kept_files(recent=config.training.average)]
+    return [f"{SUBWORDS}/", *tokenizers, "checkpoints/step-*/", *kept_files(recent=config.training.average)]
 
 
 def _trained(
@@ -164,10 +165,17 @@ def _subwords(pairs: list[Pair], config: Config, folder: Path, say: Said) -> Sub
         settings = config.vocabulary
         new = train_subwords(pairs, size=settings.size, joint=settings.joint)
         with replacing_folder(folder) as staging:
-            for name, content in new.files().items():
+            files = new.files()
+            for name, content in {**files, **checksums(files)}.items():
                 (staging / name).parent.mkdir(exist_ok=True)
                 (staging / name).write_bytes(content)
         say(f"subwords: {new.target.size:,}, {'of both languages' if new.joint else 'of each language'}")
+    try:
+        verify(folder)
+    except InputError as error:
+        raise InputError(
+            f"{error}. Or delete the folder {folder} and go on with --resume: the subwords are trained again"
+        ) from None
     return Subwords.open(folder)
 
 

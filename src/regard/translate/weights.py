@@ -52,9 +52,11 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _read(place: Checkpoints, epoch: int) -> dict[str, Tensor]:
-    found = place.latest()
+    damaged: list[str] = []
+    found = place.latest(on_damaged=damaged.append)
     if found is None or found.step != epoch:
-        raise RegardError(f"{place.folder}: the weights of epoch {epoch} are gone; start again in another folder")
+        reason = "; ".join(damaged) or f"{place.folder}: the weights of epoch {epoch} are gone"
+        raise RegardError(f"{reason}. Put a copy of them back, or start again in another folder")
     return found.tensors
 
 

@@ -1,19 +1,25 @@
 """Strict JSON: one object from one file of bounded size, or an error that names the place.
 
-Knows JSON and nothing of what is in it. The file may come from a stranger.
+Knows JSON and nothing of what is in it. The file may come from a stranger. A document that Regard writes for itself can
+carry a checksum of its own content, so that a flipped bit in it is found when it is read.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from regard.errors import InputError
 
-__all__ = ["json_bytes", "read_json", "read_value"]
+__all__ = ["json_bytes", "read_checked_json", "read_json", "read_value", "with_checksum"]
+
+CHECKSUM = "checksum"
+SHA256 = re.compile(r"sha256:[0-9a-f]{64}")
 
 # A string that never ends is one token too: else a hostile file makes the search quadratic.
 TOKEN = re.compile(r'(?s)"(?:[^"\\]|\\.)*+"?|[^\s,:\[\]{}"]+')
@@ -59,6 +65,29 @@ def read_value(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> obje
 def json_bytes(value: object) -> bytes:
     """One value as JSON whose bytes depend on nothing but the value."""
     return (json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def with_checksum(document: Mapping[str, object]) -> dict[str, object]:
+    """The document with the SHA-256 of its content as one more value, for `read_checked_json`."""
+    return {**document, CHECKSUM: _checksum(document)}
+
+
+def read_checked_json(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> dict[str, object]:
+    """The document that `with_checksum` was given. One without a checksum, as older versions wrote it, is returned too.
+
+    InputError where the content does not match the checksum.
+    """
+    document = read_json(path, limit=limit)
+    found = document.pop(CHECKSUM, None)
+    # Where the name of the checksum is damaged, the checksum is still there under another.
+    misnamed = found is None and any(isinstance(v, str) and SHA256.fullmatch(v) for v in document.values())
+    if misnamed or (found is not None and found != _checksum(document)):
+        raise InputError(f"{path} is damaged: its content does not match the checksum in it")
+    return document
+
+
+def _checksum(document: Mapping[str, object]) -> str:
+    return f"sha256:{hashlib.sha256(json_bytes(dict(document))).hexdigest()}"
 
 
 def _read_text(path: Path, *, limit: int) -> str:

@@ -18,11 +18,12 @@ from safetensors.torch import save_file
 
 from regard.disk import replacing_folder, settle
 from regard.errors import InputError, RegardError
+from regard.weights.checksums import sha256_of
 from regard.weights.documents import json_bytes, read_json
 from regard.weights.index import INDEX, SAFETENSORS, WEIGHTS, preferred_weights, read_index
 from regard.weights.pickles import read_pickle
 
-__all__ = ["read_json", "read_tensors", "refuse_foreign_files", "verify", "write_folder", "written_files"]
+__all__ = ["checksums", "read_json", "read_tensors", "refuse_foreign_files", "verify", "write_folder", "written_files"]
 
 CHECKSUMS = "checksums.json"
 OUR_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
@@ -62,10 +63,13 @@ def verify(folder: str | os.PathLike[str]) -> dict[str, str]:
             raise InputError(f"{manifest}: expected file names with 'sha256:...', found {name!r}: {expected!r}")
         path = Path(folder) / name
         if not path.is_file():
-            raise InputError(f"{path}: missing, though {CHECKSUMS} lists it; download or copy it again")
+            raise InputError(
+                f"{path}: missing, though {CHECKSUMS} lists it; download or copy it again, or {manifest} if that is"
+                " damaged"
+            )
         if _checksum(path) != expected:
             raise InputError(
-                f"{path}: does not match {CHECKSUMS}: {AGAIN}. If it was changed on purpose, delete {CHECKSUMS}"
+                f"{path}: does not match {CHECKSUMS}: {AGAIN}. If it was changed on purpose, delete {manifest}"
             )
         listed[name] = expected
     return listed
@@ -220,9 +224,14 @@ def _weight_files(folder: Path) -> set[str]:
     return {name for name in os.listdir(folder) if OUR_WEIGHTS.fullmatch(name)} if folder.is_dir() else set()
 
 
+def checksums(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """A `checksums.json` of some files, for who writes a folder without weights that `verify` should know."""
+    listed = {name: f"sha256:{hashlib.sha256(data).hexdigest()}" for name, data in files.items()}
+    return {CHECKSUMS: json_bytes(listed)}
+
+
 def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    return f"sha256:{sha256_of(path)}"
 
 
 def _is_inner(name: str) -> bool:
