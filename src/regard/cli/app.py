@@ -22,9 +22,8 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.output import escaping
 from regard.errors import InputError, InputErrors, RegardError
-from regard.escaping import escape_controls
+from regard.escaping import escape_controls, escape_stream
 
 __all__ = ["Register", "build", "run", "verbs"]
 
@@ -243,10 +242,10 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    sys.stderr = escaping(sys.stderr)
+    sys.stderr = escape_stream(sys.stderr)
     if sys.stdout is None:
         raise InputError("standard output is closed; send it to a file, or to /dev/null")
-    sys.stdout = escaping(sys.stdout)
+    sys.stdout = escape_stream(sys.stdout)
 
 
 def _abandon_stdout() -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING
 
 from regard.errors import RegardError
-from regard.escaping import escape_controls, escape_json
+from regard.escaping import escape_controls, escape_json, raw_stream
 from regard.wording import amount
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = [
     "console",
     "duration",
-    "escaping",
     "json_line",
     "note",
     "print_json",
@@ -34,45 +33,12 @@ __all__ = [
 ]
 
 
-class EscapingStream:
-    """A text stream with control characters escaped in all that is written to it; otherwise the stream it is made of.
-
-    rich writes to `rich_proxied_file` where a stream has one: so colors and bars of our own reach the terminal.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self.rich_proxied_file = stream
-
-    def write(self, text: str) -> int:
-        self.rich_proxied_file.write(escape_controls(text, multiline=True))
-        return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.rich_proxied_file, name)
-
-
-def escaping(stream: TextIO) -> TextIO:
-    """The stream to print on instead of this one."""
-    return cast(TextIO, EscapingStream(stream))
-
-
-def _inner(stream: TextIO) -> TextIO:
-    """The stream itself, below what escapes and below what rich puts there while it draws."""
-    while (inner := getattr(stream, "rich_proxied_file", None)) is not None:
-        stream = inner
-    return stream
-
-
 def console(*, stderr: bool = False) -> Console:
     """A rich console for our own drawings. What comes from a file, a model or a user must be escaped before."""
     from rich.console import Console
 
     # Named, not looked up: while rich draws a bar it finds something of its own in place of the stream.
-    return Console(file=_inner(sys.stderr if stderr else sys.stdout), highlight=False, soft_wrap=not stderr)
+    return Console(file=raw_stream(sys.stderr if stderr else sys.stdout), highlight=False, soft_wrap=not stderr)
 
 
 def write_data(text: str) -> None:
@@ -83,7 +49,7 @@ def write_data(text: str) -> None:
     if sys.stdout.isatty():
         sys.stdout.write(escape_controls(text, multiline=True))
     else:
-        _inner(sys.stdout).write(text)
+        raw_stream(sys.stdout).write(text)
 
 
 def json_line(document: object) -> str:
