@@ -9,7 +9,7 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 comma := ,
-SETTINGS := pyproject.toml requirements/cpu-torch.txt
+SETTINGS := pyproject.toml requirements/cpu-torch.txt requirements/run.txt
 
 .PHONY: help run test check format clean web screenshots
 
@@ -55,30 +55,34 @@ clean:
 
 # A stamp is touched after all else has worked, so whatever was interrupted is simply done again.
 $(VENV)/ready-to-run: $(SETTINGS)
-	$(call install,.)
+	$(call install,run,.)
 	@touch $@
 
 # What suffices for the tests suffices to run.
-$(VENV)/ready-to-test: $(SETTINGS)
-	$(call install,.[dev$(comma)checkpoints])
+$(VENV)/ready-to-test: $(SETTINGS) requirements/dev.txt
+	$(call install,dev,.[dev$(comma)checkpoints])
 	@touch $@ $(VENV)/ready-to-run
 
+# First what a list has with hashes, and no other file; then Regard itself and torch, of which the index decides which
+# file it is: its version is fixed, its hash is not. What a system needs besides comes with them.
 # An existing .venv is kept if its pip works; `python -m venv` completes one that was left half made.
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	    { echo "Python 3.11 or newer is needed, and $(PYTHON) is not: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "setting up $(VENV), once (torch is a large download) ..." >&2
-	$(if $(UV),$(call with_uv,$(1)),$(call with_pip,$(1)))
+	$(if $(UV),$(call with_uv,$(1),$(2)),$(call with_pip,$(1),$(2)))
 endef
 
 define with_pip
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c requirements/cpu-torch.txt -e '$(1)'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes --no-deps -r requirements/$(1).txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation -c requirements/cpu-torch.txt -e '$(2)'
 endef
 
 define with_uv
 	@command -v uv >/dev/null || \
 	    { echo "UV=1 was given, and uv is not installed: leave UV=1 out, or install uv" >&2; exit 1; }
 	@$(BIN)/python -c '' 2>/dev/null || uv venv --quiet --python '$(PYTHON)' $(VENV)
-	@uv pip install --quiet --python $(BIN)/python -c requirements/cpu-torch.txt -e '$(1)'
+	@uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements/$(1).txt
+	@uv pip install --quiet --python $(BIN)/python --no-build-isolation -c requirements/cpu-torch.txt -e '$(2)'
 endef

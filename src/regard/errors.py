@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["InputError", "RegardError", "choice", "nearest"]
+__all__ = ["InputError", "InputErrors", "RegardError", "choice", "nearest"]
 
 
 class RegardError(Exception):
@@ -17,6 +17,14 @@ class RegardError(Exception):
 
 class InputError(RegardError, ValueError):
     """What the user gave (a file, a name, an option, a value) cannot be used; the command line exits with 2."""
+
+
+class InputErrors(InputError):
+    """Several faults of one input; the message has a line for each."""
+
+    def __init__(self, faults: Iterable[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(self.faults))
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

@@ -9,7 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["CHECKPOINTS", "DEFAULT", "FAMILY_NOTES", "WRITER", "Checkpoint", "builtin_folder", "builtins", "one_of"]
+__all__ = [
+    "CHECKPOINTS",
+    "DEFAULT",
+    "FAMILY_NOTES",
+    "SHORT_NAMES",
+    "WRITER",
+    "Checkpoint",
+    "builtin_folder",
+    "builtins",
+    "one_of",
+]
 
 DEFAULT = "regard-bert"  # the model of every verb that is given none
 WRITER = "regard-gpt"  # of those that need one which predicts the next word
@@ -110,6 +120,12 @@ CHECKPOINTS = (
     Checkpoint("google/vit-base-patch16-224", "vit", 86_567_656),
     Checkpoint("google/vit-large-patch16-224", "vit", 304_326_632, _LARGE),
 )
+
+# The hub serves the first checkpoints of these owners without the owner too: "gpt2" is "openai-community/gpt2".
+_FIRST_OWNERS = ("google-bert", "distilbert", "FacebookAI", "openai-community", "google-t5")
+SHORT_NAMES = {
+    known.name.partition("/")[2]: known for known in CHECKPOINTS if known.name.partition("/")[0] in _FIRST_OWNERS
+}
 
 _BUILT_IN = Path(__file__).parent / "builtin"
 

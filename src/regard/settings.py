@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from regard.errors import InputError, nearest
+from regard.errors import InputError, InputErrors, nearest
 from regard.unfinished import changes
 
 __all__ = ["Document", "Precision", "Section", "Tables", "check_saved"]
@@ -75,7 +75,7 @@ class Document(Section):
         except ValidationError as error:
             whole = ", ".join(origin for _, origin in given)
             faults = dict.fromkeys(_fault(fault, document, origins, whole) for fault in error.errors())
-            raise InputError("\n".join(faults)) from None
+            raise InputErrors(faults) from None
 
     def toml(self) -> str:
         """The text of a file that `load` makes the same settings of."""

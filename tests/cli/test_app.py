@@ -18,6 +18,7 @@ from regard.errors import InputError, RegardError
 
 FAILURES: dict[str, BaseException] = {
     "input": InputError("a.txt line 3: blank; remove it"),
+    "name": InputError("a\nerror: b\x1b: no such file"),
     "regard": RegardError("the hub did not answer"),
     "defect": RuntimeError("no layer\n  7"),
     "silent": AssertionError(),
@@ -49,6 +50,7 @@ Captured = pytest.CaptureFixture[str]
     ("how", "code", "message"),
     [
         ("input", 2, "error: a.txt line 3: blank; remove it\n"),
+        ("name", 2, "error: a\\nerror: b\\x1b: no such file\n"),
         ("regard", 1, "error: the hub did not answer\n"),
         ("defect", 1, "internal error: RuntimeError: no layer 7; run again with --debug to see where\n"),
         ("silent", 1, "internal error: AssertionError; run again with --debug to see where\n"),

@@ -97,3 +97,85 @@ def test_on_a_terminal_the_bar_is_drawn_and_results_stay_on_stdout() -> None:
     assert "4/4" in drawn
     assert "texts/s" in drawn
     assert "embedding: 4 texts in " in drawn
+
+
+def shown_on_a_terminal(program: str) -> tuple[str, str]:
+    """What a program writes to stdout, a pipe, and to stderr, a terminal."""
+    reader, terminal = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    result = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=terminal, env=environment, timeout=60
+    )
+    os.close(terminal)
+    drawn = os.read(reader, 1 << 20).decode()
+    os.close(reader)
+    return result.stdout.decode(), drawn
+
+
+HOSTILE = "[blink]x[/blink] \x1b]8;;http://x\x07 \x1b[5m \u202e"
+
+
+def test_what_is_said_while_a_bar_is_drawn_is_no_style_and_no_link() -> None:
+    """rich would read escape sequences in what is printed meanwhile, and markup in what it draws."""
+    for bar in ("progress(HOSTILE, total=4)", "ticking(1)"):
+        _, drawn = shown_on_a_terminal(
+            "from regard.cli.output import note, progress, ticking\n"
+            f"HOSTILE = {HOSTILE!r}\n"
+            f"with {bar} as change:\n"
+            f"    change({'1' if 'total' in bar else 'HOSTILE'})\n"
+            "    note(HOSTILE)\n"
+        )
+        assert "\x1b[5m" not in drawn and "\x1b]8" not in drawn and "\u202e" not in drawn
+        assert drawn.count(r"[blink]x[/blink] \x1b]8;;http://x\x07 \x1b[5m \u202e") >= 2
+        assert "\x1b[?25l" in drawn, "our own drawing is as it was"
+
+
+REGISTER = """
+import sys, typer
+from regard.cli.app import run
+from regard.cli.output import print_json, write_data
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def say(text: str) -> None:
+        "Say a text."
+        write_data(text + "\\n")
+        print(text)
+        print_json(text)
+
+    @app.command()
+    def fail(text: str) -> None:
+        raise RuntimeError(text)
+
+sys.exit(run(sys.argv[1:], registers=[register]))
+"""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_data_are_exact_in_a_pipe_and_escaped_on_a_terminal(terminal: bool) -> None:
+    text = "a\x1b[5mb\x9bc\u202e"
+    seen = r"a\x1b[5mb\x9bc\u202e"
+    reader, writer = pty.openpty() if terminal else os.pipe()
+    code = [sys.executable, "-c", REGISTER, "say", text]
+    result = subprocess.run(code, stdout=writer, stderr=subprocess.PIPE, timeout=60)
+    os.close(writer)
+    data, plain, document = os.read(reader, 1 << 20).decode().replace("\r\n", "\n").splitlines()
+    os.close(reader)
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert (data, plain) == (seen if terminal else text, seen)
+    assert document == r'"a\u001b[5mb\u009bc\u202e"' and json.loads(document) == text
+
+
+def test_a_traceback_is_escaped_and_help_on_a_terminal_has_colors() -> None:
+    failed = subprocess.run(
+        [sys.executable, "-c", REGISTER, "--debug", "fail", "a\x1b[5m"], capture_output=True, timeout=60
+    )
+    assert failed.returncode == 1 and failed.stderr.count(rb"a\x1b[5m") >= 2 and b"\x1b" not in failed.stderr
+    reader, writer = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    environment.pop("NO_COLOR", None)
+    subprocess.run([sys.executable, "-c", REGISTER, "say", "--help"], stdout=writer, env=environment, timeout=60)
+    os.close(writer)
+    page = os.read(reader, 1 << 20).decode()
+    os.close(reader)
+    assert "\x1b[" in page and "Say a text." in page and "\\x1b" not in page

@@ -24,7 +24,7 @@ from regard.studio.shelf import Shelf
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
-from tests.studio.conftest import serious_findings
+from tests.studio.conftest import download, serious_findings
 
 MODEL = "regard-bert"
 TRAINS = ["He took a train.", "They train every day.", "The train was late.", "😀 <b>train</b> & 'run'"]
@@ -188,6 +188,25 @@ def test_files_to_keep(page: Page, studio: str, tmp_path: Path, view: str, param
     page.goto((tmp_path / f"regard-{view}.html").as_uri())
     expect(page.locator("pre").first).to_contain_text(f"regard {view}")
     expect(page.locator("input[type=file]")).to_have_count(0)
+
+
+def test_no_cell_of_a_csv_file_is_a_formula(page: Page, studio: str, tmp_path: Path) -> None:
+    formulas = ['=HYPERLINK("http://x")', "+1 for the film", "-2+3", "@SUM(A1)", "\N{FULLWIDTH EQUALS SIGN}1"]
+    texts = [*formulas, "-0.5", "+1e3", "a plain = day"]
+    open_at(page, studio, "map", texts="\n".join(texts))
+
+    def cells() -> list[dict[str, str]]:
+        path = download(page, "CSV", tmp_path)
+        return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
+
+    rows = cells()
+    assert [row["text"] for row in rows] == [*(f"'{text}" for text in formulas), "-0.5", "+1e3", "a plain = day"]
+    expect(page.locator(".files [role=status]")).to_contain_text("before 5 cells")
+    numbers = [value for row in rows for name, value in row.items() if name in ("x", "y")]
+    assert any(value.startswith("-") for value in numbers) and all(isinstance(float(value), float) for value in numbers)
+    page.get_by_label("exact CSV cells").check()
+    assert [row["text"] for row in cells()] == texts
+    expect(page.locator(".files [role=status]")).to_have_text("CSV file made.")
 
 
 @pytest.mark.parametrize("width", [1280, 390])

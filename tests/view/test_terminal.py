@@ -41,3 +41,9 @@ def test_a_terminal_with_colour_gets_it() -> None:
 def test_weights_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="2 x 1"):
         terminal_heat_map(WEIGHTS, ["x", "y"], ["a"])
+
+
+def test_names_are_printed_literally() -> None:
+    text = terminal_heat_map([[1.0]], ["\x1b[5m[red]"], ["\u202ex"]).plain
+    assert "\x1b" not in text and "\u202e" not in text
+    assert r"\x1b[5m[red]" in text and r"\u202ex" in text

@@ -22,6 +22,7 @@ class FakeHub:
     gated: set[str] = field(default_factory=set)
     down: bool = False
     plain_errors: bool = False
+    tells_sizes: bool = True
     cuts: dict[str, int] = field(default_factory=dict)
     log: list[tuple[str, str]] = field(default_factory=list)
     url: str = ""
@@ -67,7 +68,11 @@ class Handler(BaseHTTPRequestHandler):
         if asked["revision"] not in ("main", commit):
             return self.send(404, b"", {"X-Error-Code": "RevisionNotFound"})
         if asked["what"] == "revision":
-            about = {"id": asked["name"], "sha": commit, "siblings": [{"rfilename": file} for file in files]}
+            siblings = [
+                {"rfilename": f, **({"size": len(d), "blobId": self.etag(d)} if self.hub.tells_sizes else {})}
+                for f, d in files.items()
+            ]
+            about = {"id": asked["name"], "sha": commit, "siblings": siblings}
             return self.send(200, json.dumps(about).encode())
         if asked["what"] == "tree":
             tree = [{"type": "file", "path": f, "size": len(d), "oid": self.etag(d)} for f, d in files.items()]

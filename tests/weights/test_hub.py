@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -60,8 +61,76 @@ def test_takes_what_is_read_and_nothing_else(model: FakeHub) -> None:
 
 
 def test_a_name_without_a_user(model: FakeHub) -> None:
-    model.models["tiny-base"] = model.models["user/tiny"]
-    assert (fetch("tiny-base") / "model.safetensors").read_bytes() == WEIGHTS
+    model.models["gpt2"] = model.models["tiny-base"] = model.models["user/tiny"]
+    assert (fetch("gpt2") / "model.safetensors").read_bytes() == WEIGHTS
+    model.log.clear()
+    with pytest.raises(
+        InputError, match=r"'tiny-base' is no folder here, and is not the name .* expected 'owner/model'"
+    ):
+        fetch("tiny-base")
+    with pytest.raises(InputError, match="did you mean 'bert-base-uncased'"):
+        fetch("bert-base-uncasd")
+    assert model.log == [], "nobody was asked"
+
+
+Told = pytest.LogCaptureFixture
+
+
+def test_a_download_is_announced_before_it_begins(
+    model: FakeHub, caplog: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    original, before = huggingface_hub.snapshot_download, []
+
+    def downloading(*arguments: object, **options: object) -> object:
+        before.append(len(caplog.messages))
+        return original(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", downloading)
+    wanted = ["config.json", "vocab.txt", "tokenizer_config.json", "1_Pooling/config.json", "model.safetensors"]
+    files = model.models["user/tiny"]
+    files["model.safetensors"] = WEIGHTS + b"\0" * 2_000_000
+    total = sum(len(files[name]) for name in wanted)
+    fetch("user/tiny")
+    (said,) = caplog.messages
+    assert said.startswith(f"user/tiny: downloading {', '.join(wanted)} ({total / 1e6:.1f} MB) from {model.url} into ")
+    assert before[0] == 1, "before the first file"
+    fetch("user/tiny")
+    assert len(caplog.messages) == 1, "nothing is downloaded, so nothing is announced"
+    files["vocab.txt"] = b"[PAD]\n[UNK]\n"
+    fetch("user/tiny")
+    assert caplog.messages[1].startswith("user/tiny: downloading vocab.txt (0 kB) from ")
+
+
+def test_what_is_announced_of_shards_and_where_sizes_are_not_told(model: FakeHub, caplog: Told) -> None:
+    files = model.models["user/tiny"]
+    del files["model.safetensors"]
+    where = {"a": "a.safetensors", "b": "b.safetensors"}
+    files["model.safetensors.index.json"] = json.dumps({"weight_map": where}).encode()
+    files |= {where[name]: save({name: tensor}) for name, tensor in TENSORS.items()}
+    model.tells_sizes = False
+    fetch("user/tiny")
+    first, second = caplog.messages
+    assert "model.safetensors.index.json (size not known)" in first
+    assert "downloading a.safetensors, b.safetensors (size not known)" in second
+    model.models["gpt2"] = {"config.json": b"{}", "model.safetensors": WEIGHTS}
+    fetch("gpt2")
+    assert "config.json, model.safetensors (about 497.8 MB as float32)" in caplog.messages[-1]
+
+
+def test_the_command_line_shows_the_announcement_and_the_bar(
+    model: FakeHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The library's bar goes back to the beginning of its line; what else is printed never does."""
+    from regard.cli import fill
+    from regard.cli.app import run
+
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's
+    assert run(["fill", "the _", "--model", "user/tiny"], registers=[fill.register]) == 2  # this config says too little
+    error = capsys.readouterr().err
+    assert error.index("user/tiny: downloading config.json, ") < error.index("Fetching")
+    assert "\rFetching" in error and r"\rFetching" not in error
 
 
 def test_the_second_call_transfers_no_file(model: FakeHub) -> None:

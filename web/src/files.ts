@@ -39,6 +39,25 @@ export function png({ width, height, draw }: Drawing): Promise<Blob> {
   });
 }
 
+// How a cell begins that spreadsheets take for a formula, which can fetch addresses and run commands. A number is none.
+const FORMULA = /^[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/;
+const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+
+function isFormula(value: string | number): boolean {
+  return typeof value === "string" && FORMULA.test(value) && !NUMBER.test(value);
+}
+
+/** How many cells a spreadsheet would take for formulas. */
+export function countFormulas({ headers, rows }: Table): number {
+  return [headers, ...rows].reduce((count, row) => count + row.filter(isFormula).length, 0);
+}
+
+/** The same table with an apostrophe before every cell that a spreadsheet would take for a formula: there it means text. */
+export function neutralizeFormulas({ headers, rows }: Table): Table {
+  const neutral = <T extends string | number>(value: T) => (isFormula(value) ? `'${value}` : value);
+  return { headers: headers.map((header) => String(neutral(header))), rows: rows.map((row) => row.map(neutral)) };
+}
+
 export function csv({ headers, rows }: Table): string {
   const cell = (value: string | number) => {
     const text = String(value);

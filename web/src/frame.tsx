@@ -1,7 +1,7 @@
 // What surrounds every view: the lines that reproduce it, and the files to keep. Knows no view.
 import { useState } from "preact/hooks";
 import { exported } from "./api";
-import { csv, download, json, png, svg } from "./files";
+import { countFormulas, csv, download, json, neutralizeFormulas, png, svg } from "./files";
 import { format, place } from "./place";
 import type { Payload, View } from "./view";
 
@@ -29,11 +29,21 @@ export function Frame({ view, payload, args }: Props) {
 
 function Files({ view, payload, args }: Props) {
   const [said, say] = useState("");
+  const [exact, setExact] = useState(false);
   const name = `regard-${view.name}`;
-  const kinds: [string, string, () => void | Promise<void>][] = [
+  /** What it returns is told besides. */
+  type Action = () => string | void | Promise<void>;
+  const table = () => {
+    const found = view.table(payload, place.get());
+    const formulas = exact ? 0 : countFormulas(found);
+    download(csv(formulas ? neutralizeFormulas(found) : found), `${name}.csv`, "text/csv");
+    if (!formulas) return "";
+    return `An apostrophe was put before ${formulas} ${formulas === 1 ? "cell" : "cells"} that a spreadsheet would take for a formula.`;
+  };
+  const kinds: [string, string, Action][] = [
     ["SVG", "picture as SVG", () => download(svg(view.drawing(payload, place.get())), `${name}.svg`, "image/svg+xml")],
     ["PNG", "picture as PNG", async () => download(await png(view.drawing(payload, place.get())), `${name}.png`, "image/png")],
-    ["CSV", "numbers shown as CSV", () => download(csv(view.table(payload, place.get())), `${name}.csv`, "text/csv")],
+    ["CSV", "numbers shown as CSV", table],
     ["JSON", "numbers shown as JSON", () => download(json(view.table(payload, place.get())), `${name}.json`, "application/json")],
     ["Link", "copy the address of this very view", async () => copy(addressOf(view, args))],
   ];
@@ -42,11 +52,11 @@ function Files({ view, payload, args }: Props) {
       download(await exported(view.name, { ...args, place: format(place.get()) }), `${name}.html`, "text/html");
     kinds.unshift(["HTML", "the whole view in one file that works offline", page]);
   }
-  const act = (title: string, action: () => void | Promise<void>) => {
+  const act = (title: string, action: Action) => {
     say("");
     Promise.resolve()
       .then(action)
-      .then(() => say(title === "Link" ? "Link copied." : `${title} file made.`))
+      .then((besides) => say([title === "Link" ? "Link copied." : `${title} file made.`, besides].filter(Boolean).join(" ")))
       .catch((error: unknown) => say(error instanceof Error ? error.message : String(error)));
   };
   return (
@@ -56,6 +66,9 @@ function Files({ view, payload, args }: Props) {
           {title}
         </button>
       ))}
+      <label title="Otherwise a CSV cell that a spreadsheet would take for a formula gets an apostrophe before it.">
+        <input type="checkbox" checked={exact} onChange={(event) => setExact(event.currentTarget.checked)} /> exact CSV cells
+      </label>
       <span role="status" class="quiet">
         {said}
       </span>

@@ -9,6 +9,7 @@ import typer
 
 from regard.cli.options import DeviceOption, JsonOption, ModelOption, ShownOption
 from regard.cli.output import note, print_json
+from regard.escaping import escape_controls
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
@@ -133,10 +134,11 @@ def _told(effect: Effect) -> str:
 def _table(changes: Sequence[Change], form: str) -> Iterator[str]:
     from rich.cells import cell_len
 
-    width = max(cell_len(one.output) for one in changes)
-    for one in changes:
-        space = " " * (width - cell_len(one.output))
-        yield f"    {one.output}{space}{one.before:{form}} -> {one.after:{form}}"
+    names = [escape_controls(one.output) for one in changes]
+    width = max(map(cell_len, names))
+    for name, one in zip(names, changes, strict=True):
+        space = " " * (width - cell_len(name))
+        yield f"    {name}{space}{one.before:{form}} -> {one.after:{form}}"
 
 
 def _ranking(found: Sweep, top: int) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 Knows how a run ends; knows no verb but by its `register(app)`. The rules that bind every verb:
 results go to stdout and everything else to stderr; exit 0 done, 1 failed, 2 bad input, 130 Ctrl-C, 143 terminated;
-one line for an error, a traceback only with --debug; a reader that goes away (`| head`) ends the run without a word.
+one line for an error, a traceback only with --debug; a reader that goes away (`| head`) ends the run without a word;
+control characters in what is printed are escaped (`output.py`), so that no name, text or token steers the terminal.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Annotated
 
 import typer
 
-from regard.errors import InputError, RegardError
+from regard.errors import InputError, InputErrors, RegardError
+from regard.escaping import escape_controls, escape_stream
 
 __all__ = ["Register", "build", "run", "verbs"]
 
@@ -117,6 +119,7 @@ def build(registers: Iterable[Register], *, pretty: bool = False) -> typer.Typer
 def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None) -> int:
     """Run one command line and return its exit code; whatever happens, the user gets a line and not a traceback."""
     debug, arguments = _take_debug(arguments)
+    before = sys.stdout, sys.stderr
     try:
         _prepare_streams()
         with _termination(), _warnings_as_notes():
@@ -131,6 +134,8 @@ def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None
             traceback.print_exception(error)
         _say(message)
         return code
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 def _invoke(arguments: Sequence[str], registers: Iterable[Register]) -> int:
@@ -145,10 +150,12 @@ def _invoke(arguments: Sequence[str], registers: Iterable[Register]) -> int:
 
 def _explain(error: BaseException) -> tuple[int, str]:
     match error:
+        case InputErrors():
+            return BAD_INPUT, "error: " + "\n".join(map(escape_controls, error.faults))
         case RegardError():
-            return BAD_INPUT if isinstance(error, InputError) else FAILED, f"error: {error}"
+            return BAD_INPUT if isinstance(error, InputError) else FAILED, f"error: {escape_controls(str(error))}"
         case typer.TyperException():
-            return error.exit_code, f"error: {_usage(error)}"
+            return error.exit_code, f"error: {escape_controls(_usage(error))}"
         case typer.Abort() | KeyboardInterrupt():
             return INTERRUPTED, "interrupted"
         case Terminated():
@@ -156,7 +163,7 @@ def _explain(error: BaseException) -> tuple[int, str]:
         case BrokenPipeError():
             return READER_GONE, ""
         case OSError() if error.strerror:
-            where = f": {error.filename}" if error.filename is not None else ""
+            where = f": {escape_controls(str(error.filename))}" if error.filename is not None else ""
             return FAILED, f"error: {error.strerror}{where}"
         case SystemExit():
             return (error.code if isinstance(error.code, int) else FAILED if error.code else 0), ""
@@ -220,20 +227,25 @@ def _termination() -> Iterator[None]:
 def _warnings_as_notes() -> Iterator[None]:
     """A warning is a line for the user, without the place in the code it came from."""
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: _say(f"note: {message}")
+        warnings.showwarning = lambda message, *_, **__: _say(f"note: {' '.join(str(message).split())}")
         yield
 
 
 def _prepare_streams() -> None:
-    """What we print is UTF-8 whatever the locale; a character that no encoding can carry must not end the run."""
+    """What we print is UTF-8 whatever the locale, and nothing in it steers a terminal.
+
+    A character that no encoding can carry must not end the run.
+    """
     if sys.stderr is None:
         # The interpreter's way to say "closed"; `print` would then send messages to stdout, into the results.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (for the life of the process)
-    if sys.stdout is None:
-        raise InputError("standard output is closed; send it to a file, or to /dev/null")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    sys.stderr = escape_stream(sys.stderr)
+    if sys.stdout is None:
+        raise InputError("standard output is closed; send it to a file, or to /dev/null")
+    sys.stdout = escape_stream(sys.stdout)
 
 
 def _abandon_stdout() -> None:

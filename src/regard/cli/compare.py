@@ -11,6 +11,7 @@ import typer
 from regard.cli.options import DeviceOption, JsonOption, check_page
 from regard.cli.output import note, print_json
 from regard.errors import InputError
+from regard.escaping import escape_controls
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
@@ -141,10 +142,10 @@ def _lines(found: Comparison) -> Iterator[str]:
 def _pair(pair: Pair, number: int, chart: Chart) -> Iterator[str]:
     from rich.cells import cell_len
 
-    a, b = pair.labels
+    a, b = map(escape_controls, pair.labels)
     shown = pair.shown(number, chart).tolist()
     tokens = shown[:number] if number else shown
-    words = [pair.tokens[place] for place in tokens]
+    words = [escape_controls(pair.tokens[place]) for place in tokens]
     width = max(map(cell_len, [*words, "token"]))
     yield pair.caption(number, chart)
     yield ""
@@ -173,8 +174,9 @@ def _sweep(sweep: Sweep) -> Iterator[str]:
     yield sweep.caption
     yield ""
     most = sorted(range(len(sweep.tokens)), key=lambda row: -abs(change[row]))[:LISTED]
-    width = max(cell_len(sweep.tokens[row]) for row in most)
+    names = {row: escape_controls(sweep.tokens[row]) for row in most}
+    width = max(map(cell_len, names.values()))
     yield f"  {'':{width}}  {sweep.values[0]:>8}  {sweep.values[-1]:>8}"
-    for row in most:
-        space = " " * (width - cell_len(sweep.tokens[row]))
-        yield f"  {sweep.tokens[row]}{space}  {sweep.series[row, 0]:+8.2f}  {sweep.series[row, -1]:+8.2f}"
+    for row, name in names.items():
+        space = " " * (width - cell_len(name))
+        yield f"  {name}{space}  {sweep.series[row, 0]:+8.2f}  {sweep.series[row, -1]:+8.2f}"

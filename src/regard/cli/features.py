@@ -24,6 +24,7 @@ from regard.cli.options import (
 )
 from regard.cli.output import note, print_json, stages
 from regard.disk import replacing
+from regard.escaping import escape_controls
 from regard.known import DEFAULT
 from regard.wording import amount, cut
 
@@ -175,7 +176,7 @@ def _columns(tokens: Sequence[str], ids: Sequence[int]) -> Iterator[str]:
     """Tokens above their ids, as many in a line as fit."""
     from rich.cells import cell_len
 
-    cells = [(token, str(number)) for token, number in zip(tokens, ids, strict=True)]
+    cells = [(escape_controls(token), str(number)) for token, number in zip(tokens, ids, strict=True)]
     line: list[tuple[str, str]] = []
     room = 0
     for cell in [*cells, None]:

@@ -8,6 +8,7 @@ import typer
 
 from regard.cli.options import DeviceOption, JsonOption, ModelOption
 from regard.cli.output import note, print_json
+from regard.escaping import escape_controls
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
@@ -73,8 +74,9 @@ def _lines(found: Filled) -> Iterator[str]:
 def _table(rows: Sequence[tuple[str, float]]) -> Iterator[str]:
     from rich.cells import cell_len
 
-    width = max(cell_len(name) for name, _ in rows)
-    for name, probability in rows:
+    shown = [(escape_controls(name), probability) for name, probability in rows]
+    width = max(cell_len(name) for name, _ in shown)
+    for name, probability in shown:
         space = " " * (width - cell_len(name))
         yield f"  {name}{space}  {probability:8.3%}  {_bar(probability)}".rstrip()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from regard.cli.output import write_data
+
 if TYPE_CHECKING:
     from regard.decode import Text, Writing
     from regard.inside.speech.speaking import Speech
@@ -29,7 +31,7 @@ def print_stream(writing: Writing, *, quiet: bool) -> None:
 def _print_ready(writing: Writing, waiting: list[str], current: int) -> int:
     """Print what there is of the current text, and go on to the next where it is complete; which one that is."""
     while current < len(waiting):
-        sys.stdout.write(waiting[current])
+        write_data(waiting[current])
         waiting[current] = ""
         if writing.texts[current].reason == "interrupted":
             break
@@ -45,14 +47,14 @@ def print_found(texts: list[Text], *, quiet: bool) -> None:
     for number, one in enumerate(texts, 1):
         if len(texts) > 1:
             print(f"{_heading(number)}  score {one.score:.4f}")
-        print(one.text)
+        write_data(f"{one.text}\n")
 
 
 def print_speech(speech: Speech, *, quiet: bool) -> None:
     searched = speech.wish.beam is not None
     for tokens in speech.steps():
         if not quiet and not searched:
-            sys.stdout.write("".join(token.text for token in tokens))
+            write_data("".join(token.text for token in tokens))
             sys.stdout.flush()
     if searched:
         print_found(speech.texts, quiet=quiet)

@@ -10,6 +10,7 @@ import typer
 
 from regard.cli.options import DeviceOption, JsonOption, SeedOption, ShownOption
 from regard.cli.output import note, print_json
+from regard.escaping import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,9 +113,10 @@ def _lines(found: Honesty | Grounds) -> Iterator[str]:
     form = ".1%" if isinstance(found, Honesty) or found.kind != "value" else "z.3f"
     yield f"{found.label} {found.probability:{form}}; the map of layer {found.layer}, {heads}"
     yield ""
-    width = max(cell_len(token) for token in found.tokens)
+    tokens = [escape_controls(token) for token in found.tokens]
+    width = max(map(cell_len, tokens))
     yield f"  {'':{width}}  weight  gradient x input  integrated gradients"
-    rows = zip(found.tokens, found.weights, found.gradient.scores, found.integrated.scores, strict=True)
+    rows = zip(tokens, found.weights, found.gradient.scores, found.integrated.scores, strict=True)
     for token, weight, gradient, integrated in rows:
         space = " " * (width - cell_len(token))
         bar = "█" * round(weight * BAR)

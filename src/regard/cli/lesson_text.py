@@ -23,8 +23,7 @@ def print_reverse(comparison: Comparison, output: Path | None) -> None:
     """The tables, the curve in numbers and where the best attention looks."""
     from textwrap import fill
 
-    from rich.console import Console
-
+    from regard.cli.output import console
     from regard.view import lesson as view
     from regard.view.terminal import terminal_heat_map
 
@@ -39,7 +38,7 @@ def print_reverse(comparison: Comparison, output: Path | None) -> None:
     print(f"\nWhere {best.task.name} looks{unit}; across what it reads, down what it writes:\n")
     rows, columns = [f"  {digit}" for digit in best.written], [str(digit) for digit in best.read]
     if few:
-        Console(highlight=False, soft_wrap=True).print(terminal_heat_map(best.matrix, rows, columns))
+        console().print(terminal_heat_map(best.matrix, rows, columns))
     else:
         print("\n".join(view.shaded(best.matrix, rows, columns)))
     print("\n" + fill(view.ALIGNED, LINE) + "\n\n" + fill(view.setting_text(comparison.setting), LINE))

@@ -13,6 +13,7 @@ import typer
 from regard.cli.options import DeviceOption, JsonOption, ModelOption
 from regard.cli.output import note, print_json
 from regard.errors import InputError
+from regard.escaping import escape_controls
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _lines(found: Attention, *, kind: str | None, layer: int | None, head: int |
     which = f"head {head}" if head is not None else "the mean of its heads"
     yield f"{one.kind} attention of {found.family}, layer {layer}, {which}: where each token looks most"
     yield ""
-    names = [" ".join(token.split()) for token in one.rows.tokens]
+    names = [escape_controls(" ".join(token.split())) for token in one.rows.tokens]
     width = max(map(cell_len, names))
     for name, row in zip(names, weights, strict=True):
         best = int(row.argmax())

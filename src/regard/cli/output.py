@@ -1,6 +1,7 @@
-"""What verbs print: results on stdout, everything else on stderr.
+"""What verbs print: results on stdout, everything else on stderr, and nothing in them that steers a terminal.
 
-Knows JSON and the terminal, not what a result means.
+Knows JSON and the terminal, not what a result means. While a verb runs, both streams escape control characters; what
+rich draws goes past that, so a text is escaped before rich gets it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,50 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 from regard.errors import RegardError
+from regard.escaping import escape_controls, escape_json, raw_stream
 from regard.wording import amount
 
-__all__ = ["duration", "note", "print_json", "progress", "stages", "ticking"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = [
+    "console",
+    "duration",
+    "json_line",
+    "note",
+    "print_json",
+    "progress",
+    "stages",
+    "ticking",
+    "write_data",
+]
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A rich console for our own drawings. What comes from a file, a model or a user must be escaped before."""
+    from rich.console import Console
+
+    # Named, not looked up: while rich draws a bar it finds something of its own in place of the stream.
+    return Console(file=raw_stream(sys.stderr if stderr else sys.stdout), highlight=False, soft_wrap=not stderr)
+
+
+def write_data(text: str) -> None:
+    """Write a result that scripts read, and its characters are what it is: as it is to a file or a pipe.
+
+    A terminal gets it with control characters escaped, as everything else.
+    """
+    if sys.stdout.isatty():
+        sys.stdout.write(escape_controls(text, multiline=True))
+    else:
+        raw_stream(sys.stdout).write(text)
+
+
+def json_line(document: object) -> str:
+    """A document on one line, without control characters."""
+    return escape_json(json.dumps(document, ensure_ascii=False))
 
 
 def print_json(document: object) -> None:
@@ -27,13 +67,13 @@ def print_json(document: object) -> None:
         raise RegardError(
             "the result holds NaN or infinity, which JSON cannot carry; look for a damaged checkpoint or an overflow"
         ) from None
-    # Half a surrogate pair has no UTF-8; the escape that replaces it is JSON's own.
-    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
+    sys.stdout.write(escape_json(text) + "\n")
 
 
 def note(message: str) -> None:
     """Tell the user something that is not the result."""
-    print(message, file=sys.stderr, flush=True)
+    # Here too, and not by the stream alone: while a bar is drawn, rich reads what is printed as colors and links.
+    print(escape_controls(message, multiline=True), file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -58,19 +98,18 @@ def progress(doing: str, *, total: int | None = None, unit: str = "texts") -> It
         yield count
     else:
         # Here and not above: rich.progress costs as much to import as all the rest of the command line.
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[rate]}", markup=False),
             TimeRemainingColumn(),
         )
         # Left to itself, rich would send what is printed to stdout meanwhile to the bar's own stream.
-        with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
-            task = bar.add_task(doing, total=total, rate="")
+        with Progress(*columns, console=console(stderr=True), transient=True, redirect_stdout=False) as bar:
+            task = bar.add_task(escape_controls(doing), total=total, rate="")
 
             def advance(more: int) -> None:
                 nonlocal done
@@ -116,17 +155,18 @@ def ticking(every: float) -> Iterator[Callable[[str], None]]:
 
         yield say
     else:
-        from rich.console import Console
         from rich.status import Status
+        from rich.text import Text
 
         with ExitStack() as stack:
             status: Status | None = None
 
             def change(line: str) -> None:
                 nonlocal status
+                text = Text(escape_controls(line))  # a `str` would be read for rich's markup
                 if status is None:
-                    status = stack.enter_context(Status(line, console=Console(stderr=True)))
-                status.update(line)
+                    status = stack.enter_context(Status(text, console=console(stderr=True)))
+                status.update(text)
 
             yield change
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +17,7 @@ from regard.cli.options import (
     QuotedOption,
     ThresholdOption,
 )
-from regard.cli.output import note, progress
+from regard.cli.output import json_line, note, progress
 from regard.data.files import STANDARD_INPUT
 from regard.errors import InputError
 
@@ -93,8 +92,7 @@ def predict(
                 if count < len(waiting):
                     kept.append((waiting[count], prediction))
                 count += 1
-                line = json.dumps(prediction, ensure_ascii=False)
-                print(line.encode("utf-8", "backslashreplace").decode("utf-8"), flush=piped)
+                print(json_line(prediction), flush=piped)
                 if bar is not None:
                     bar(1)
         if file is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.options import DeviceOption, JsonOption, ModelOption
-from regard.cli.output import note, print_json, progress
+from regard.cli.output import note, print_json, progress, write_data
 from regard.known import WRITER
 from regard.wording import amount
 
@@ -59,7 +59,7 @@ def score(
             if as_json:
                 found.append(one)
             else:
-                print(f"{one.log_probability:.4f}\t{one.tokens}\t{_mean(one.mean)}\t{text}")
+                write_data(f"{one.log_probability:.4f}\t{one.tokens}\t{_mean(one.mean)}\t{text}\n")
             long += one.long
             unscored += one.unscored
             count(1)

@@ -76,8 +76,7 @@ def _train(name: str, score: Score, data: Dataset, *, seed: int) -> Run:
 def _print(story: Story, output: Path) -> None:
     from textwrap import fill
 
-    from rich.console import Console
-
+    from regard.cli.output import console
     from regard.view.terminal import terminal_heat_map
 
     print(fill(story.task, LINE) + "\n")
@@ -91,7 +90,7 @@ def _print(story: Story, output: Path) -> None:
             print(f"  {name:<{widths[0]}}  {answer}  {verdict}")
     print("\nWhere the model with attention looks, in percent; across what it reads, down what it writes:\n")
     picture = terminal_heat_map(story.matrix, [f"  {name}" for name in story.written], story.read)
-    Console(highlight=False, soft_wrap=True).print(picture)
+    console().print(picture)
     print("\n" + fill(story.meaning, LINE) + "\n")
     print(fill(story.method, LINE))
     print(f"\nPage written to {output}; open it in a browser, it needs no network.")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.options import DeviceOption, JsonOption
-from regard.cli.output import note, print_json, progress
+from regard.cli.output import note, print_json, progress, write_data
 from regard.data.files import STANDARD_INPUT
 from regard.errors import InputError
 
@@ -103,7 +103,9 @@ def translate(
         for number, found in job.run(texts, at_once=1 if piped else AT_ONCE):
             if not as_json:
                 for line in _lines(number, found, several=nbest > 1):
-                    print(line, flush=piped)
+                    write_data(f"{line}\n")
+                if piped:
+                    sys.stdout.flush()
             if bar is not None:
                 bar(1)
         stack.close()

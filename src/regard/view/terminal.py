@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
+from regard.escaping import escape_controls
 from regard.view.page import check_weights
 
 __all__ = ["shade", "terminal_heat_map"]
@@ -21,6 +22,7 @@ FAINT, FULL = (120, 130, 150), (40, 140, 255)  # to be seen on black and on whit
 def terminal_heat_map(weights: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]) -> Text:
     """A matrix of weights from 0 to 1: in each cell its percent and a block that is the fuller the more it is."""
     check_weights(weights, rows=rows, columns=columns)
+    rows, columns = [escape_controls(name) for name in rows], [escape_controls(name) for name in columns]
     side = max(cell_len(name) for name in rows)
     cell = max(7, *(cell_len(name) + 2 for name in columns))
     text = Text(" " * side)

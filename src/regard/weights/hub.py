@@ -1,6 +1,7 @@
 """A model's name on the Hugging Face hub -> a local folder that holds what Regard reads of it, and nothing else.
 
 Knows `huggingface_hub` (imported at the first call), its cache, its errors and which files to ask for. Knows no model.
+Only a name that looks like one of the hub's is asked for, and what will be downloaded is said before.
 The library reads HF_HOME when it is imported; HF_ENDPOINT and HF_HUB_OFFLINE are also honoured when set later.
 """
 
@@ -9,10 +10,18 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
+from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from regard.errors import InputError, RegardError
+from regard.errors import InputError, RegardError, nearest
+from regard.escaping import raw_stream
+from regard.known import CHECKPOINTS, SHORT_NAMES
 from regard.weights.index import INDEX, preferred_weights, read_index
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo
 
 __all__ = ["fetch"]
 
@@ -32,11 +41,14 @@ SMALL_FILES = (
 )
 NAME = re.compile(r"(?:\w(?:[\w.-]{0,94}\w)?/)?\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 ANSWER_SECONDS = 10.0
+NAMED = 12  # files of an announcement
 
 
 def fetch(name: str, *, revision: str = "main", offline: bool | None = None) -> Path:
     """The folder of a complete local copy of a model on the hub, downloaded into the hub's cache where it is not there.
 
+    A name is 'owner/model', or one of the few that the hub has without an owner and Regard knows (`known.SHORT_NAMES`);
+    any other is taken for a folder that is missing, and nobody is asked. A download is announced on standard error.
     `offline=True` uses the cache alone; None leaves that to HF_HUB_OFFLINE. When the hub cannot be reached, a complete
     copy in the cache serves. Of the weights, safetensors are taken where the repository has them, else the pickles.
     """
@@ -44,6 +56,11 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None) -> 
         raise InputError(
             f"{name!r} is not the name of a model on the hub: expected 'user/model' or 'model' in letters, digits, "
             "'-', '_' and '.'; if it is a folder, check that the path exists"
+        )
+    if "/" not in name and name not in SHORT_NAMES:
+        raise InputError(
+            f"{name!r} is no folder here, and is not the name of a model on the hub: expected 'owner/model', or one of "
+            f"those known without their owner; {nearest(name, SHORT_NAMES)}"
         )
     if not re.fullmatch(r"\w[\w./-]*", revision, re.ASCII) or ".." in revision:
         raise InputError(f"{revision!r} is not a revision: expected a branch, a tag or a commit of {name!r}")
@@ -85,25 +102,84 @@ def _download(name: str, *, revision: str, endpoint: str) -> Path:
     from huggingface_hub import HfApi, snapshot_download
 
     hub = HfApi(endpoint=endpoint)
-    about = hub.model_info(name, revision=revision, timeout=ANSWER_SECONDS)
-    folder = Path(snapshot_download(name, revision=revision, endpoint=endpoint, allow_patterns=list(SMALL_FILES)))
+    options: dict[str, Any] = {"endpoint": endpoint, "tqdm_class": _bar()}
+    about = hub.model_info(name, revision=revision, timeout=ANSWER_SECONDS, files_metadata=True)
+    _announce(name, about, {*SMALL_FILES, preferred_weights(_names(about))}, endpoint=endpoint)
+    folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(SMALL_FILES), **options))
     commit = folder.name
     if about.sha != commit:  # the branch moved between the two questions
-        about = hub.model_info(name, revision=commit, timeout=ANSWER_SECONDS)
-    names = [file.rfilename for file in about.siblings or []]
+        about = hub.model_info(name, revision=commit, timeout=ANSWER_SECONDS, files_metadata=True)
+    names = _names(about)
     weights = preferred_weights(names)
     if weights is None or "config.json" not in names:
         raise InputError(
             f"{name}: the hub has no {'config.json' if weights else 'weights that Regard reads'} for it; found: "
             f"{', '.join(sorted(names)[:12]) or 'nothing'}. Choose a model with config.json and model.safetensors"
         )
-    snapshot_download(name, revision=commit, endpoint=endpoint, allow_patterns=[weights])
+    snapshot_download(name, revision=commit, allow_patterns=[weights], **options)
     if weights.endswith(INDEX):
         shards = sorted(set(read_index(folder / weights).values()))
-        snapshot_download(name, revision=commit, endpoint=endpoint, allow_patterns=shards)
+        _announce(name, about, shards, endpoint=endpoint)
+        snapshot_download(name, revision=commit, allow_patterns=shards, **options)
     if not _is_complete(folder):
         raise InputError(f"{name}: the repository lacks files that its own {weights} names; choose another revision")
     return folder
+
+
+def _names(about: ModelInfo) -> list[str]:
+    return [file.rfilename for file in about.siblings or []]
+
+
+def _announce(name: str, about: ModelInfo, wanted: Collection[str | None], *, endpoint: str) -> None:
+    """Say which of the files will be downloaded, and how large they are; nothing where the cache has them all."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    cache = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type="model")
+    missing = []
+    for file in about.siblings or []:
+        content = file.lfs.sha256 if file.lfs is not None else file.blob_id
+        places = [cache / "snapshots" / str(about.sha) / file.rfilename, cache / "blobs" / str(content)]
+        if file.rfilename in wanted and not any(place.is_file() for place in places):
+            missing.append(file)
+    if not missing:
+        return
+    sizes = [file.size for file in missing]
+    total = sum(size for size in sizes if size is not None)
+    size = _size(total) if None not in sizes else _estimate(name) if preferred_weights(_names(about)) in wanted else ""
+    files = ", ".join(file.rfilename for file in missing[:NAMED])
+    files += f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+    logging.getLogger(__name__).warning(
+        "%s: downloading %s (%s) from %s into %s", name, files, size or "size not known", endpoint, cache
+    )
+
+
+def _size(count: int) -> str:
+    """1.34 GB, 440.5 MB, 12 kB."""
+    return (
+        f"{count / 1e9:.2f} GB"
+        if count >= 1e9
+        else f"{count / 1e6:.1f} MB"
+        if count >= 1e6
+        else f"{count / 1e3:.0f} kB"
+    )
+
+
+def _estimate(name: str) -> str:
+    """The size of a known model in float32, where the hub does not tell sizes."""
+    known = SHORT_NAMES.get(name) or next((one for one in CHECKPOINTS if one.name == name), None)
+    return "" if known is None else f"about {_size(known.parameters * 4)} as float32"
+
+
+def _bar() -> type[Any]:
+    """The library's progress bar, on standard error itself: the command line's would escape the bar's own "\\r"."""
+    from huggingface_hub.utils.tqdm import tqdm
+
+    class Bar(tqdm):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **{"file": raw_stream(sys.stderr), **options})  # type: ignore[no-untyped-call]
+
+    return Bar
 
 
 def _cached(name: str, *, revision: str) -> Path | None:

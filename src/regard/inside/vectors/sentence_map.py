@@ -88,7 +88,11 @@ class SentenceMap:
         lines = piped(self.texts, labels) if source is None else None
         columns = "text" if labels is None else "text,label"
         source = source or ("-" if lines else f"regard-map.csv --columns {columns}")
-        told = "  # regard-map.csv: the file of the button CSV" if source.startswith("regard-map.csv") else ""
+        told = (
+            "  # regard-map.csv: the file of the button CSV with exact cells"
+            if source.startswith("regard-map.csv")
+            else ""
+        )
         arguments = f"layer={self.layer!r}, pooling={self.pooling!r}, count={self.neighbours.places.shape[1]}"
         return {
             "view": "map",

@@ -69,7 +69,7 @@ def payload_of(
     lines = piped(texts, labels)
     options = f"--model {shlex.quote(name)} --pooling {found.pooling} --layer={shlex.quote(str(layer))} --as-in-deck"
     options += f" --seed {seed}" if seed else ""
-    told = "" if lines else f"  # {FILE}: the file of the button CSV"
+    told = "" if lines else f"  # {FILE}: the file of the button CSV with exact cells"
     given = f"{lines or ''} regard features --data {'-' if lines else FILE} {options}{told}".strip()
     document = asdict(found)
     document["features"] = np.round(np.array(found.features, dtype=np.float64), 6).tolist()
@@ -97,5 +97,5 @@ def _examples(texts: Sequence[str], labels: Sequence[str], *, short: bool) -> st
         return f"from regard.data.examples import Text\nfrom regard.lab.walk import walk\nexamples = [{listed}]\n"
     return (
         "from regard.data.readers import read_texts\nfrom regard.lab.walk import walk\n"
-        f"examples = read_texts({FILE!r}, task='classify').examples  # the file of the button CSV\n"
+        f"examples = read_texts({FILE!r}, task='classify').examples  # the file of the button CSV with exact cells\n"
     )

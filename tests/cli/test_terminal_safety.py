@@ -1,0 +1,231 @@
+"""No verb lets a text steer the terminal: hostile names, texts, labels and tokens are printed with visible escapes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import shutil
+import sys
+import threading
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import typer
+
+import regard
+from regard.cli.app import build, run, verbs
+from regard.lab import layers as lab
+from regard.lab.fitting import Recipe
+from regard.tasks.folder import Solved, write_task
+from regard.tasks.texts import Classify
+from regard.text import Tokenizer
+from regard.translate import Translator
+from regard.translate.align import usual_looking
+from regard.translate.build import new_model
+from regard.translate.config import Model
+from regard.translate.folder import write
+from regard.translate.pairs import Pair
+from regard.translate.subwords import train_subwords
+from tests.inside.classifiers import deciding
+from tests.predict.folders import tiny_gpt
+
+Captured = pytest.CaptureFixture[str]
+
+# A window title, blinking text, "clear the screen" with a C1 character, text from right to left, rich's markup, an
+# erased line.
+EVIL = "\x1b]0;owned\x07\x1b[5;7m\x9b2J\u202edenwo[red]\x08\x7f\r\u2066"
+WORD = EVIL.replace("\r", "[/bold]")  # for files of lines; not for names of files
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+OURS = re.compile(r"\x1b\[(?:\?25[lh]|\d*A|2K|[\d;]*m)|\r")  # how rich draws: cursor, line and color
+VERBS = list(typer.main.get_command(build(verbs())).commands)  # type: ignore[attr-defined]
+REGISTERS = {register.__module__.rpartition(".")[2]: register for register in verbs()}  # one: to build all takes longer
+
+TEXTS, ROWS, TAGS, SETTINGS = (f"{EVIL}{name}" for name in ("texts.txt", "rows.tsv", "tags.conll", "settings.toml"))
+BERT, GPT, SOLVED, TRANSLATOR = (f"{name}{EVIL}" for name in ("bert", "gpt", "solved", "translator"))
+QUICK = "training.epochs=1"
+HERE = ("--device", "cpu")
+EXACT = ("generate", "score", "translate")  # what they print is data, which scripts get as it is
+
+# Exit code and arguments, behind which comes --device cpu where the code is 0. Every verb is here: with hostile input
+# that it takes where that is quick, and with hostile input that it refuses.
+CASES: dict[str, list[tuple[int, list[str]]]] = {
+    "studio": [(2, [EVIL])],
+    "tour": [(2, ["--output", EVIL])],
+    "lesson": [(2, [EVIL]), (2, ["reverse", "--output", EVIL])],
+    "embed": [
+        (0, [TEXTS, "--model", BERT, "--output", f"{EVIL}.npy"]),
+        (2, [EVIL, "--model", BERT, "--output", "x.npy"]),
+    ],
+    "fill": [
+        (0, [f"the {WORD} _ and _", "--model", BERT, "--top", "200"]),
+        (0, [f"the {WORD} _", "--model", BERT, "--top", "200", "--json"]),
+        (2, ["the _", "--model", BERT, "--targets", EVIL]),
+    ],
+    "compare": [(0, [f"the {WORD} _", "the day _", "--model", BERT, "-n", "all"]), (2, ["a _", "-m", f"./{EVIL}"])],
+    "next": [(2, [EVIL, EVIL, "--model", f"./{EVIL}"])],
+    "perplexity": [(0, [TEXTS, "--model", GPT]), (2, [EVIL])],
+    "generate": [
+        (0, ["the film", "--model", GPT, "--max-tokens", "30", "-t", "3", "--top-p", "1"]),
+        (0, [WORD, "--model", GPT, "--max-tokens", "2", "--json"]),
+        (0, [9 * EVIL, "--model", GPT, "--max-tokens", "2"]),
+        (2, ["the film", "--model", GPT, "--trace", EVIL]),
+    ],
+    "score": [(0, [TEXTS, "--model", GPT]), (2, [EVIL])],
+    "benchmark": [(0, ["piqa", "--data", "items.jsonl", "--model", GPT]), (2, [EVIL, "--data", EVIL])],
+    "cost": [(2, [EVIL, "--tokens", "1B"]), (2, [SETTINGS, "--tokens", "1B"])],
+    "pretrain": [
+        (2, ["bert", "-c", TEXTS, "-o", "x", "--config", SETTINGS]),
+        (2, ["bert", "-c", EVIL, "-o", "x", "--set", "schedule.steps=1"]),
+    ],
+    "train": [
+        (
+            0,
+            ["classify", "--train", ROWS, "--dev", ROWS, "--model", BERT, "-o", f"run{EVIL}", "--set", QUICK],
+        ),
+        (2, ["classify", "--train", ROWS, "--dev", "unknown.tsv", "--model", BERT, "-o", f"none{EVIL}"]),
+        (2, ["classify", "--train", ROWS, "-o", "x", "--config", SETTINGS]),
+    ],
+    "translate": [(0, [TRANSLATOR, TEXTS, "--beam", "1"]), (0, [TRANSLATOR, TEXTS, "--json"]), (2, [EVIL, "a b"])],
+    "evaluate": [(0, [SOLVED, "--data", ROWS]), (2, [SOLVED, "--data", "unknown.tsv"])],
+    "predict": [(0, [SOLVED, TEXTS]), (2, [EVIL, TEXTS])],
+    "doctor": [(1, [SOLVED, "--data", ROWS, "--train", ROWS]), (2, [SOLVED, "--data", EVIL])],
+    "honesty": [(0, [SOLVED, f"it is a good {WORD} day"]), (2, [SOLVED, "it is", "--label", EVIL])],
+    "features": [(0, ["--data", ROWS, "--model", BERT]), (2, ["--data", EVIL])],
+    "layers": [
+        (0, ["--train", TAGS, "--dev", TAGS, "--model", BERT]),
+        (2, ["--train", EVIL, "--dev", EVIL, "--model", BERT]),
+    ],
+    "look": [
+        (0, [f"the {WORD} film", "--model", GPT]),
+        (0, ["the film", "--model", BERT, "-o", f"{EVIL}.svg"]),
+        (2, ["the film", "--model", BERT, "-o", EVIL]),
+    ],
+    "figure": [(0, [f"the film {WORD} was _", "--model", BERT]), (2, ["the", "--model", BERT, "--without", EVIL])],
+    "senses": [(0, ["film", f"the film {WORD}", "a film", "--model", BERT]), (2, [EVIL, "a b", "b c", "-m", BERT])],
+    "heads": [(0, ["--text", TEXTS, "--model", BERT]), (2, ["--text", EVIL, "--model", BERT])],
+    "ablate": [
+        (0, [f"{EVIL[:25]}", "--model", GPT, "--heads", "0.1", "--top", "300"]),
+        (0, [f"good {WORD}", "--model", SOLVED]),
+        (2, ["the _", "--model", BERT, "--heads", EVIL]),
+    ],
+    "map": [(0, [ROWS, "--model", BERT]), (2, [EVIL, "--model", BERT])],
+    "models": [(2, [EVIL])],
+}
+
+
+@pytest.fixture(scope="module")
+def place(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with models and data that hold hostile strings wherever strings can be."""
+    folder = tmp_path_factory.mktemp("hostile")
+    model, tokenizer = regard.load(tiny_bert_folder)
+    assert tokenizer is not None
+    tokens = (tiny_bert_folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    tokens[tokens.index("hot")] = WORD
+    (folder / "tokens").mkdir()
+    (folder / "tokens" / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
+    regard.save(model, folder / BERT, Tokenizer.open(folder / "tokens"))
+    tiny_gpt(folder, positions=40).rename(folder / GPT)
+    labels = (f"bad{WORD}", f"good{WORD}")
+    write_task(Solved(Classify(labels), deciding(tokenizer, 3).model, tokenizer, 64), folder / SOLVED)
+    subwords = train_subwords(
+        [Pair("the film was", f"der {WORD}"), Pair("a day", f"ein {WORD}")] * 4, size=290, joint=True
+    )
+    shape = Model(kind="transformer", width=16, depth=1, heads=2, ffn=32, embedding=16, dropout=0.0)
+    translating = new_model(shape, subwords, seed=0).eval()
+    write(Translator(translating, subwords, usual_looking(translating)), folder / TRANSLATOR)
+    tags = "the DT O\ngood JJ O\nwater{0} NN I-{0}\n\nthey PR O\nmake VB O\nsound NN I-{0}\n\n".format(
+        WORD.replace(" ", "")
+    )
+    contents = {
+        TEXTS: f"the film {WORD} was good\nthe day{WORD} was long\nit is so\nthe film was bad\n",
+        ROWS: "".join(f"the {label[:4]} day{WORD} {number}\t{label}\n" for number in range(10) for label in labels),
+        TAGS: tags * 6,
+        SETTINGS: f"[training]\n{json.dumps(EVIL)} = 1\n",
+        "unknown.tsv": f"the day\t{EVIL}\nthe film\tgood{WORD}\n".replace("\r", ""),
+        "items.jsonl": json.dumps({"goal": EVIL, "sol1": WORD, "sol2": "the film", "label": 0}) + "\n",
+    }
+    for name, content in contents.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def quick(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the folder of hostile files, with as little work as each verb can do."""
+    monkeypatch.chdir(place)
+    shutil.rmtree(f"run{EVIL}", ignore_errors=True)
+    monkeypatch.setattr(lab, "LINEAR", Recipe(batch=256, epochs=1, steps=2, rate=5e-2))
+    monkeypatch.setattr("regard.inside.figure.sentences.ENGLISH", ("the day was good",))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Give both streams to a terminal; at the end the list holds all that came there."""
+    reader, writer = pty.openpty()
+    tty.setraw(writer)  # or the terminal's driver would turn line ends into "\r\n"
+    seen: list[bytes] = []
+    found: list[str] = []
+
+    def drain() -> None:
+        while True:
+            try:
+                part = os.read(reader, 1 << 16)
+            except OSError:  # how Linux says that nobody can write any more
+                return
+            if not part:
+                return
+            seen.append(part)
+
+    thread = threading.Thread(target=drain, daemon=True)
+    thread.start()
+    with monkeypatch.context() as patch, os.fdopen(writer, "wb", buffering=0) as raw:
+        stream = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
+        patch.setattr(sys, "stdout", stream)
+        patch.setattr(sys, "stderr", stream)
+        yield found
+        stream.flush()
+    thread.join(timeout=60)
+    os.close(reader)
+    found.append(b"".join(seen).decode("utf-8"))
+
+
+Case = tuple[str, int, list[str]]
+REFUSED: list[Case] = [(verb, 2, [f"--{EVIL}"]) for verb in VERBS]
+TRIED: list[Case] = [(verb, code, arguments) for verb, several in CASES.items() for code, arguments in several]
+
+
+def call(verb: str, code: int, arguments: list[str]) -> int:
+    return run([verb, *arguments, *(HERE if code < 2 else ())], registers=[REGISTERS[verb]])
+
+
+def test_every_verb_is_tried() -> None:
+    assert set(CASES) == set(VERBS)
+
+
+@pytest.mark.parametrize(("verb", "code", "arguments"), REFUSED + TRIED)
+def test_streams(verb: str, code: int, arguments: list[str], quick: None, capsys: Captured) -> None:
+    found = call(verb, code, arguments)
+    out, error = capsys.readouterr()
+    assert found == code, error
+    assert CONTROL.findall(error) == []
+    if verb in EXACT and code == 0 and "--json" not in arguments:
+        return
+    assert CONTROL.findall(out) == []
+    # The test can fail: what is hostile was to be printed.
+    assert re.search(r"\\(x1b|x08|u001b)", out + error)
+
+
+@pytest.mark.parametrize(("verb", "code", "arguments"), TRIED)
+def test_a_terminal(verb: str, code: int, arguments: list[str], quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as found:
+        assert call(verb, code, arguments) == code
+    assert "\x1b[5;7m" not in found[0]
+    assert CONTROL.findall(OURS.sub("", found[0])) == []
