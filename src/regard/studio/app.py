@@ -151,11 +151,12 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _refuse(request: Request, error: Exception) -> Response:
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Not a plain function: Starlette would run it in a thread, and a crowd would wait for one."""
     headers = {"Retry-After": str(AGAIN)} if isinstance(error, Busy) else {}
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
     return _json({"error": str(error)}, status=status, headers=headers)
 
 
-def _forget(request: Request, error: Exception) -> Response:
+async def _forget(request: Request, error: Exception) -> Response:
     return Response(status_code=GONE, headers=HEADERS)

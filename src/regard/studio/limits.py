@@ -9,6 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from regard.errors import InputError, RegardError
+from regard.studio.memory import Trimmer
 from regard.studio.turns import Busy, Left
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ SECONDS = 5.0  # that a body may take, and more only as it comes at RATE
 RATE = 100_000  # bytes per second
 EXCESS = 4_000_000  # bytes above the limit that are read and dropped, so that the client gets to read the answer
 IN_FLIGHT = 32_000_000  # bytes of all bodies that are being received
+LARGE = 250_000  # bytes of a body whose memory is given back to the system soon after
 
 
 class TooLarge(InputError):
@@ -37,6 +39,8 @@ class Bodies:
     def __init__(self, *, seconds: float = SECONDS, in_flight: int = IN_FLIGHT) -> None:
         self.seconds, self.in_flight = seconds, in_flight
         self._held = 0
+        self._trim = Trimmer(every=0.0)
+        self._trimming = False
 
     async def read(self, request: Request, limit: int) -> bytes:
         """The whole body. TooLarge, TooSlow, Busy where others fill the memory, Left where the client has gone."""
@@ -68,3 +72,10 @@ class Bodies:
             return bytes(body)
         finally:
             self._held -= len(body)
+            if size > LARGE and not self._trimming:
+                self._trimming = True
+                asyncio.get_running_loop().call_later(1.0, self._give_back)
+
+    def _give_back(self) -> None:
+        self._trimming = False
+        self._trim()

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from regard.errors import RegardError
+from regard.studio.memory import Trimmer
 
 if TYPE_CHECKING:
     from torch import nn
@@ -160,6 +161,7 @@ class _Workers:
         self.count = count
         self._threads: list[threading.Thread] = []
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._trim = Trimmer()
 
     def submit(self, work: Callable[[], None]) -> None:
         if len(self._threads) < self.count:
@@ -177,6 +179,7 @@ class _Workers:
         while (work := self._work.get()) is not None:
             Context().run(work)
             del work  # with all that the question held
+            self._trim()
 
 
 def check_wanted() -> None:
