@@ -69,10 +69,13 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
         )
     path, content = said(arguments, "path", "").strip(), arguments.get("content", "")
     if not isinstance(content, str) or len(content) > ROOM:
-        raise InputError(f"the file is too large to send; the studio takes {ROOM:,} characters. Give its path instead")
+        raise InputError(
+            f"the file is too large to send; the studio takes {ROOM:,} characters. Give its path instead: put it into "
+            f"{shelf.workspace.folder}, or restart with --data FILE"
+        )
     if bool(path) is bool(content.strip()):
         raise InputError(
-            "expected labelled examples: the path of a file on this machine, or a file to send; one of them"
+            f"expected labelled examples: the name of a file in {shelf.workspace.folder}, or a file to send; one of them"
         )
     name = file_name(path or said(arguments, "name", "examples.tsv"), otherwise="examples.tsv")
     place = shelf.workspace.folder / name
