@@ -75,7 +75,8 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
         )
     if bool(path) is bool(content.strip()):
         raise InputError(
-            f"expected labelled examples: the name of a file in {shelf.workspace.folder}, or a file to send; one of them"
+            f"expected labelled examples: the name of a file in {shelf.workspace.folder}, or a file to send; one of "
+            "them"
         )
     name = file_name(path or said(arguments, "name", "examples.tsv"), otherwise="examples.tsv")
     place = shelf.workspace.folder / name
