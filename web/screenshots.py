@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlencode
 
-import uvicorn
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from regard.known import builtins
+from regard.studio.access import new_token
 from regard.studio.app import make_app
 from regard.studio.kinds import Kind
-from regard.studio.serve import HOST, listen
+from regard.studio.serve import HOST, listen, server_of
 from regard.studio.shelf import Shelf
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -91,7 +91,8 @@ def main() -> None:
     if failed := [entry.error for entry in shelf.entries.values() if entry.state != "ready"]:
         sys.exit(f"error: {failed[0]}")
     with listen(0) as taken, sync_playwright() as playwright:
-        server = uvicorn.Server(uvicorn.Config(make_app(shelf), log_level="error", lifespan="off"))
+        token = new_token()
+        server = server_of(make_app(shelf, token=token))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]})
         thread.start()
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
@@ -102,7 +103,7 @@ def main() -> None:
                 if model is None:
                     print(f"{path}: left as it is; it needs --model DIR of the kind {shot.needs!r}")
                     continue
-                take(browser, f"http://{HOST}:{taken.getsockname()[1]}", shot, model, path)
+                take(browser, f"http://{HOST}:{taken.getsockname()[1]}/?token={token}", shot, model, path)
         finally:
             browser.close()
             server.should_exit = True
@@ -119,7 +120,7 @@ def views() -> set[str]:
 def take(browser: Browser, address: str, shot: Shot, model: str, path: Path) -> None:
     page = browser.new_page(viewport={"width": shot.width, "height": 900}, color_scheme=shot.scheme)
     page.set_default_timeout(120_000)
-    page.goto(f"{address}/#{shot.view}?{urlencode({'model': model, **shot.parameters})}")
+    page.goto(f"{address}#{shot.view}?{urlencode({'model': model, **shot.parameters})}")
     ready(page)
     for name in shot.press:
         page.get_by_role("button", name=name, exact=True).click()

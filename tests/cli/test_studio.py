@@ -15,18 +15,25 @@ from regard.studio.serve import listen
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
-    monkeypatch.setattr(serving, "serve", lambda models, *, port, say: bool(calls.append((models, port))))
+    monkeypatch.setattr(
+        serving, "serve", lambda models, *, port, folder, data, say: bool(calls.append((models, port, folder, data)))
+    )
     return calls
 
 
 def test_it_serves_what_is_built_in_on_8080(served: list[Any]) -> None:
     assert run(["studio"]) == 0
-    assert served == [(builtins(), 8080)]
+    assert served == [(builtins(), 8080, "trained", [])]
 
 
 def test_several_models_each_once_and_another_port(served: list[Any]) -> None:
     assert run(["studio", "--model", "b", "-m", "a", "--model", "b", "--port", "0"]) == 0
-    assert served == [(["b", "a"], 0)]
+    assert served == [(["b", "a"], 0, "trained", [])]
+
+
+def test_where_it_writes_and_what_it_may_read(served: list[Any]) -> None:
+    assert run(["studio", "--output", "models", "--data", "a.tsv", "--data", "b"]) == 0
+    assert served == [(builtins(), 8080, "models", ["a.tsv", "b"])]
 
 
 def test_a_port_that_cannot_be_is_bad_input(served: list[Any], capsys: pytest.CaptureFixture[str]) -> None:

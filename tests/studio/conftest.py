@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -16,8 +17,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from regard.studio.app import make_app
-from regard.studio.serve import HOST, listen
+from regard.studio import app as application
+from regard.studio.serve import HOST, listen, server_of
 from regard.studio.shelf import Shelf
 from tests.conftest import missing
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 
+TOKEN = "the-token-of-all-studios-in-tests"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+make_app = partial(application.make_app, token=TOKEN)
 AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -35,7 +39,7 @@ def run_app() -> Iterator[Callable[[Starlette], str]]:
 
     def run(app: Starlette) -> str:
         taken = listen(0)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        server = server_of(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
         thread.start()
         servers.append((server, thread))
@@ -65,6 +69,9 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Chromium's own sandbox cannot be set up as root or in most containers; the pages are ours.
         found = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        # Signed in wherever it goes; how a browser signs in itself is in test_access.
+        for method in ("new_context", "new_page"):
+            setattr(found, method, partial(getattr(found, method), extra_http_headers=BEARER))
         yield found
         found.close()
 
@@ -99,7 +106,7 @@ def address(page_built: None, shelf: Shelf, run_app: Callable[[Starlette], str])
 
 @pytest.fixture
 def client(shelf: Shelf) -> TestClient:
-    return TestClient(make_app(shelf), base_url="http://127.0.0.1")
+    return TestClient(make_app(shelf), base_url="http://127.0.0.1", headers=BEARER)
 
 
 def serious_findings(page: Page, axe: str) -> list[tuple[str, str]]:

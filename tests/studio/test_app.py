@@ -18,9 +18,10 @@ import torch
 from starlette.applications import Starlette
 
 import regard
-from regard.studio.app import BODY, make_app
+from regard.studio.app import BODY
 from regard.studio.arguments import LIMIT
 from regard.studio.shelf import Shelf
+from tests.studio.conftest import BEARER, make_app
 
 
 def ask(
@@ -29,7 +30,7 @@ def ask(
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
     sent = raw if raw is not None else None if body is None else json.dumps(body).encode()
     kind = {"Content-Type": "application/json"} if sent is not None else {}
-    connection.request("GET" if sent is None else "POST", path, sent, {**kind, **(headers or {})})
+    connection.request("GET" if sent is None else "POST", path, sent, {**BEARER, **kind, **(headers or {})})
     response = connection.getresponse()
     text = response.read().decode()
     told = dict(response.getheaders())
@@ -103,18 +104,18 @@ def test_any_text_gets_an_answer(tiny: str, model: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "message"),
+    ("raw", "expected", "message"),
     [
-        (b"{", "the body is not JSON"),
-        (b"\xff\xfe", "the body is not JSON"),
-        (b"[" * 100_000, "the body is not JSON"),
-        (b"[]", "must be a JSON object, got list"),
-        (b'"' + b"a" * (BODY + 1) + b'"', f"at most {BODY:,} bytes"),
+        (b"{", 400, "the body is not JSON"),
+        (b"\xff\xfe", 400, "the body is not JSON"),
+        (b"[" * 100_000, 400, "the body is not JSON"),
+        (b"[]", 400, "must be a JSON object, got list"),
+        (b'"' + b"a" * (BODY + 1) + b'"', 413, f"at most {BODY:,} bytes"),
     ],
 )
-def test_a_body_that_is_no_question_is_refused(tiny: str, raw: bytes, message: str) -> None:
+def test_a_body_that_is_no_question_is_refused(tiny: str, raw: bytes, expected: int, message: str) -> None:
     status, answer, _ = ask(tiny, "/api/attention", raw=raw)
-    assert status == 400 and message in answer["error"]
+    assert status == expected and message in answer["error"]
     assert ask(tiny, "/api/models")[0] == 200
 
 

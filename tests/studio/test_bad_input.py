@@ -19,7 +19,6 @@ from starlette.applications import Starlette
 
 import regard
 from regard.models import Vit, VitConfig
-from regard.studio.app import make_app
 from regard.studio.routes import ACTIONS, ROUTES, STREAMS
 from regard.studio.shelf import Shelf
 from regard.tasks.folder import Solved, write_task
@@ -33,6 +32,7 @@ from regard.translate.folder import write
 from regard.translate.pairs import Pair
 from regard.translate.subwords import train_subwords
 from tests.decode.folders import gpt_folder
+from tests.studio.conftest import make_app
 from tests.studio.test_app import ask
 
 TEXTS = {"text", "text_b", "texts", "a", "b", "prompt", "word", "target"}  # arguments that are texts of the user's

@@ -18,11 +18,10 @@ from playwright.sync_api import Browser, Page, expect
 from starlette.applications import Starlette
 
 from regard.inside.figure.positions import encoding
-from regard.studio.app import make_app
 from regard.studio.shelf import Shelf
 from regard.translate.subwords import train_subwords
 from tests.inside.conftest import translator
-from tests.studio.conftest import download, serious_findings, watched
+from tests.studio.conftest import download, make_app, serious_findings, watched
 from tests.translate.conftest import sentences
 
 TEXT = "the film was good"

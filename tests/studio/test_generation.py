@@ -16,14 +16,13 @@ from starlette.applications import Starlette
 
 import regard
 from regard.inside.speech.prompts import PROMPTS
-from regard.studio.app import make_app
 from regard.studio.shelf import Shelf
 from tests.decode.folders import gpt_folder, t5_folder
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.studio.conftest import serious_findings
+from tests.studio.conftest import make_app, serious_findings
 from tests.studio.speeches import PROMPT, Gate, bars, said, spoken, visible
 
 expect.set_options(timeout=30_000)

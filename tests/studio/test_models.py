@@ -9,8 +9,8 @@ from starlette.applications import Starlette
 
 from regard.errors import InputError
 from regard.inside.sight.subject import opened
-from regard.studio.app import make_app
 from regard.studio.shelf import Shelf
+from tests.studio.conftest import make_app
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -18,14 +18,13 @@ from starlette.testclient import TestClient
 import regard
 from regard.inside import attention, opened, picture
 from regard.models import Vit, VitConfig
-from regard.studio.app import make_app
 from regard.studio.routes_attention import HEAVIEST, KEPT
 from regard.studio.shelf import Shelf
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
 
-from tests.studio.conftest import watched
+from tests.studio.conftest import BEARER, make_app, watched
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +51,7 @@ def cat(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client(vit: str, tiny_bert_folder: Path) -> TestClient:
     shelf = Shelf([vit, str(tiny_bert_folder)])
     shelf.start().join()
-    return TestClient(make_app(shelf), base_url="http://127.0.0.1")
+    return TestClient(make_app(shelf), base_url="http://127.0.0.1", headers=BEARER)
 
 
 def send(client: TestClient, content: bytes, name: str = "a.png") -> Any:
@@ -88,7 +87,6 @@ def test_what_cannot_be_looked_at_is_told(client: TestClient, vit: str, tiny_ber
             send(client, b"\x89PNG" + bytes(HEAVIEST + 1), "big.png"),
             f"big.png is too large; the studio takes pictures of {HEAVIEST:,}",
         ),
-        (send(client, bytes(9_100_000), "huge.png"), "the request is too large"),
         (
             client.post("/api/attention", json={"model": vit, "text": "a"}),
             "looks at pictures; choose a PNG or JPEG file",
@@ -98,6 +96,8 @@ def test_what_cannot_be_looked_at_is_told(client: TestClient, vit: str, tiny_ber
     ]
     for response, message in refused:
         assert response.status_code == 400 and message in response.json()["error"]
+    huge = send(client, bytes(9_100_000), "huge.png")
+    assert huge.status_code == 413 and "the request is too large" in huge.json()["error"]
 
 
 def test_the_last_ones_are_kept(client: TestClient, vit: str) -> None:

@@ -42,13 +42,13 @@ def test_the_page_is_there_while_the_model_loads_and_ctrl_c_ends_it_cleanly(page
     command = [sys.executable, "-m", "regard", "studio", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
-        address = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+        address = re.search(r"(http://127\.0\.0\.1:\d+/)\?token=(\S+)", process.stdout.readline())
         assert address is not None
-        with urllib.request.urlopen(address[0], timeout=60) as answer:
+        with urllib.request.urlopen(_request(*address.groups()), timeout=60) as answer:
             page = answer.read().decode()
         assert '"state":"loading"' in page  # torch alone takes longer to import than this page to answer
         while when != "at once":
-            with urllib.request.urlopen(f"{address[0]}api/models", timeout=60) as answer:
+            with urllib.request.urlopen(_request(f"{address[1]}api/models", address[2]), timeout=60) as answer:
                 if b'"ready"' in answer.read():
                     break
         process.send_signal(signal.SIGINT)
@@ -71,9 +71,9 @@ def test_ctrl_c_does_not_wait_for_an_answer_that_takes_long(page_built: None) ->
     command = [sys.executable, "-c", SLOW]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
-        address = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+        address = re.search(r"(http://127\.0\.0\.1:\d+/)\?token=(\S+)", process.stdout.readline())
         assert address is not None
-        asked = threading.Thread(target=_ask, args=(f"{address[0]}api/compare",), daemon=True)
+        asked = threading.Thread(target=_ask, args=(f"{address[1]}api/compare", address[2]), daemon=True)
         asked.start()
         assert process.stdout.readline() == "computing\n"
         process.send_signal(signal.SIGINT)
@@ -122,7 +122,11 @@ raise SystemExit(run(["studio", "--port", "0"]))
 """
 
 
-def _ask(address: str) -> None:
-    request = urllib.request.Request(address, data=b"{}", headers={"Content-Type": "application/json"})
+def _request(address: str, token: str, data: bytes | None = None) -> urllib.request.Request:
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    return urllib.request.Request(address, data=data, headers=headers)
+
+
+def _ask(address: str, token: str) -> None:
     with contextlib.suppress(OSError):
-        urllib.request.urlopen(request, timeout=60)
+        urllib.request.urlopen(_request(address, token, b"{}"), timeout=60)

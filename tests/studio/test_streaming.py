@@ -19,9 +19,9 @@ from starlette.testclient import TestClient
 
 from regard.inside.speech import listening
 from regard.inside.speech.prompts import PROMPTS
-from regard.studio.app import make_app
 from regard.studio.shelf import Shelf
 from tests.decode.folders import gpt_folder, t5_folder
+from tests.studio.conftest import BEARER, make_app
 from tests.studio.speeches import PROMPT, Gate, spoken
 
 
@@ -49,7 +49,7 @@ def writers(app: Starlette, run_app: Callable[[Starlette], str]) -> str:
 
 @pytest.fixture(scope="module")
 def client(app: Starlette) -> TestClient:
-    return TestClient(app, base_url="http://127.0.0.1")
+    return TestClient(app, base_url="http://127.0.0.1", headers=BEARER)
 
 
 def test_the_api_gives_what_the_library_gives(client: TestClient, gpt: str) -> None:
@@ -139,7 +139,7 @@ def test_who_leaves_stops_the_writing(writers: str, gpt: str, monkeypatch: pytes
     gate = Gate(monkeypatch, 4)
     connection = http.client.HTTPConnection(urlsplit(writers).netloc, timeout=30)
     body = json.dumps({"model": gpt, "prompt": "the film", "temperature": "1.5", "tokens": "100"})
-    connection.request("POST", "/api/generation/stream", body, {"Content-Type": "application/json"})
+    connection.request("POST", "/api/generation/stream", body, {**BEARER, "Content-Type": "application/json"})
     answer = connection.getresponse()
     assert json.loads(answer.readline()) == {"begun": 1}
     assert gate.reached.wait(30) and not gate.left.is_set()
@@ -150,7 +150,7 @@ def test_who_leaves_stops_the_writing(writers: str, gpt: str, monkeypatch: pytes
     gate.opened.set()
     # The model is free for the next question, and nothing more was written for the first.
     assert spoken(gpt, "the film", tokens=3).tokens
-    connection.request("POST", "/api/generation", body, {"Content-Type": "application/json"})
+    connection.request("POST", "/api/generation", body, {**BEARER, "Content-Type": "application/json"})
     assert connection.getresponse().status == 200
     assert gate.tokens <= count + 3
     connection.close()
@@ -173,12 +173,13 @@ def test_ctrl_c_ends_the_studio_while_it_writes(page_built: None, gpt: str) -> N
     command = [sys.executable, "-c", SLOW, gpt]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
-        address = re.search(r"127\.0\.0\.1:\d+", process.stdout.readline())
+        address = re.search(r"(127\.0\.0\.1:\d+)/\?token=(\S+)", process.stdout.readline())
         assert address is not None
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {address[2]}"}
         body = json.dumps({"model": gpt, "prompt": "the film", "temperature": "1.5", "tokens": "120"})
         while True:
-            connection = http.client.HTTPConnection(address[0], timeout=60)
-            connection.request("POST", "/api/generation/stream", body, {"Content-Type": "application/json"})
+            connection = http.client.HTTPConnection(address[1], timeout=60)
+            connection.request("POST", "/api/generation/stream", body, headers)
             answer = connection.getresponse()
             if answer.status == 200:
                 break

@@ -23,7 +23,6 @@ from regard.errors import InputError
 from regard.finetune.sources import read_examples
 from regard.models import T5, T5Config
 from regard.studio import routes_tasks
-from regard.studio.app import make_app
 from regard.studio.shelf import Shelf
 from regard.studio.training import Trainings
 from regard.tasks.answer import Answering
@@ -37,7 +36,7 @@ from regard.tasks.texts import Classify
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
-from tests.studio.conftest import serious_findings
+from tests.studio.conftest import BEARER, make_app, serious_findings
 
 expect.set_options(timeout=30_000)
 
@@ -120,14 +119,18 @@ def test_a_folder_that_vanishes_before_the_first_question(
         shelf.start().join()
         if vanishes:
             shutil.rmtree(name)
-        answers.append(asked(TestClient(make_app(shelf), base_url="http://127.0.0.1"), view, model=name, text=PLAIN))
+        answers.append(
+            asked(
+                TestClient(make_app(shelf), base_url="http://127.0.0.1", headers=BEARER), view, model=name, text=PLAIN
+            )
+        )
     assert answers[0]["view"] == view
     assert answers[1] == answers[0]
 
 
 def test_orders_that_are_refused(page_built: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    client = TestClient(make_app(Shelf([])), base_url="http://127.0.0.1")
+    client = TestClient(make_app(Shelf([])), base_url="http://127.0.0.1", headers=BEARER)
     for arguments, error in (
         ({"task": "clasify", "path": "x"}, "did you mean 'classify'"),
         ({"task": "classify"}, "expected labelled examples"),
@@ -365,20 +368,23 @@ def test_a_model_is_trained_on_the_page(
 
 
 def test_what_was_typed_stays_after_a_training_that_failed(
-    page: Page, address: str, folders: dict[str, str], tmp_path: Path
+    page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "one.tsv").write_text("only one\tlabel\n" * 20, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trained").mkdir()
+    path = tmp_path / "trained" / "one.tsv"
+    path.write_text("only one\tlabel\n" * 20, encoding="utf-8")
     open_at(page, address, model=folders["plain"], text="a good film")
     order = page.locator("form.task-order")
     order.get_by_label("Task").select_option("pair")
-    order.locator("[name=path]").fill(str(tmp_path / "one.tsv"))
+    order.locator("[name=path]").fill(str(path))
     order.get_by_label("Epochs").fill("7")
     order.get_by_role("button", name="Train").click()
     expect(page.locator(".task-job")).to_contain_text("Failed")
     page.get_by_role("link", name="Attention").click()  # nor is it lost in another view
     expect(order).to_have_count(0)
     page.go_back()
-    expect(order.locator("[name=path]")).to_have_value(str(tmp_path / "one.tsv"))
+    expect(order.locator("[name=path]")).to_have_value(str(path))
     expect(order.get_by_label("Task")).to_have_value("pair")
     expect(order.get_by_label("Epochs")).to_have_value("7")
 

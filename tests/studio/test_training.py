@@ -14,7 +14,7 @@ from regard.data.readers import Read
 from regard.errors import InputError
 from regard.finetune.evaluate import evaluate
 from regard.finetune.start import Start
-from regard.studio.training import Job, Order, Trainings, drawn, file_name
+from regard.studio.training import Job, Order, Trainings, drawn, file_name, run_here
 
 Ordered = Callable[..., Order]
 
@@ -34,7 +34,7 @@ def order(tmp_path: Path, tiny_bert_folder: Path, one_thread: None, monkeypatch:
 
 
 def test_ends_with_a_model(order: Ordered, tmp_path: Path) -> None:
-    trainings, ended = Trainings(), list[str]()
+    trainings, ended = Trainings(run_here), list[str]()
     trainings.start(order(epochs=2), ended.append).join()
     assert trainings.job is not None
     found = trainings.job.document()
@@ -68,7 +68,7 @@ def test_examples_are_drawn_always_the_same() -> None:
 
 
 def test_draws_as_many_as_it_is_told(order: Ordered) -> None:
-    trainings = Trainings()
+    trainings = Trainings(run_here)
     trainings.start(order(limit=40), lambda output: None).join()
     assert trainings.job is not None
     assert trainings.job.said[0] == "40 of 120 examples were drawn"
@@ -77,7 +77,7 @@ def test_draws_as_many_as_it_is_told(order: Ordered) -> None:
 
 
 def test_is_stopped(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainings, reached, goes_on = Trainings(), threading.Event(), threading.Event()
+    trainings, reached, goes_on = Trainings(run_here), threading.Event(), threading.Event()
     heard = Job.hear
 
     def hear(job: Job, event: Mapping[str, Any]) -> None:
@@ -120,7 +120,7 @@ def test_what_someone_else_puts_there_survives_the_stop(order: Ordered, monkeypa
 
 
 def test_ending_waits_for_the_step_at_hand(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainings, begun = Trainings(), threading.Event()
+    trainings, begun = Trainings(run_here), threading.Event()
     heard = Job.hear
 
     def hear(job: Job, event: Mapping[str, Any]) -> None:
@@ -137,7 +137,7 @@ def test_ending_waits_for_the_step_at_hand(order: Ordered, monkeypatch: pytest.M
 
 def test_a_name_that_no_folder_can_have(order: Ordered) -> None:
     with pytest.raises(InputError, match="a folder cannot be called"):
-        Trainings().check(order(output="x" * 400))
+        Trainings(run_here).check(order(output="x" * 400))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_name_that_no_folder_can_have(order: Ordered) -> None:
     ],
 )
 def test_tells_what_went_wrong(order: Ordered, changes: dict[str, str], said: str) -> None:
-    trainings = Trainings()
+    trainings = Trainings(run_here)
     trainings.start(order(**changes), pytest.fail).join()
     assert trainings.job is not None
     assert trainings.job.state == "failed"
@@ -162,7 +162,7 @@ def test_a_start_that_proves_unfit_leaves_nothing(order: Ordered, monkeypatch: p
         raise InputError("it has no tasks")
 
     monkeypatch.setattr(Start, "new", new)
-    trainings = Trainings()
+    trainings = Trainings(run_here)
     trainings.start(order(), pytest.fail).join()
     assert trainings.job is not None
     assert (trainings.job.state, trainings.job.error) == ("failed", "it has no tasks")
@@ -170,7 +170,7 @@ def test_a_start_that_proves_unfit_leaves_nothing(order: Ordered, monkeypatch: p
 
 
 def test_a_defect_is_told_too(order: Ordered) -> None:
-    trainings = Trainings()
+    trainings = Trainings(run_here)
 
     def done(output: str) -> None:
         raise torch.OutOfMemoryError("no room")
@@ -189,7 +189,7 @@ def test_refuses(order: Ordered, tmp_path: Path) -> None:
         ({"output": str(tmp_path / "held")}, "holds a model or a run; choose another name"),
     ):
         with pytest.raises(InputError, match=said):
-            Trainings().start(order(**changes), pytest.fail)
+            Trainings(run_here).start(order(**changes), pytest.fail)
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,10 @@ from regard.models import Gpt, GptConfig
 from regard.nn.recording import record
 from regard.nn.stack import Stack
 from regard.nn.straight import can_go_straight
-from regard.studio.app import TAB, make_app
+from regard.studio.app import TAB
 from regard.studio.shelf import Shelf
 from regard.studio.turns import Left, Turns, _left, check_wanted, stopping
+from tests.studio.conftest import BEARER, make_app
 
 SOON = 30
 
@@ -64,7 +65,7 @@ class Asked:
 
     def __init__(self, address: str, name: str, tab: str) -> None:
         self.connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=SOON)
-        headers = {"Content-Type": "application/json", TAB: tab}
+        headers = {**BEARER, "Content-Type": "application/json", TAB: tab}
         self.connection.request("POST", "/api/gate", json.dumps({"name": name}), headers)
 
     def answer(self) -> tuple[int, dict[str, str], Any]:
@@ -132,12 +133,12 @@ def test_a_crowd_is_told_to_come_back(run_app: Callable[[Starlette], str]) -> No
             asked.append(Asked(address, f"a{number}", "a"))
             _until(lambda number=number: len(turns._lines.get("a", ())) == number)  # type: ignore[misc]
         status, headers, said = Asked(address, "a3", "a").answer()
-        assert (status, headers["retry-after"]) == (503, "2")
+        assert (status, headers["retry-after"]) == (429, "2")
         assert said == {"error": "the studio is busy: 2 questions of this tab wait already. Try again in a moment"}
         asked.append(Asked(address, "b0", "b"))
         _until(lambda: "b" in turns._lines)
         status, _, said = Asked(address, "c0", "c").answer()
-        assert (status, said["error"]) == (503, "the studio is busy: 3 questions wait already. Try again in a moment")
+        assert (status, said["error"]) == (429, "the studio is busy: 3 questions wait already. Try again in a moment")
         gate.open.set()
         assert [one.answer()[0] for one in asked] == [200] * 4
         assert Asked(address, "c0", "c").answer()[0] == 200  # and there is room again

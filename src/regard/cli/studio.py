@@ -26,12 +26,33 @@ def studio(
     port: Annotated[
         int, typer.Option("--port", "-p", metavar="N", min=0, max=65535, help="Where to listen; 0 takes a free port.")
     ] = 8080,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="The only folder that the studio writes to: models trained on the page, and the files sent for them.",
+        ),
+    ] = "trained",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="A file or folder of examples or images that the page may name, beside those in --output; may be "
+            "repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Look inside models in the browser: type a sentence and see what a model does with it.
 
-    The page is served to this machine alone and asks no other. Without --model it has the models that come with Regard.
+    The page is served to this machine alone and asks no other. Its address has a token, new at each start; without it
+    nobody can use the studio, no other account of this machine either. Without --model it has the models that come with
+    Regard.
     """
     from regard.studio.serve import serve
 
-    if serve(list(dict.fromkeys(models or builtins())), port=port, say=lambda line: print(line, flush=True)):
+    names = list(dict.fromkeys(models or builtins()))
+    if serve(names, port=port, folder=output, data=data or [], say=lambda line: print(line, flush=True)):
         os._exit(0)  # an orderly end would wait for these threads, or take torch away from under them

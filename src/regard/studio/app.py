@@ -1,9 +1,9 @@
 """The studio's HTTP side: the page, the models' states and one address for each view.
 
-Knows requests and answers. Only this machine's own page may ask: other names for this address are refused (a site that
-lets its name point here must not read along), there are no CORS headers, and a body must be JSON, which no foreign form
-can send. A page says with each question which tab asks, so that tabs can take turns; a question whose tab has gone, or
-has broken it off for another, is dropped.
+Knows requests and answers. Only who has the token may ask (`access`), and only this machine's own page: other names for
+this address are refused (a site that lets its name point here must not read along), there are no CORS headers, and a
+body must be JSON, which no foreign form can send. A page says with each question which tab asks, so that tabs can take
+turns; a question whose tab has gone, or has broken it off for another, is dropped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route as Address
 
 from regard.errors import InputError, RegardError, nearest
+from regard.studio.access import HEADERS, RequireToken
 from regard.studio.arguments import Payload, Route
+from regard.studio.limits import AGAIN, Bodies, TooLarge, TooSlow
 from regard.studio.routes import ACTIONS, ROUTES, STREAMS
 from regard.studio.shelf import Shelf
 from regard.studio.streaming import streamed
@@ -36,21 +38,28 @@ HOSTS = ["127.0.0.1", "localhost"]
 BODY = 1_000_000  # bytes of a request
 ROOMY = {"picture": 12_000_000}  # of those that send a file; base64 makes four bytes of three
 TAB = "x-regard-tab"  # the header that names the tab; who sends none shares one
+STATUSES = ((Busy, 429), (TooSlow, 408), (TooLarge, 413), (InputError, 400))  # the first that fits
 GONE = 499  # as other servers write it down; nobody reads this answer
-AGAIN = 2  # seconds after which to ask a busy studio again
-HEADERS = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    # No other page may show this one inside itself and have its buttons pressed unseen.
-    "X-Frame-Options": "DENY",
-    "Content-Security-Policy": "frame-ancestors 'none'",
-}
 
 
-def make_app(shelf: Shelf, *, routes: Mapping[str, Route] = ROUTES, turns: Turns | None = None) -> Starlette:
-    """The application over the shelf's models; it does not start to load them."""
+def make_app(
+    shelf: Shelf,
+    *,
+    token: str,
+    routes: Mapping[str, Route] = ROUTES,
+    turns: Turns | None = None,
+    bodies: Bodies | None = None,
+) -> Starlette:
+    """The application over the shelf's models; it does not start to load them. Only requests with the token are
+    answered."""
     turns = Turns() if turns is None else turns
+    bodies = Bodies() if bodies is None else bodies
+
+    async def arguments_of(request: Request) -> dict[str, object]:
+        name = request.path_params["name"]
+        if name not in ACTIONS:
+            turns.check_room(_tab(request))  # before anything is read: a crowd must cost little
+        return await _arguments(request, bodies)
 
     async def computed(request: Request, name: str, arguments: Mapping[str, object]) -> Payload:
         return await turns.answer(
@@ -65,20 +74,19 @@ def make_app(shelf: Shelf, *, routes: Mapping[str, Route] = ROUTES, turns: Turns
         return _json({"models": shelf.states()})
 
     async def view(request: Request) -> Response:
-        arguments, name = await _arguments(request), request.path_params["name"]
+        arguments, name = await arguments_of(request), request.path_params["name"]
         if name in ACTIONS:  # quick, and not to wait behind questions: "stop" is among them
             return _json(_answer(shelf, ACTIONS, name, arguments))
         return _json(await computed(request, name, arguments))
 
     async def export(request: Request) -> Response:
-        arguments = await _arguments(request)
-        name = request.path_params["name"]
+        arguments, name = await arguments_of(request), request.path_params["name"]
         payload = await computed(request, name, arguments)
         place = arguments.get("place")
         kept = {**payload, "place": place} if isinstance(place, str) else payload
         return HTMLResponse(page(kept, title=f"Regard: {name}"), headers=HEADERS)
 
-    stream = streamed(STREAMS, shelf, turns, read=_arguments, gone=_gone, tab=_tab, headers=HEADERS)
+    stream = streamed(STREAMS, shelf, turns, read=arguments_of, gone=_gone, tab=_tab, headers=HEADERS)
     return Starlette(
         routes=[
             Address("/", home),
@@ -87,7 +95,10 @@ def make_app(shelf: Shelf, *, routes: Mapping[str, Route] = ROUTES, turns: Turns
             Address("/api/{name}/page", export, methods=["POST"]),
             Address("/api/{name}/stream", stream, methods=["POST"]),
         ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
+            Middleware(RequireToken, token=token),
+        ],
         exception_handlers={RegardError: _refuse, Left: _forget},
     )
 
@@ -104,18 +115,13 @@ def _answer(shelf: Shelf, routes: Mapping[str, Route], name: str, arguments: Map
         raise RegardError(f"internal error: {type(error).__name__}: {said}") from error
 
 
-async def _arguments(request: Request) -> dict[str, object]:
+async def _arguments(request: Request, bodies: Bodies) -> dict[str, object]:
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != "application/json":
         raise InputError(f"the body must be JSON (Content-Type: application/json), got {kind or 'no type'}")
-    limit = ROOMY.get(request.path_params["name"], BODY)
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > limit:
-            raise InputError(f"the request is too large; the studio takes at most {limit:,} bytes")
+    body = await bodies.read(request, ROOMY.get(request.path_params["name"], BODY))
     try:
-        arguments = json.loads(bytes(body))
+        arguments = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise InputError(f"the body is not JSON: {error}") from None
     if not isinstance(arguments, dict):
@@ -145,11 +151,12 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _refuse(request: Request, error: Exception) -> Response:
-    if isinstance(error, Busy):
-        return _json({"error": str(error)}, status=503, headers={"Retry-After": str(AGAIN)})
-    return _json({"error": str(error)}, status=400 if isinstance(error, InputError) else 500)
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Not a plain function: Starlette would run it in a thread, and a crowd would wait for one."""
+    headers = {"Retry-After": str(AGAIN)} if isinstance(error, Busy) else {}
+    status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
+    return _json({"error": str(error)}, status=status, headers=headers)
 
 
-def _forget(request: Request, error: Exception) -> Response:
+async def _forget(request: Request, error: Exception) -> Response:
     return Response(status_code=GONE, headers=HEADERS)

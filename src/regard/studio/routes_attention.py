@@ -20,6 +20,7 @@ __all__ = ["HEAVIEST", "KEPT", "attention", "picture"]
 
 HEAVIEST = 8_000_000  # bytes of a picture
 KEPT = 8  # pictures
+KEPT_BYTES = 16_000_000  # of all of them, so that fewer large ones are kept
 
 _pictures: WeakKeyDictionary[Shelf, dict[str, bytes]] = WeakKeyDictionary()
 
@@ -56,8 +57,8 @@ def picture(shelf: Shelf, arguments: Arguments) -> Payload:
     kept = _pictures.setdefault(shelf, {})
     kept.pop(key, None)
     kept[key] = found
-    for oldest in list(kept)[:-KEPT]:
-        del kept[oldest]
+    while len(kept) > KEPT or sum(map(len, kept.values())) > KEPT_BYTES:
+        del kept[next(iter(kept))]
     return {"image": key}
 
 
@@ -67,7 +68,8 @@ def _seen(shelf: Shelf, model: str, key: str) -> Payload:
     content = _pictures.get(shelf, {}).get(key)
     if content is None:
         raise InputError(
-            f"the studio keeps the last {KEPT} pictures until it ends; send {key.partition('/')[2]!r} again"
+            f"the studio keeps the last {KEPT} pictures, of {KEPT_BYTES:,} bytes in all, until it ends; send "
+            f"{key.partition('/')[2]!r} again"
         )
     with shelf.use_any(model) as (network, reader):
         from regard.inside.sight.payload import attention_payload

@@ -17,7 +17,7 @@ from regard.errors import InputError, choice
 from regard.known import DEFAULT, builtins
 from regard.studio.arguments import Arguments, Payload, counted, said
 from regard.studio.shelf import Entry, Shelf
-from regard.studio.training import EPOCHS, PLACE, Order, Trainings, file_name
+from regard.studio.training import EPOCHS, Order, Trainings, file_name
 
 __all__ = ["cancel", "end_training", "tasks", "train", "training"]
 
@@ -45,7 +45,9 @@ def tasks(shelf: Shelf, arguments: Arguments) -> Payload:
         solved = shelf.solved(model)
         pictures = solved.tokenizer is None
         wanted = WANTED.get("pictures" if pictures else solved.task.name, "")
-        if wanted and not (os.path.isfile(os.path.expanduser(text.strip())) if pictures else second.strip()):
+        if pictures:
+            text = str(shelf.workspace.readable(text.strip()))
+        if wanted and not (os.path.isfile(text) if pictures else second.strip()):
             return {**predictions_payload(model, solved, [], notes=[wanted]), **studio}
         return {**predictions_payload(model, solved, [example_of(solved, text, second)]), **studio}
 
@@ -67,27 +69,34 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
         )
     path, content = said(arguments, "path", "").strip(), arguments.get("content", "")
     if not isinstance(content, str) or len(content) > ROOM:
-        raise InputError(f"the file is too large to send; the studio takes {ROOM:,} characters. Give its path instead")
+        raise InputError(
+            f"the file is too large to send; the studio takes {ROOM:,} characters. Give its path instead: put it into "
+            f"{shelf.workspace.folder}, or restart with --data FILE"
+        )
     if bool(path) is bool(content.strip()):
         raise InputError(
-            "expected labelled examples: the path of a file on this machine, or a file to send; one of them"
+            f"expected labelled examples: the name of a file in {shelf.workspace.folder}, or a file to send; one of "
+            "them"
         )
     name = file_name(path or said(arguments, "name", "examples.tsv"), otherwise="examples.tsv")
-    place = Path(PLACE) / name
+    place = shelf.workspace.folder / name
     order = Order(
         task=task,
-        data=os.path.expanduser(path) if path else str(place),
+        data=str(OURS if ours else shelf.workspace.readable(path) if path else place),
         model=model,
-        output=os.path.expanduser(output),
+        output=str(shelf.workspace.output(output)) if output else "",
         epochs=counted(arguments, "epochs", 3, most=EPOCHS),
         limit=counted(arguments, "limit", 0, least=0),
         columns=said(arguments, "columns", "").strip(),
         select="last" if ours else "best",  # six sentences to judge by cannot tell a good epoch from a lucky one
+        upload=not path,
     )
     if path and not os.path.exists(order.data):
         raise InputError(f"{path}: no such file on this machine; expected a file of labelled examples")
     manager = _manager(shelf)
     manager.check(order)  # before anything is written: an order that is refused leaves nothing behind
+    if not path:
+        shelf.workspace.check_room(len(content.encode("utf-8", "surrogatepass")))
     with ExitStack() as undo:
         if not path:
             order = replace(order, data=str(kept := _kept(place, content)))
@@ -135,6 +144,7 @@ def _studio(shelf: Shelf) -> Payload:
         "pretrained": [entry.name for entry in entries if not _unfit(entry)],
         "tasks": list(CAN_TRAIN),
         "ours": _ours(),
+        "folder": str(shelf.workspace.folder),
         **training(shelf, {}),
     }
 

@@ -11,43 +11,79 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from regard.errors import InputError, RegardError
 from regard.studio.shelf import LOADER, Shelf
+from regard.studio.workspace import FOLDER, Workspace
 from regard.view.bundle import check_built
 
-__all__ = ["HOST", "listen", "serve"]
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.applications import Starlette
+
+__all__ = ["HOST", "listen", "serve", "server_of"]
 
 HOST = "127.0.0.1"
 TRIES = 20
 PATIENCE = 2  # seconds that requests under way get at the end
 
 
-def serve(models: Sequence[str], *, port: int = 8080, say: Callable[[str], None] = print) -> bool:
+def serve(
+    models: Sequence[str],
+    *,
+    port: int = 8080,
+    folder: str = FOLDER,
+    data: Sequence[str] = (),
+    say: Callable[[str], None] = print,
+) -> bool:
     """Serve the studio on this machine alone, until Ctrl-C. Port 0 takes any free one.
 
-    Returns whether threads are left that load or compute what nobody waits for any more.
+    `folder` is what the studio writes to, `data` what the page may name beside it. Whoever has the address that is
+    said can use the studio, and nobody else. Returns whether threads are left that load or compute what nobody waits
+    for any more.
     """
     check_built()
-    import uvicorn
-
+    from regard.studio.access import new_token
     from regard.studio.app import make_app
     from regard.studio.routes_tasks import end_training
-    from regard.studio.turns import WORKER
+    from regard.studio.turns import WORKER, Turns
 
-    shelf = Shelf(models)
+    workspace = Workspace(folder, data)
+    workspace.check()
+    shelf, turns, token = Shelf(models, workspace=workspace), Turns(), new_token()
     with listen(port) as taken:
-        config = uvicorn.Config(
-            make_app(shelf), log_level="critical", access_log=False, timeout_graceful_shutdown=PATIENCE, lifespan="off"
-        )
-        server = uvicorn.Server(config)
-        with _interrupts(lambda: setattr(server, "should_exit", True)):
-            say(f"The studio is at http://{HOST}:{taken.getsockname()[1]}/  (Ctrl-C ends it)")
-            shelf.start()
-            server.run(sockets=[taken])
-        end_training(shelf)
+        server = server_of(make_app(shelf, token=token, turns=turns))
+        try:
+            with _interrupts(lambda: setattr(server, "should_exit", True)):
+                address = f"http://{HOST}:{taken.getsockname()[1]}/?token={token}"
+                say(f"The studio is at {address}  (Ctrl-C ends it; it writes only to {workspace.folder.resolve()})")
+                shelf.start()
+                server.run(sockets=[taken])
+        finally:  # also where SIGTERM came
+            end_training(shelf)
+            turns.close()
         say("The studio has ended.")
     return any(thread.name in (LOADER, WORKER) for thread in threading.enumerate())
+
+
+def server_of(app: Starlette) -> uvicorn.Server:
+    """What serves the application, with the studio's limits on connections. It logs no addresses: one has the token."""
+    import uvicorn
+
+    from regard.studio.connection import Connection
+
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        loop="asyncio",
+        log_level="critical",
+        access_log=False,
+        timeout_graceful_shutdown=PATIENCE,
+        lifespan="off",
+    )
+    return uvicorn.Server(config)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from regard.errors import InputError, RegardError, nearest
 from regard.studio.kinds import Kind, kind_of
 from regard.studio.turns import stopping, taken
+from regard.studio.workspace import Workspace
 
 if TYPE_CHECKING:
     from torch import nn
@@ -71,9 +72,16 @@ class Entry:
 
 
 class Shelf:
-    """Models by name. `start` begins to load them; `use` lends one out."""
+    """Models by name. `start` begins to load them; `use` lends one out. New ones come from the workspace."""
 
-    def __init__(self, names: Sequence[str], *, load: Callable[[str], Pair | Solved] | None = None) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        load: Callable[[str], Pair | Solved] | None = None,
+        workspace: Workspace | None = None,
+    ) -> None:
+        self.workspace = workspace or Workspace()
         self.entries = {name: Entry(name) for name in names}
         self._load = load or _load
 

@@ -1,6 +1,7 @@
 """A training that goes on behind the page: started, watched and stopped, one at a time.
 
-Knows `regard.fit`, its events and a thread. Knows nothing of HTTP or of how progress is drawn.
+Knows `regard.fit`, its events and a thread that watches. Knows nothing of HTTP or of how progress is drawn; how a
+process of its own does the work is in `training_process`.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from regard.errors import InputError, RegardError
+from regard.studio.training_process import run_in_process
 
 if TYPE_CHECKING:
     from regard.data.readers import Read
     from regard.finetune.config import Config
-    from regard.finetune.report import Report
 
-__all__ = ["EPOCHS", "PLACE", "Job", "Order", "Trainings", "file_name"]
+__all__ = ["EPOCHS", "Job", "Order", "Trainings", "file_name", "run_here", "train"]
 
 State = Literal["running", "done", "failed", "cancelled"]
-PLACE = "trained"  # the folder of new models, in that where the studio was started
 EPOCHS = 20
 ABOUT = ("event", "time", "seed", "epoch", "seconds")  # what an event says beside its scores
 KEPT = 20  # lines of what was said
-PATIENCE = 20.0  # seconds that a training gets to stop at its next step
+PATIENCE = 20.0  # seconds that a training gets to stop
 
 
 @dataclass(frozen=True)
 class Order:
     """What to train. `data` is a file's path; `limit` draws that many of its examples, 0 takes all.
 
-    `select` is the epoch that is kept: best or last.
+    `select` is the epoch that is kept: best or last. `upload` says that the file was sent by the page: it is removed
+    where no model comes of it.
     """
 
     task: str
@@ -48,6 +49,7 @@ class Order:
     limit: int = 0
     columns: str = ""
     select: Literal["best", "last"] = "best"
+    upload: bool = False
 
     @property
     def settings(self) -> list[str]:
@@ -87,6 +89,18 @@ class Job:
     begun: float = field(default_factory=time.monotonic)
     ended: float | None = None
     stop: threading.Event = field(default_factory=threading.Event)
+    interrupt: Callable[[], None] | None = None  # ends what is being done for the job
+
+    def cancel(self) -> None:
+        self.stop.set()
+        if (interrupt := self.interrupt) is not None:
+            interrupt()
+
+    def on_cancel(self, interrupt: Callable[[], None] | None) -> None:
+        """Have `cancel` call this too; at once where the user has stopped the job before."""
+        self.interrupt = interrupt
+        if interrupt is not None and self.stop.is_set():
+            interrupt()
 
     def document(self) -> dict[str, object]:
         end = time.monotonic() if self.ended is None else self.ended
@@ -138,10 +152,15 @@ class Job:
             raise Cancelled
 
 
-class Trainings:
-    """At most one job runs."""
+Runner = Callable[[Job], Mapping[str, float]]
 
-    def __init__(self) -> None:
+
+class Trainings:
+    """At most one job runs. `run` does what a job's order says and gives the scores; by default in a process of its
+    own, so that it can be ended at any point."""
+
+    def __init__(self, run: Runner | None = None) -> None:
+        self._work = run_in_process if run is None else run
         self.job: Job | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -163,7 +182,7 @@ class Trainings:
             raise InputError(f"{self.job.order.output} is being trained; wait for it, or stop it first")
 
     def start(self, order: Order, done: Callable[[str], None]) -> threading.Thread:
-        """Begin in a thread of its own; `done` is called with the output of a job that has ended well."""
+        """Begin, watched by a thread; `done` is called with the output of a job that has ended well."""
         with self._lock:
             self.check(order)
             job = self.job = Job(order)
@@ -172,9 +191,9 @@ class Trainings:
         return self._thread
 
     def cancel(self) -> None:
-        """Ask the job to stop, which it does at its next step."""
+        """Stop the job, wherever it is."""
         if self.job is not None:
-            self.job.stop.set()
+            self.job.cancel()
 
     def wait(self, seconds: float | None = None) -> None:
         """Until the job has ended, or so long."""
@@ -190,8 +209,7 @@ class Trainings:
         folder = Path(job.order.output)
         fresh = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
         try:
-            report = train(job)
-            job.scores = report.best.scores
+            job.scores = dict(self._work(job))
             job.check()
             done(job.order.output)
             job.state = "done"
@@ -205,34 +223,42 @@ class Trainings:
             job.error = str(error) if isinstance(error, RegardError) else f"{type(error).__name__}: {error}"
             job.state = "failed"
         finally:
+            if job.order.upload and job.state != "done":
+                Path(job.order.data).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 folder.rmdir()  # of a try that came to nothing; one that holds something stays
             job.ended = time.monotonic()
 
 
-def train(job: Job) -> Report:
-    """Do what the order says; the job is told how far it is."""
+def run_here(job: Job) -> Mapping[str, float]:
+    """Do what the job's order says in this thread. It can be stopped only where it tells something."""
+    return train(job.order, say=job.say, on_event=job.hear)
+
+
+def train(
+    order: Order, *, say: Callable[[str], None], on_event: Callable[[Mapping[str, Any]], None]
+) -> dict[str, float]:
+    """Do what the order says; gives the scores of the best epoch."""
     from regard.finetune.run import fit
     from regard.finetune.sources import Table, read_examples, shows_pictures
 
-    order = job.order
     table = Table.said(order.columns or None)
     Path(order.output).parent.mkdir(parents=True, exist_ok=True)
     read = read_examples(order.task, order.data, table=table, labelled=True)
-    job.check()
     if 0 < order.limit < len(read.examples):
-        job.say(f"{order.limit:,} of {len(read.examples):,} examples were drawn")
+        say(f"{order.limit:,} of {len(read.examples):,} examples were drawn")
         read = drawn(read, order.limit)
     kind = "pictures" if order.task == "classify" and shows_pictures(order.data) else order.task
-    return fit(
+    report = fit(
         order.task,
         read,
         model=order.model,
         output=order.output,
         config=_config(kind, order.settings),
-        say=job.say,
-        on_event=job.hear,
+        say=say,
+        on_event=on_event,
     )
+    return dict(report.best.scores)
 
 
 def drawn(read: Read[Any], count: int) -> Read[Any]:

@@ -1,22 +1,25 @@
 """Whose question is computed next: a few at once, tab after tab, and none whose asker has left.
 
 Knows questions, tabs and threads. Knows no HTTP, no view and no model but by `stopping`, which makes one look between
-its passes whether its answer is still wanted.
+its passes whether its answer is still wanted. The threads are few and stay: each new one would have memory of its own
+that is never given back, and start threads of its own for the tensors.
 """
 
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from regard.errors import RegardError
+from regard.studio.memory import Trimmer
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["WORKER", "Busy", "Left", "Turns", "check_wanted", "stopping", "taken"]
 
 Answer = TypeVar("Answer")
-WORKER = "regard-question"  # the name of a thread that computes an answer, and ends with it
+WORKER = "regard-question"  # the name of a thread that computes answers
 POLL = 0.1  # seconds between two looks whether somebody who waits for a model has left
 
 _left: ContextVar[threading.Event | None] = ContextVar("left", default=None)
@@ -52,11 +55,22 @@ class Turns:
     At most `waiting` questions wait, `waiting_a_tab` of one tab. To be used from one event loop.
     """
 
-    def __init__(self, *, at_once: int = 4, a_tab: int = 2, waiting: int = 32, waiting_a_tab: int = 8) -> None:
+    def __init__(self, *, at_once: int = 4, a_tab: int = 2, waiting: int = 16, waiting_a_tab: int = 8) -> None:
         self.at_once, self.a_tab = at_once, a_tab
         self.waiting, self.waiting_a_tab = waiting, waiting_a_tab
         self._lines: dict[str, deque[_Question]] = {}  # the tab that is served next comes first
         self._computed: Counter[str] = Counter()
+        self._workers = _Workers(at_once)
+
+    def close(self) -> None:
+        """End the threads that compute nothing; one that does ends when it is done."""
+        self._workers.close()
+
+    def check_room(self, tab: str) -> None:
+        """Busy where too many wait: to be asked before any work is put into a question."""
+        own = len(self._lines.get(tab, ()))
+        if sum(map(len, self._lines.values())) >= self.waiting or own >= self.waiting_a_tab:
+            raise Busy(f"the studio is busy: {self._told(own)}. Try again in a moment")
 
     async def answer(self, tab: str, compute: Callable[[], Answer], gone: Callable[[], Awaitable[None]]) -> Answer:
         """What `compute` gives, in a thread, when it is this tab's turn.
@@ -96,16 +110,14 @@ class Turns:
             with suppress(RuntimeError):  # the studio has ended meanwhile
                 loop.call_soon_threadsafe(lambda: None if answer.done() else tell())
 
-        threading.Thread(target=work, name=WORKER, daemon=True).start()
+        self._workers.submit(work)
         try:
             return await answer
         finally:
             self._end(question)
 
     def _join(self, question: _Question) -> None:
-        line = self._lines.get(question.tab, ())
-        if sum(map(len, self._lines.values())) >= self.waiting or len(line) >= self.waiting_a_tab:
-            raise Busy(f"the studio is busy: {self._told(len(line))}. Try again in a moment")
+        self.check_room(question.tab)
         self._lines.setdefault(question.tab, deque()).append(question)
         self._advance()
 
@@ -139,6 +151,35 @@ class Turns:
                 self._lines[tab] = line  # at the end: the others come first
             self._computed[tab] += 1
             question.turn.set_result(None)
+
+
+class _Workers:
+    """At most `count` threads, started with the first questions. They are daemons: one that computes for ever must not
+    keep the program from ending."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._threads: list[threading.Thread] = []
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._trim = Trimmer()
+
+    def submit(self, work: Callable[[], None]) -> None:
+        if len(self._threads) < self.count:
+            self._threads.append(threading.Thread(target=self._run, name=WORKER, daemon=True))
+            self._threads[-1].start()
+        self._work.put(work)
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._work.put(None)
+        for thread in self._threads:
+            thread.join(POLL)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            Context().run(work)
+            del work  # with all that the question held
+            self._trim()
 
 
 def check_wanted() -> None:

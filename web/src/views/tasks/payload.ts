@@ -95,6 +95,8 @@ export interface Tasks extends Payload {
     readonly pretrained: readonly string[];
     readonly tasks: readonly string[];
     /** The labelled examples that come with Regard. */
+    /** Where the studio writes. */
+    readonly folder: string;
     readonly ours: { readonly examples: number; readonly labels: readonly string[] };
     readonly training: Job | null;
   };

@@ -114,7 +114,7 @@ function Order({ studio }: { studio: Studio }) {
     const args = { ...said, model };
     if (!file || said.path.trim()) return told("train", args);
     if (file.size > LARGEST)
-      return problem.set(`${file.name} is too large to send (${file.size.toLocaleString("en")} bytes of ${LARGEST.toLocaleString("en")}); give its path instead`);
+      return problem.set(`${file.name} is too large to send (${file.size.toLocaleString("en")} bytes of ${LARGEST.toLocaleString("en")}); put it into ${studio.folder} and give its name`);
     let content: string;
     try {
       content = await file.text();
@@ -140,8 +140,8 @@ function Order({ studio }: { studio: Studio }) {
         </select>
       </label>
       <label class="field">
-        <span>File on this machine ({READS[said.task] ?? "labelled examples"})</span>
-        <input type="text" name="path" value={said.path} onInput={change("path")} spellcheck={false} placeholder="/path/to/examples.tsv" />
+        <span>File in {studio.folder} or given with --data ({READS[said.task] ?? "labelled examples"})</span>
+        <input type="text" name="path" value={said.path} onInput={change("path")} spellcheck={false} placeholder="examples.tsv" />
       </label>
       <label class="field task-upload">
         <span>… or send a small one{file && `: ${file.name}`}</span>
@@ -164,7 +164,7 @@ function Order({ studio }: { studio: Studio }) {
         </select>
       </label>
       <label class="field">
-        <span>Folder for the model (empty: a new one in trained/)</span>
+        <span>Name of the model, a folder in {studio.folder} (empty: a new one)</span>
         <input type="text" name="output" value={said.output} onInput={change("output")} spellcheck={false} />
       </label>
       <label class="field task-small">

@@ -1,0 +1,140 @@
+"""A training as a process of its own: it does the same, ends whenever it is told to, and takes its upload with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.studio import routes_tasks, training_process
+from regard.studio.shelf import Shelf
+from regard.studio.training import Job, Order, Trainings, run_here
+
+COMMAND = [sys.executable, "-P", "-m", "regard.studio.training_process"]
+SOON = 200
+DEAF = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print('{"say": "deaf"}', flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def order_of(folder: Path, model: Path, **changes: Any) -> Order:
+    lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(60)]
+    (folder / "train.tsv").write_text("".join(lines), encoding="utf-8")
+    given = {"task": "classify", "data": str(folder / "train.tsv"), "model": str(model), "epochs": 1}
+    return Order(**{**given, "output": str(folder / "out"), **changes})
+
+
+@pytest.fixture
+def stuck(tmp_path: Path, tiny_bert_folder: Path) -> Order:
+    """An order whose data never comes: who reads it waits for ever."""
+    os.mkfifo(tmp_path / "films.tsv")
+    return order_of(tmp_path, tiny_bert_folder, data=str(tmp_path / "films.tsv"), upload=True)
+
+
+def test_it_does_what_a_thread_would_do(
+    tmp_path: Path, tiny_bert_folder: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as here: how many add up decides the last bit
+    jobs = []
+    for name, run in (("there", None), ("here", run_here)):
+        trainings, ended = Trainings(run), list[str]()
+        order = order_of(tmp_path, tiny_bert_folder, output=str(tmp_path / name), limit=40)
+        trainings.start(order, ended.append).join(SOON)
+        assert trainings.job is not None and trainings.job.error == ""
+        assert ended == [str(tmp_path / name)]
+        jobs.append(trainings.job)
+    assert jobs[0].scores == jobs[1].scores and jobs[0].said == jobs[1].said
+    assert (jobs[0].step, jobs[0].steps) == (jobs[1].step, jobs[1].steps) != (0, 0)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("there", "here")]
+    assert weights[0] == weights[1]
+
+
+def test_it_is_stopped_while_it_reads(stuck: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not only where it tells something."""
+    trainings, processes = Trainings(), list[subprocess.Popen[str]]()
+    popen = subprocess.Popen
+
+    def started(*arguments: Any, **named: Any) -> Any:
+        processes.append(popen(*arguments, **named))
+        return processes[-1]
+
+    monkeypatch.setattr(training_process.subprocess, "Popen", started)
+    thread = trainings.start(stuck, pytest.fail)
+    with open(stuck.data, "w"):  # returns once the other side reads; then it is in the midst of it
+        trainings.cancel()
+        thread.join(SOON)
+    assert trainings.job is not None and trainings.job.state == "cancelled"
+    assert processes[0].returncode is not None
+    assert not Path(stuck.data).exists() and not Path(stuck.output).exists()
+
+
+def test_it_is_stopped_before_it_has_begun(stuck: Order) -> None:
+    trainings = Trainings()
+    thread = trainings.start(stuck, pytest.fail)
+    trainings.cancel()
+    thread.join(SOON)
+    assert trainings.job is not None and trainings.job.state == "cancelled"
+    assert not Path(stuck.data).exists()
+
+
+def test_one_that_does_not_listen_is_ended_all_the_same(
+    stuck: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf = 'import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(\'{"say": "deaf"}\', flush=True); '
+    program = tmp_path / "deaf"
+    program.write_text(f"#!{sys.executable}\n{deaf}sys.stdin.read()\nwhile True: signal.pause()\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(training_process.sys, "executable", str(program))
+    monkeypatch.setattr(training_process, "GRACE", 0.2)
+    heard, said = threading.Event(), Job.say
+    monkeypatch.setattr(Job, "say", lambda job, line: (said(job, line), heard.set()))
+    trainings = Trainings()
+    thread = trainings.start(stuck, pytest.fail)
+    assert heard.wait(SOON)
+    trainings.cancel()
+    thread.join(SOON)
+    assert trainings.job is not None and trainings.job.state == "cancelled"
+
+
+def test_it_ends_with_the_studio_however_that_ended(stuck: Order) -> None:
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(asdict(stuck)) + "\n")
+        process.stdin.flush()
+        with open(stuck.data, "w"):
+            process.stdin.close()  # as the system does when the studio is killed
+            assert process.wait(SOON) == 143
+
+
+def test_a_process_that_is_killed_is_a_failure(stuck: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_process.sys, "executable", "/bin/false")
+    trainings = Trainings()
+    trainings.start(stuck, pytest.fail).join(SOON)
+    assert trainings.job is not None
+    assert (trainings.job.state, trainings.job.error) == ("failed", "the training's process ended with code 1")
+    assert not Path(stuck.data).exists()
+
+
+def test_an_upload_goes_with_its_failure(
+    tmp_path: Path, tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shelf = Shelf([str(tiny_bert_folder)])
+    order = {"task": "pair", "content": "only one\tlabel\n" * 20, "name": "one.tsv", "model": str(tiny_bert_folder)}
+    manager = routes_tasks._trainings[shelf] = Trainings(run_here)
+    routes_tasks.train(shelf, order)
+    manager.wait(SOON)
+    assert manager.job is not None and manager.job.state == "failed"
+    assert "one.tsv" in manager.job.error  # of what the user has sent, all may be told
+    assert list((tmp_path / "trained").iterdir()) == []
