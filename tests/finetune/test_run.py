@@ -96,6 +96,7 @@ def test_crashes_change_no_bit(tune: Tune, tmp_path: Path, settings: tuple[str, 
     assert [one.history for one in report.outcomes] == [one.history for one in whole.outcomes]
 
 
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_saves_and_ends(tune: Tune, tmp_path: Path) -> None:
     def on_event(event: Mapping[str, Any]) -> None:
         if event["event"] == "step" and event["step"] == 5:

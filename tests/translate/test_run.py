@@ -104,6 +104,7 @@ def test_a_run_that_was_cut_goes_on_bit_for_bit(tune: Tune, tmp_path: Path, kind
     assert tune(tmp_path / "cut", *settings, resume=True) == again  # it is over: nothing is done
 
 
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_saves_and_says_so(tune: Tune, tmp_path: Path) -> None:
     seen: list[str] = []
 
