@@ -120,7 +120,7 @@ def _compare(
 def _aligned(tensor: Tensor) -> Tensor:
     """The tensor at an address that torch's allocator could have given it.
 
-    In a file that is mapped into memory a tensor begins anywhere, and the last bit of MKL's matrix products, and so of a
+    In a memory-mapped file a tensor begins anywhere, and the last bit of MKL's matrix products, and so of a
     GRU, depends on where: a loaded model must give the same numbers as the one that was saved.
     """
     return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
