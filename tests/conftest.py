@@ -33,9 +33,12 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> Iterator[None]:
-    """Tensors this small are slower on several cores, and much slower where others want those cores too."""
+    """Tensors this small are slower on several cores, and much slower where others want those cores too.
+
+    Results must hold for other numbers of threads too: OMP_NUM_THREADS=2 runs the tests with two.
+    """
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     yield
     torch.set_num_threads(before)
 
