@@ -5,9 +5,10 @@ Names are resolved when they are first used, so that `import regard` costs nothi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # importing `typing` would take longer than all the rest
 if TYPE_CHECKING:
+    from typing import Any
+
     from regard.estimators import Tagger as Tagger
     from regard.estimators import TextClassifier as TextClassifier
     from regard.features import Embedder as Embedder

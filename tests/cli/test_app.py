@@ -145,6 +145,7 @@ def program(tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("number", "code", "message"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
 )
+@pytest.mark.usefixtures("default_sigint")
 def test_signals_unwind_and_tell(number: signal.Signals, code: int, message: str, program: list[str]) -> None:
     process = subprocess.Popen([*program, "wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None

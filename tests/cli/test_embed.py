@@ -210,6 +210,7 @@ sys.exit(run(sys.argv[1:], registers=[embed.register]))
     ],
     ids=["SIGKILL", "SIGINT"],
 )
+@pytest.mark.usefixtures("default_sigint")
 def test_a_run_that_is_stopped_continues_behind_what_is_finished(
     number: signal.Signals,
     code: int,
@@ -254,6 +255,7 @@ def test_a_run_that_is_stopped_continues_behind_what_is_finished(
     equal(continued, np.load(tmp_path / "undisturbed.npy"))
 
 
+@pytest.mark.usefixtures("default_sigint")
 def test_an_interrupted_pipe_leaves_nothing_and_says_so(
     call: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

@@ -271,6 +271,7 @@ def _json(call: Call, capsys: Captured, prompt: str) -> str:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is a signal there only")
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_in_mid_stream(t5: Path) -> None:
     """A real process, a real signal, while the text comes through a pipe."""
     arguments = ["generate", "the film", "--model", str(t5), "--max-tokens", "1000000", "--stop", "nothing has this"]

@@ -113,6 +113,7 @@ def test_bad_input_is_an_error_before_training(
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_in_the_middle_leaves_the_old_page_and_no_process(jobs: str, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("old")

@@ -128,6 +128,7 @@ sys.exit(run(["tour", "--output", sys.argv[1]], registers=[tour.register]))
 """
 
 
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_in_the_middle_leaves_the_old_page_and_nothing_else(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("old")

@@ -172,6 +172,7 @@ def test_a_finished_run_that_is_damaged_says_so(tune: Tune, tmp_path: Path, name
         tune(tmp_path / "run", resume=True)
 
 
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_saves_and_ends(tune: Tune, tmp_path: Path) -> None:
     def on_event(event: Mapping[str, Any]) -> None:
         if event["event"] == "step" and event["step"] == 5:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from dataclasses import replace
+from multiprocessing.context import SpawnProcess
 
 import pytest
 
@@ -49,6 +51,26 @@ def test_the_processes_end_with_an_error_in_the_middle() -> None:
     tasks = [Task("none", "luong", replace(SMALL, epochs=10**6))] * 3
     with pytest.raises(KeyboardInterrupt):
         train_all(tasks, jobs=2, on_epoch=stop, on_run=ignore)
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_ctrl_c_while_a_process_starts_is_not_lost(
+    when: str, default_sigint: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = SpawnProcess.start
+
+    def start(process: SpawnProcess) -> None:
+        if when == "before":
+            signal.raise_signal(signal.SIGINT)
+        plain(process)
+        if when == "after":
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(SpawnProcess, "start", start)
+    tasks = [Task("none", "luong", replace(SMALL, epochs=10**6))] * 2
+    with pytest.raises(KeyboardInterrupt):
+        train_all(tasks, jobs=2, on_epoch=lambda task, epoch: pytest.fail("it went on"), on_run=ignore)
     assert multiprocessing.active_children() == []
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -18,7 +20,7 @@ from tests.parity.test_t5 import TARGET_LENGTHS, targets
 Pairs = Callable[[str], Pair]
 ENCODERS = ["bert", "bert-bare", "bert-masked", "bert-next", "distilbert", "roberta", "roberta-bare"]
 TEXT = [*ENCODERS, "gpt2", "gpt2-relu", "t5", "t5-untied", "t5-gelu"]
-PIXELS = torch.randn(3, 2, 8, 12, generator=torch.Generator().manual_seed(4))
+PIXELS = torch.randn(3, 2, 8, 12, generator=torch.Generator().manual_seed(4)).double()
 
 
 def their_outputs(name: str, pair: Pair) -> list[Tensor]:
@@ -69,6 +71,11 @@ def loss(outputs: list[Tensor]) -> Tensor:
     return torch.stack([(x * torch.randn(x.shape, generator=generator)).sum() for x in outputs]).sum()
 
 
+def in_double(pair: Pair) -> Pair:
+    """Both models in float64. In float32 one gradient of 1,728 passed 1e-4 without AVX2, by the order of sums alone."""
+    return replace(pair, ours=deepcopy(pair.ours).double(), theirs=deepcopy(pair.theirs).double())
+
+
 def their_parameters(pair: Pair) -> dict[str, nn.Parameter]:
     """Found by their numbers under the names in the file: in memory transformers may have others."""
     tensors, parameters = read_tensors(pair.folder), [*pair.theirs.parameters()]
@@ -78,7 +85,7 @@ def their_parameters(pair: Pair) -> dict[str, nn.Parameter]:
 
 @pytest.mark.parametrize(("name", "packed"), [*product(TEXT, [False, True]), ("vit", False)])
 def test_every_gradient(pair: Pairs, name: str, packed: bool) -> None:
-    one = pair(name)
+    one = in_double(pair(name))
     theirs = their_parameters(one)
     names = fitted(names_of(one.ours.config), theirs)
     heads = [head for head in names.heads if getattr(one.ours, head) is not None]
@@ -90,4 +97,5 @@ def test_every_gradient(pair: Pairs, name: str, packed: bool) -> None:
     for (ours, _), gradient in zip(one.ours.named_parameters(), found, strict=True):
         wanted = from_theirs(names, ours, [expected[part] for part in table[ours]])
         assert wanted.abs().max() > 1e-3, f"{ours} has no gradient to compare"
-        close(gradient, wanted, 1e-4)
+        # Whatever the type of the model, transformers computes T5's norms and ViT's softmax in float32.
+        close(gradient, wanted, 1e-4 if name.startswith(("t5", "vit")) else 1e-9)

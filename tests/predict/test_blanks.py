@@ -149,7 +149,9 @@ def test_many_beginnings_do_not_fit_one_batch(bert: Loaded, monkeypatch: pytest.
     monkeypatch.setattr("regard.predict.ready.BUDGET", {"cpu": 30})
     parts = fill_blanks(*bert, TWO, top=6)
     assert [one.ids for one in parts.joint] == [one.ids for one in whole.joint]
-    assert [one.probability for one in parts.joint] == pytest.approx([one.probability for one in whole.joint])
+    # Another batch, another order of sums: 1.2e-6 was seen with AVX2, and 1e-5 is what batching promises.
+    whole_probabilities = [one.probability for one in whole.joint]
+    assert [one.probability for one in parts.joint] == pytest.approx(whole_probabilities, rel=1e-5)
 
 
 def test_an_output_layer_wider_than_the_vocabulary(bert: Loaded) -> None:

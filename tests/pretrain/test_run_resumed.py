@@ -306,6 +306,7 @@ def interrupting(*numbers: int) -> Callable[[Event], None]:
     return look
 
 
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_saves_after_a_whole_step(corpus: Path, whole: Path, tmp_path: Path) -> None:
     said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
@@ -316,6 +317,7 @@ def test_ctrl_c_saves_after_a_whole_step(corpus: Path, whole: Path, tmp_path: Pa
     assert_same(tmp_path, whole)
 
 
+@pytest.mark.usefixtures("default_sigint")
 def test_a_second_ctrl_c_stops_at_once(corpus: Path, whole: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         trained(corpus, tmp_path, on_event=interrupting(signal.SIGINT, signal.SIGINT))

@@ -38,6 +38,7 @@ def test_without_a_page_it_says_what_to_run(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("when", ["at once", "when the model is there"])
+@pytest.mark.usefixtures("default_sigint")
 def test_the_page_is_there_while_the_model_loads_and_ctrl_c_ends_it_cleanly(page_built: None, when: str) -> None:
     command = [sys.executable, "-m", "regard", "studio", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -58,6 +59,7 @@ def test_the_page_is_there_while_the_model_loads_and_ctrl_c_ends_it_cleanly(page
 
 
 @pytest.mark.parametrize("where", ["the line", "the loader", "the loop"])
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_before_the_server_runs_ends_it_as_cleanly(page_built: None, where: str) -> None:
     command = [sys.executable, "-c", EARLY, where]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -67,6 +69,7 @@ def test_ctrl_c_before_the_server_runs_ends_it_as_cleanly(page_built: None, wher
     ]
 
 
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_does_not_wait_for_an_answer_that_takes_long(page_built: None) -> None:
     command = [sys.executable, "-c", SLOW]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -169,6 +169,7 @@ sys.exit(run(["studio", "--model", sys.argv[1], "--port", "0"]))
 """
 
 
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_ends_the_studio_while_it_writes(page_built: None, gpt: str) -> None:
     command = [sys.executable, "-c", SLOW, gpt]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -139,6 +139,7 @@ def test_other_damage_is_named(tune: Tune, tmp_path: Path) -> None:
         tune(tmp_path / "cut", resume=True)
 
 
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_saves_and_says_so(tune: Tune, tmp_path: Path) -> None:
     seen: list[str] = []
 

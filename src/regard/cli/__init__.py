@@ -6,7 +6,10 @@ Knows typer and the terminal. Importing it, and asking for help, imports neither
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+
+TYPE_CHECKING = False  # importing `typing` takes as long as what comes before the signal handlers are set
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 __all__ = ["main"]
 
@@ -14,7 +17,11 @@ __all__ = ["main"]
 def main() -> NoReturn:
     """The program `regard`, the same as `python -m regard`."""
     try:
-        from regard.cli.app import run
+        from regard.cli.signals import exiting
     except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
         sys.exit(130)
-    sys.exit(run(sys.argv[1:]))
+    with exiting():
+        from regard.cli.app import run
+
+        sys.exit(run(sys.argv[1:]))

@@ -11,17 +11,15 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import signal
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import FrameType
 from typing import Annotated
 
 import typer
 
+from regard.cli.signals import Terminated, handling
 from regard.errors import InputError, InputErrors, RegardError
 from regard.escaping import escape_controls, escape_stream
 
@@ -30,10 +28,6 @@ __all__ = ["Register", "build", "run", "verbs"]
 Register = Callable[[typer.Typer], None]
 
 FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, READER_GONE = 1, 2, 130, 143, 141
-
-
-class Terminated(BaseException):
-    """SIGTERM came. Like KeyboardInterrupt it passes `except Exception`, so that `finally` can put things in order."""
 
 
 def verbs() -> list[Register]:
@@ -122,7 +116,7 @@ def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None
     before = sys.stdout, sys.stderr
     try:
         _prepare_streams()
-        with _termination(), _warnings_as_notes():
+        with handling(), _warnings_as_notes():
             code = _invoke(arguments, verbs() if registers is None else registers)
             # Here and not at exit, where the interpreter could no longer say what went wrong.
             sys.stdout.flush()
@@ -204,23 +198,6 @@ def _take_debug(arguments: Sequence[str]) -> tuple[bool, Sequence[str]]:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options = [argument for argument in arguments[:end] if argument != "--debug"]
     return len(options) < end, [*options, *arguments[end:]]
-
-
-@contextlib.contextmanager
-def _termination() -> Iterator[None]:
-    """Let SIGTERM unwind the stack. Only the main thread may set a handler."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 @contextlib.contextmanager

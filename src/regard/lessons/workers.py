@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
@@ -18,6 +17,7 @@ from multiprocessing.process import BaseProcess
 from regard.errors import InputError, RegardError
 from regard.lessons.compare import Run, Task, train_task
 from regard.lessons.reverse import Epoch
+from regard.train.stopping import stopping
 
 __all__ = ["train_all"]
 
@@ -51,8 +51,10 @@ def _train_apart(tasks: Sequence[Task], jobs: int, on_epoch: OnEpoch, on_run: On
         while waiting or working:
             while waiting and len(working) < jobs:
                 number = waiting.pop()
-                ours, process = _begin(tasks[number])
-                working[ours] = number, process
+                with stopping() as stop, _interrupts_blocked():
+                    ours, process = _begin(tasks[number])
+                    working[ours] = number, process
+                stop.now()
             for connection in wait(list(working)):
                 assert isinstance(connection, Connection)
                 number, process = working[connection]
@@ -78,8 +80,7 @@ def _begin(task: Task) -> tuple[Connection, BaseProcess]:
     context = multiprocessing.get_context("spawn")  # a fork would copy torch's threads in an unknown state
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(task, theirs), daemon=True)
-    with _deaf_to_interrupts():
-        process.start()
+    process.start()
     theirs.close()
     return ours, process
 
@@ -111,16 +112,19 @@ def _received(connection: Connection, process: BaseProcess) -> Epoch | Run:
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """A process started inside never sees Ctrl-C, which a terminal sends to all: ending it is the parent's affair."""
-    if threading.current_thread() is not threading.main_thread():  # only that one may say how signals are taken
+def _interrupts_blocked() -> Iterator[None]:
+    """A process started inside never sees Ctrl-C, which a terminal sends to all: ending it is the parent's affair.
+
+    It inherits the signal mask of this thread. Here a Ctrl-C arrives at the end; if it were ignored, it would be lost.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _cores() -> int:

@@ -44,9 +44,13 @@ def stopping() -> Iterator[Stop]:
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if stop.asked:
-            stop.now()
-        stop.signal = number
+        if stop.signal is None:
+            stop.signal = number
+            return
+        usual = stop._usual.get(stop.signal)
+        if not callable(usual):
+            raise SystemExit(128 + stop.signal)
+        usual(stop.signal, frame)  # may return, to raise later: the command line's handler does so inside an import
 
     # A signal that is ignored, as Ctrl-C is by a job in the background, stays so.
     held = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]

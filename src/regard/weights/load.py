@@ -22,6 +22,8 @@ from regard.weights.renames import Names, entries, fitted, from_theirs, heads_in
 
 __all__ = ["read_model", "read_parts", "write_model"]
 
+ALIGNMENT = 64  # bytes: what torch's CPU allocator aligns to
+
 
 def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module:
     """The model in a folder, in evaluation mode, on the CPU, with the heads the file has."""
@@ -49,7 +51,7 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
     table = _table(names, config, heads, model)
     unused = _compare(names, table, found=found, wanted=model.state_dict(), folder=folder)
     state = {ours: from_theirs(names, ours, [found[name] for name in theirs]) for ours, theirs in table.items()}
-    model.load_state_dict({ours: tensor.to(dtype) for ours, tensor in state.items()}, assign=True)
+    model.load_state_dict({ours: _aligned(tensor.to(dtype)) for ours, tensor in state.items()}, assign=True)
     return model.requires_grad_(True).eval(), {name: found[name].to(dtype) for name in unused}
 
 
@@ -114,6 +116,15 @@ def _compare(
         wrong += [f"{name} is not expected" for name in sorted(unused - names.copies.keys())]
         raise InputError(f"{folder}: the weights do not fit config.json: {_some(wrong)}")
     return unused
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """The tensor at an address that torch's allocator could have given it.
+
+    In a memory-mapped file a tensor begins anywhere, and the last bit of MKL's matrix products, and so of a
+    GRU, depends on where: a loaded model must give the same numbers as the one that was saved.
+    """
+    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
 
 
 class _Blank(TorchFunctionMode):
