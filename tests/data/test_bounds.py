@@ -75,19 +75,21 @@ def test_ten_gigabytes_of_zeros_end_with_one_line_in_constant_memory(suffix: str
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs address space limits")
-@pytest.mark.parametrize("suffix", [".bz2", ".zst"])
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_many_short_lines_are_bounded_where_a_file_is_held_whole(suffix: str, tmp_path: Path) -> None:
-    path = make_bomb(tmp_path / f"a{suffix}", 10 * GB, b"a\tb\n" * (4 * MIB))
+    path = make_bomb(tmp_path / f"a{suffix}", GB, b"a\tb\n" * (4 * MIB))
     program = """
         import sys
+        from regard.data import files
         from regard.data.readers import read_texts
         from regard.errors import InputError
         try:
+            files.HELD = 32 << 20
             read_texts(sys.argv[1], task="classify")
         except InputError as error:
             print(error)
     """
-    found = limited(program, path, limit=3 << 30)
+    found = limited(program, path, limit=512 * MIB)
     assert found.returncode == 0, found.stderr[-2000:]
     assert f"a{suffix}" in found.stdout and "unpack it" in found.stdout
 

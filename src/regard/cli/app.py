@@ -8,6 +8,7 @@ one line for an error, a traceback only with --debug; a reader that goes away (`
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import io
 import os
 import signal
@@ -120,7 +121,8 @@ def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None
     try:
         _prepare_streams()
         with _termination(), _warnings_as_notes():
-            code = _invoke(arguments, verbs() if registers is None else registers)
+            # A context of its own: what the options of one run allow is forgotten with it.
+            code = contextvars.copy_context().run(_invoke, arguments, verbs() if registers is None else registers)
             # Here and not at exit, where the interpreter could no longer say what went wrong.
             sys.stdout.flush()
         return code

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption
 from regard.cli.output import duration, note, print_json, progress, ticking
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def pretrain(
         str, typer.Option("--start", metavar="MODEL", help="Go on from this model's weights instead of chance.")
     ] = "",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")] = False,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from regard.corpus.shards import ShardRecord
 from regard.errors import InputError
+from regard.file_input import open_file
 from regard.text import Tokenizer
 from regard.unfinished import changes
 from regard.weights.documents import read_json
@@ -79,7 +80,7 @@ class Manifest:
 
 
 def source_of(path: Path) -> Source:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return Source(path.as_posix(), file.tell(), digest)
 

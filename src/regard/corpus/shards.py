@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import InputError
+from regard.file_input import check_regular, open_file
 from regard.weights.documents import json_bytes, read_json
 
 __all__ = ["Counts", "Shard", "ShardRecord", "ShardWriter", "check", "read_record", "token_type"]
@@ -163,6 +164,7 @@ def check(folder: Path, record: ShardRecord, *, content: bool = False) -> None:
     for name, (size, digest) in record.files.items():
         path = folder / name
         try:
+            check_regular(path)
             found = path.stat().st_size
             wrong = found != size or (content and _identity(path)[1] != digest)
         except OSError as error:
@@ -191,5 +193,5 @@ def _mapped(path: Path, dtype: np.dtype[Any] | None = None) -> Ids:
 
 
 def _identity(path: Path) -> tuple[int, str]:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from regard.file_input import open_file
 from regard.unfinished import changes
 
 __all__ = ["Manifest", "differences", "fingerprint", "manifest"]
@@ -52,7 +53,7 @@ def fingerprint(folder: Path) -> str:
             continue
         size = os.path.getsize(path)
         digest.update(f"{path.relative_to(folder).as_posix()}:{size}:".encode())
-        with path.open("rb") as file:
+        with open_file(path) as file:
             if size <= SMALL:
                 digest.update(file.read())
                 continue
