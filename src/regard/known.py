@@ -9,7 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["CHECKPOINTS", "DEFAULT", "FAMILY_NOTES", "WRITER", "Checkpoint", "builtin_folder", "builtins", "one_of"]
+__all__ = [
+    "CHECKPOINTS",
+    "DEFAULT",
+    "FAMILY_NOTES",
+    "WRITER",
+    "Checkpoint",
+    "builtin_folder",
+    "builtins",
+    "is_builtin",
+    "one_of",
+]
 
 DEFAULT = "regard-bert"  # the model of every verb that is given none
 WRITER = "regard-gpt"  # of those that need one which predicts the next word
@@ -122,3 +132,8 @@ def builtins() -> list[str]:
 
 def builtin_folder(name: str) -> Path:
     return _BUILT_IN / name
+
+
+def is_builtin(path: Path) -> bool:
+    """Whether a file came with Regard."""
+    return path.resolve().is_relative_to(_BUILT_IN.resolve())

@@ -21,6 +21,7 @@ from tokenizers import models, normalizers
 
 from regard.disk import replacing_folder, settle
 from regard.errors import InputError
+from regard.text import guard
 from regard.text.encoding import Encoding, cuts, encoding, without
 from regard.text.settings import ROLES
 from regard.text.vocabulary import exists, read, refusing
@@ -163,7 +164,9 @@ class Tokenizer:
             # An id is a line number there, so ids with gaps and tokens with line ends cannot be written that way.
             if all(ids[token] == line and "\n" not in token for line, token in enumerate(tokens)):
                 texts["vocab.txt"] = "".join(f"{token}\n" for token in tokens)
-        return {name: text.encode("utf-8") for name, text in texts.items()}
+        files = {name: text.encode("utf-8") for name, text in texts.items()}
+        guard.trust(files["tokenizer.json"])
+        return files
 
     def save(self, folder: Path) -> None:
         """Write `files` into a folder, all at once or not at all, so that transformers too finds this tokenizer there.

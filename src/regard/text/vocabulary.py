@@ -14,6 +14,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import InputError
+from regard.text import guard
 from regard.text.settings import BERT, ROLES, Settings, read_object, read_text
 
 __all__ = ["Found", "exists", "read", "refusing"]
@@ -58,8 +59,12 @@ def read(folder: Path) -> Found:
     settings = Settings.open(folder)
     if (path := folder / "tokenizer.json").is_file():
         text = read_text(path)
+        guard.check(text, path)
         with refusing(f"{path} cannot be used; fetch or save it again, or remove it where vocab.txt is beside it"):
             pipeline = Tokenizer.from_str(text)
+        # Whoever encodes says how long a text may be. A file can ask for padding to any length.
+        pipeline.no_truncation()
+        pipeline.no_padding()
         tokens = settings.tokens(pipeline.get_vocab(with_added_tokens=True))
     elif (path := folder / "vocab.txt").is_file():
         pipeline, tokens = _wordpiece(path, settings)
