@@ -39,7 +39,8 @@ class Tokenizer:
 
     `names` gives the special tokens by role (pad, mask, cls, sep, unknown, bos, eos); the attributes of those names are
     their ids, None where there is none. `max_length` is what the folder states: nothing is cut unless `encode` is told
-    a length. `inputs` is what transformers should feed the model. The pipeline belongs to the tokenizer from then on.
+    a length. `inputs` is what transformers should feed the model. `rows` is how many ids the model has vectors for,
+    where the vocabulary has more: a text with others is refused. The pipeline belongs to the tokenizer from then on.
     """
 
     pad: int | None
@@ -57,8 +58,10 @@ class Tokenizer:
         names: Mapping[str, str],
         max_length: int | None = None,
         inputs: Sequence[str] = ("input_ids", "attention_mask"),
+        rows: int | None = None,
     ) -> None:
         self.max_length = max_length
+        self._rows = rows
         self._pipeline = pipeline
         self._names = dict(names)
         self._inputs = list(inputs)
@@ -71,11 +74,15 @@ class Tokenizer:
             setattr(self, role, self.id(names[role]) if role in names else None)
 
     @classmethod
-    def open(cls, folder: Path) -> Tokenizer:
-        """Read a folder's tokenizer.json, vocab.txt, or vocab.json + merges.txt; nothing is run or fetched."""
+    def open(cls, folder: Path, *, rows: int | None = None) -> Tokenizer:
+        """Read a folder's tokenizer.json, vocab.txt, or vocab.json + merges.txt; nothing is run or fetched.
+
+        `rows` is how many ids the model has vectors for.
+        """
         settle(folder)
         found = read(Path(folder))
-        return cls(found.pipeline, names=found.names, max_length=found.max_length, inputs=found.inputs)
+        beyond = rows if rows is not None and found.largest >= rows else None
+        return cls(found.pipeline, names=found.names, max_length=found.max_length, inputs=found.inputs, rows=beyond)
 
     @staticmethod
     def exists(folder: Path) -> bool:
@@ -95,6 +102,7 @@ class Tokenizer:
         inputs = _inputs(texts)
         with refusing("the tokenizer failed on a text"):
             found = self._pipeline.encode_batch(inputs, add_special_tokens=special)
+        self._refuse_beyond(found)
         return [encoding(one, max_length) for one in found]
 
     def ids_batch(
@@ -104,9 +112,22 @@ class Tokenizer:
         inputs = _inputs(texts)
         with refusing("the tokenizer failed on a text"):
             found = self._pipeline.encode_batch_fast(inputs, add_special_tokens=special)
+        self._refuse_beyond(found)
         gone = [cuts(one, max_length) for one in found]
         ids = [without(one.ids, parts) for one, parts in zip(found, gone, strict=True)]
         return ids, [len(one) - len(kept) for one, kept in zip(found, ids, strict=True)]
+
+    def _refuse_beyond(self, found: Sequence[tokenizers.Encoding]) -> None:
+        """Here, and not where vectors are looked up: that may be on a GPU, which would have to be waited for."""
+        if self._rows is None:
+            return
+        beyond = sorted({number for one in found for number in one.ids if number >= self._rows})
+        if beyond:
+            named = ", ".join(f"{self.token(number)!r} ({number})" for number in beyond[:8])
+            raise InputError(
+                f"the tokenizer gives ids that the model has no vectors for: {named}{' and more' * (len(beyond) > 8)}; "
+                f"the model's vocabulary has {self._rows} entries. Use the tokenizer that belongs to the model"
+            )
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """The text of some ids; ids past the vocabulary (a padded output layer can choose one) are left out."""

@@ -27,12 +27,16 @@ WITHOUT_SEGMENTS = LIKE_ROBERTA | {"distilbert", "gpt2", "t5"}
 
 @dataclass(frozen=True)
 class Found:
-    """A folder's tokenizer: pipeline, role -> special token, length limit, and what transformers feeds its model."""
+    """A folder's tokenizer: pipeline, role -> special token, length limit, and what transformers feeds its model.
+
+    `largest` is the largest id of the vocabulary.
+    """
 
     pipeline: Tokenizer
     names: Mapping[str, str]
     max_length: int | None
     inputs: tuple[str, ...]
+    largest: int
 
 
 @contextmanager
@@ -79,7 +83,8 @@ def read(folder: Path) -> Found:
         segments = 1 in pipeline.encode("", "").type_ids and settings.kind not in WITHOUT_SEGMENTS
     inputs = ("input_ids", "token_type_ids", "attention_mask") if segments else ("input_ids", "attention_mask")
     names = {role: token.content for role, token in tokens.items()}
-    return Found(pipeline, names, settings.max_length, settings.inputs or inputs)
+    largest = max(pipeline.get_vocab(with_added_tokens=True).values(), default=-1)
+    return Found(pipeline, names, settings.max_length, settings.inputs or inputs, largest)
 
 
 def _wordpiece(path: Path, settings: Settings) -> tuple[Tokenizer, dict[str, AddedToken]]:
