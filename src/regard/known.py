@@ -18,6 +18,7 @@ __all__ = [
     "Checkpoint",
     "builtin_folder",
     "builtins",
+    "is_builtin",
     "one_of",
 ]
 
@@ -138,3 +139,8 @@ def builtins() -> list[str]:
 
 def builtin_folder(name: str) -> Path:
     return _BUILT_IN / name
+
+
+def is_builtin(path: Path) -> bool:
+    """Whether a file came with Regard."""
+    return path.resolve().is_relative_to(_BUILT_IN.resolve())

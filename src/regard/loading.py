@@ -32,7 +32,8 @@ def load(
     """
     folder = find(name_or_path, revision=revision, offline=offline)
     model = read_model(folder, dtype=dtype).to(device)
-    return model, Tokenizer.open(folder) if Tokenizer.exists(folder) else None
+    rows = getattr(model.config, "vocabulary", None)
+    return model, Tokenizer.open(folder, rows=rows) if Tokenizer.exists(folder) else None
 
 
 def save(model: nn.Module, folder: str | os.PathLike[str], tokenizer: Tokenizer | None = None) -> None:

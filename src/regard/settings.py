@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from regard.errors import InputError, InputErrors, nearest
+from regard.file_input import read_file
 from regard.unfinished import changes
 
 __all__ = ["Document", "Precision", "Section", "Tables", "check_saved"]
@@ -25,6 +26,8 @@ Precision = Literal["auto", "bf16", "fp32"]
 
 Tables = dict[str, dict[str, object]]
 SAVED = "# SHA-256 of the lines below: "
+
+LIMIT = 1 << 20  # bytes of a file of settings
 
 WORDS = {
     "a valid integer": "a whole number",
@@ -100,10 +103,12 @@ class Document(Section):
     @classmethod
     def _read(cls, path: Path) -> dict[str, Any]:
         try:
-            tables = tomllib.loads(path.read_text(encoding="utf-8"))
+            tables = tomllib.loads(read_file(path, limit=LIMIT).decode("utf-8"))
+        except InputError:
+            raise
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}; expected a TOML file of settings") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, too many digits or brackets
             raise InputError(f"{path}: is no TOML: {error}") from None
         cls._refuse_unknown(tables, str(path))
         return tables
@@ -117,7 +122,7 @@ class Document(Section):
             raise InputError(f"--set {text}: expected SECTION.KEY=VALUE, like {cls.example}")
         try:
             tables = tomllib.loads(f"value = {'0' if written.startswith('.') else ''}{written}")  # .5, as people write
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             tables = {}
         value = tables["value"] if tables.keys() == {"value"} else written.strip()
         cls._refuse_unknown({section: {key: value}}, f"--set {text}")

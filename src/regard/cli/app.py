@@ -9,6 +9,7 @@ control characters in what is printed are escaped (`output.py`), so that no name
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import io
 import os
 import sys
@@ -117,7 +118,8 @@ def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None
     try:
         _prepare_streams()
         with handling(), _warnings_as_notes():
-            code = _invoke(arguments, verbs() if registers is None else registers)
+            # A context of its own: what the options of one run allow is forgotten with it.
+            code = contextvars.copy_context().run(_invoke, arguments, verbs() if registers is None else registers)
             # Here and not at exit, where the interpreter could no longer say what went wrong.
             sys.stdout.flush()
         return code

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelOption
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption
 from regard.cli.output import note, print_json, progress
 from regard.known import WRITER
 from regard.wording import amount
@@ -33,6 +33,7 @@ def benchmark(
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N examples.")] = None,
     model: ModelOption = WRITER,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, check_page
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, check_page
 from regard.cli.output import note, print_json
 from regard.errors import InputError
 from regard.escaping import escape_controls
@@ -65,6 +65,7 @@ def compare(
         Path | None,
         typer.Option("--output", "-o", metavar="PAGE.html", help="Write the charts as a page for a browser too."),
     ] = None,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

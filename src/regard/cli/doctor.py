@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import ColumnsOption, DelimiterOption, DeviceOption, HeaderOption, JsonOption, QuotedOption
+from regard.cli.options import (
+    MAX_LINE,
+    ColumnsOption,
+    DelimiterOption,
+    DeviceOption,
+    HeaderOption,
+    JsonOption,
+    MaxLineOption,
+    QuotedOption,
+)
 from regard.cli.output import note, print_json
 from regard.wording import amount
 
@@ -38,6 +47,7 @@ def doctor(
     header: HeaderOption = None,
     delimiter: DelimiterOption = None,
     quoted: QuotedOption = None,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

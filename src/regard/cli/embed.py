@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelOption
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption
 from regard.cli.output import note, print_json, progress
 from regard.data.files import name_of
 from regard.known import DEFAULT
@@ -69,6 +69,7 @@ def embed(
         bool,
         typer.Option("--restart", help="Embed all texts again, whatever an earlier run has finished of them."),
     ] = False,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

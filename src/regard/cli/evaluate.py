@@ -7,11 +7,13 @@ from typing import Annotated
 import typer
 
 from regard.cli.options import (
+    MAX_LINE,
     ColumnsOption,
     DelimiterOption,
     DeviceOption,
     HeaderOption,
     JsonOption,
+    MaxLineOption,
     QuotedOption,
     ThresholdOption,
 )
@@ -33,6 +35,7 @@ def evaluate(
     delimiter: DelimiterOption = None,
     quoted: QuotedOption = None,
     threshold: ThresholdOption = None,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

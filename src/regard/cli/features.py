@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from regard.cli.options import (
+    MAX_LINE,
     ColumnsOption,
     DelimiterOption,
     DeviceOption,
     HeaderOption,
     JsonOption,
     LayerOption,
+    MaxLineOption,
     ModelOption,
     QuotedOption,
     SeedOption,
@@ -65,6 +67,7 @@ def features(
         typer.Option("--output", "-o", metavar="PAGE.html", help="Write the walk as a page, with --as-in-deck."),
     ] = None,
     seed: SeedOption = 0,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.generate_text import print_found, print_speech, print_stream
-from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption, SeedOption
 from regard.cli.output import note, print_json
 from regard.errors import InputError
 from regard.known import WRITER
@@ -87,6 +87,7 @@ def generate(
         Path | None,
         typer.Option("--page", metavar="FILE", help="What else might have been said at every token, as .html."),
     ] = None,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -195,12 +196,9 @@ def _stops(stops: list[str] | None) -> list[str]:
 
 
 def _read(prompt: str) -> str:
-    from regard.data.files import STANDARD_INPUT, open_text
+    from regard.data.files import STANDARD_INPUT, read_all_lines
 
-    if prompt != STANDARD_INPUT:
-        return prompt
-    with open_text(STANDARD_INPUT) as lines:
-        return "\n".join(lines)
+    return "\n".join(read_all_lines(STANDARD_INPUT)) if prompt == STANDARD_INPUT else prompt
 
 
 def _named(trace: Path) -> Path:

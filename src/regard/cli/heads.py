@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption, check_page
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption, SeedOption, check_page
 from regard.cli.output import note, print_json, stages
 from regard.known import DEFAULT
 from regard.wording import amount
@@ -38,6 +38,7 @@ def heads(
         typer.Option("--output", "-o", metavar="PAGE.html", help="Write a page for a browser, with examples."),
     ] = None,
     seed: SeedOption = 0,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from regard.cli.options import (
+    MAX_LINE,
     ColumnsOption,
     DelimiterOption,
     DeviceOption,
     HeaderOption,
     JsonOption,
+    MaxLineOption,
     ModelOption,
     QuotedOption,
     SeedOption,
@@ -60,6 +62,7 @@ def layers(
         typer.Option("--pooling", help="classify: the vector of a text, from its tokens, for a linear head."),
     ] = "mean",
     seed: SeedOption = 0,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

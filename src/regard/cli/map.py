@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from regard.cli.options import (
+    MAX_LINE,
     ColumnsOption,
     DelimiterOption,
     DeviceOption,
     HeaderOption,
     JsonOption,
     LayerOption,
+    MaxLineOption,
     ModelOption,
     QuotedOption,
     SeedOption,
@@ -69,6 +71,7 @@ def map_(
     delimiter: DelimiterOption = None,
     quoted: QuotedOption = None,
     seed: SeedOption = 0,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

@@ -12,9 +12,11 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from regard.data.line_limit import allow_lines, parse_size
 from regard.errors import InputError
 
 __all__ = [
+    "MAX_LINE",
     "ColumnsOption",
     "DelimiterOption",
     "Device",
@@ -22,6 +24,7 @@ __all__ = [
     "HeaderOption",
     "JsonOption",
     "LayerOption",
+    "MaxLineOption",
     "ModelOption",
     "QuotedOption",
     "SeedOption",
@@ -32,6 +35,7 @@ __all__ = [
 
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
+MAX_LINE = "64MiB"
 
 ModelOption: TypeAlias = Annotated[
     str,
@@ -60,6 +64,21 @@ ShownOption: TypeAlias = Annotated[
 JsonOption: TypeAlias = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON document instead of text."),
+]
+
+
+def _allow_lines(size: str) -> str:
+    """Lines of this length pass in every file that the run opens."""
+    try:
+        allow_lines(parse_size(size))
+    except InputError as error:
+        raise InputError(f"--max-line: {error}") from None
+    return size
+
+
+MaxLineOption: TypeAlias = Annotated[
+    str,
+    typer.Option("--max-line", metavar="SIZE", help="Longest line that a text file may have.", callback=_allow_lines),
 ]
 
 # Of a table. What is not said is decided by looking at the file, and told.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption, SeedOption
 from regard.cli.output import note, print_json, stages
 from regard.known import DEFAULT
 
@@ -43,6 +43,7 @@ def perplexity(
         typer.Option("--sample", metavar="N", min=1, help="BERT: score N tokens, chosen by chance, for long files."),
     ] = None,
     seed: SeedOption = 0,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

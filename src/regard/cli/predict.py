@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.options import (
+    MAX_LINE,
     ColumnsOption,
     DelimiterOption,
     DeviceOption,
     HeaderOption,
+    MaxLineOption,
     QuotedOption,
     ThresholdOption,
 )
@@ -56,6 +58,7 @@ def predict(
             help=f"Also write a page of the first {SHOWN}, with attention and attributions.",
         ),
     ] = None,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
 ) -> None:
     """Let a tuned model do its task on new input: labels, entities or answers, one JSON object a line.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption
 from regard.cli.output import duration, note, print_json, progress, ticking
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def pretrain(
             "--verify", help="auto: hash files of the corpus that are new or changed since they were; always: all."
         ),
     ] = "auto",
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, ModelOption
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption
 from regard.cli.output import note, print_json, progress, write_data
 from regard.known import WRITER
 from regard.wording import amount
@@ -31,6 +31,7 @@ def score(
         typer.Argument(metavar="FILE", help="A text a line; - is standard input; .gz, .xz, .bz2 and .zst are read."),
     ],
     model: ModelOption = WRITER,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption, check_page
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, check_page
 from regard.cli.output import note, print_json
 from regard.disk import replacing
 from regard.errors import InputError
@@ -52,6 +52,7 @@ def senses(
         Path | None,
         typer.Option("--output", "-o", metavar="PAGE.html", help="Write a page of one model's vectors for a browser."),
     ] = None,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

@@ -11,11 +11,13 @@ import typer
 
 from regard.cli import train_translate
 from regard.cli.options import (
+    MAX_LINE,
     ColumnsOption,
     DelimiterOption,
     DeviceOption,
     HeaderOption,
     JsonOption,
+    MaxLineOption,
     ModelOption,
     QuotedOption,
 )
@@ -108,6 +110,7 @@ def _command(task: str) -> Callable[..., None]:
         config: ConfigFile = None,
         settings: Settings = None,
         resume: Resume = False,
+        max_line: MaxLineOption = MAX_LINE,
         device: DeviceOption = "auto",
         as_json: JsonOption = False,
     ) -> None:
@@ -156,6 +159,7 @@ def distill(
     config: ConfigFile = None,
     settings: Settings = None,
     resume: Resume = False,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

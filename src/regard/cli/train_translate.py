@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from regard.cli.options import DeviceOption, JsonOption
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption
 from regard.cli.output import duration, note, print_json, ticking
 from regard.errors import InputError
 from regard.wording import amount
@@ -81,6 +81,7 @@ def translate(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in DIR; start it if there is none.")
     ] = False,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

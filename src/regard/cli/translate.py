@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import DeviceOption, JsonOption
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption
 from regard.cli.output import note, print_json, progress, write_data
 from regard.data.files import STANDARD_INPUT
 from regard.errors import InputError
@@ -64,6 +64,7 @@ def translate(
     reference: Annotated[
         str | None, typer.Option("--reference", metavar="FILE", help="Right translations, a line each: prints BLEU.")
     ] = None,
+    max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -251,12 +252,9 @@ def _one(texts: Iterator[str], translator: Translator) -> str:
 
 
 def _references(path: str | None) -> list[str] | None:
-    from regard.data.files import open_text
+    from regard.data.files import read_all_lines
 
-    if path is None:
-        return None
-    with open_text(path) as lines:
-        return list(lines)
+    return None if path is None else read_all_lines(path)
 
 
 def _check_count(references: list[str], name: str, texts: int) -> None:

@@ -1,7 +1,9 @@
 """Text files as lines: standard input, compressed files, and what to say when one cannot be read.
 
-Knows files and UTF-8. Knows no column, no tensor, no tokenizer and no option of the command line.
+Knows files and UTF-8. Knows no column, no tensor and no tokenizer.
 A line ends with LF or CR LF and nothing else: U+2028, vertical tabs and lone carriage returns belong to the text.
+A line is held in memory, so its length has a limit, and so has a compressed file that is held as a whole: a few
+kilobytes can unpack to terabytes.
 """
 
 from __future__ import annotations
@@ -19,17 +21,35 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
+from regard.data.line_limit import current_max_line
+from regard.data.xz import open_xz
 from regard.data.zipped import open_zip
 from regard.data.zstd import open_zstandard
 from regard.errors import InputError
+from regard.file_input import is_descriptor, open_file, size_in_words
 
-__all__ = ["PACKED", "STANDARD_INPUT", "name_of", "open_bytes", "open_text", "suffix_of", "taken_for_file"]
+__all__ = [
+    "PACKED",
+    "STANDARD_INPUT",
+    "name_of",
+    "open_bytes",
+    "open_text",
+    "read_all_bytes",
+    "read_all_lines",
+    "suffix_of",
+    "taken_for_file",
+]
 
 STANDARD_INPUT = "-"
 
+# What a compressed file may need in memory where all of it is held: this much, and so many times its size on the disk.
+HELD = 512 << 20
+RATIO = 20
+LINE_OVERHEAD = 64  # bytes of memory that a line needs beside its text
+
 _UNPACKERS: dict[str, Callable[..., Any]] = {
     ".gz": gzip.open,
-    ".xz": lzma.open,
+    ".xz": open_xz,
     ".bz2": bz2.open,
     ".zst": open_zstandard,
     ".zip": open_zip,
@@ -57,34 +77,84 @@ def taken_for_file(source: str) -> bool:
 
 
 @contextmanager
-def open_text(path: str | os.PathLike[str]) -> Iterator[Iterator[str]]:
+def open_text(path: str | os.PathLike[str], *, max_line: int | None = None) -> Iterator[Iterator[str]]:
     """Lines without their ends, one at a time; `-` is standard input, and what is packed is unpacked.
 
     That is .gz, .xz, .bz2, .zst, and a .zip with one text in it.
 
-    InputError names the file and the line for bytes that are not UTF-8 and for a compressed file that is cut off.
+    InputError names the file and the line for bytes that are not UTF-8, for a compressed file that is cut off, and for
+    a line of more than `max_line` bytes (64 MiB unless `line_limit` says otherwise).
     """
+    limit = current_max_line(max_line)
     with open_bytes(path) as file:
-        yield _decode(file, name_of(path))
+        yield _decode(file, name_of(path), limit)
 
 
 @contextmanager
 def open_bytes(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """The unpacked bytes of a file or of standard input (which stays open); InputError when it cannot be opened.
 
-    Damage inside a compressed file shows while reading: EOFError, OSError, lzma.LZMAError or zlib.error.
+    A FIFO, a device and a socket are refused, but for the streams of this process (/dev/stdin, /dev/fd/N). Damage
+    inside a compressed file shows while reading: EOFError, OSError, lzma.LZMAError or zlib.error.
+    """
+    with _open(path) as (file, _):
+        yield file
+
+
+def read_all_lines(path: str | os.PathLike[str], *, max_line: int | None = None) -> list[str]:
+    """The lines of `open_text`, all at once; InputError also for a compressed file that unpacks to far too much."""
+    limit, held, lines = current_max_line(max_line), 0, []
+    with _open(path) as (file, most):
+        for line in _decode(file, name_of(path), limit):
+            held += len(line) + LINE_OVERHEAD
+            if held > most:
+                raise InputError(_too_much(path, most))
+            lines.append(line)
+    return lines
+
+
+def read_all_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The unpacked bytes of a file; InputError for a compressed file that is damaged or unpacks to far too much."""
+    try:
+        with _open(path) as (file, most):
+            data = file.read() if most == sys.maxsize else file.read(most + 1)
+    except _DAMAGE as error:
+        raise InputError(
+            f"{name_of(path)} breaks off or is damaged ({_say(error)}): copy or download it again"
+        ) from None
+    if len(data) > most:
+        raise InputError(_too_much(path, most))
+    return data
+
+
+@contextmanager
+def _open(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], int]]:
+    """The unpacked bytes, and how much memory they may need where they are held as a whole.
+
+    The size of a plain file is for the user to know; of a compressed one nobody does before it is unpacked.
     """
     if os.fspath(path) == STANDARD_INPUT:
         if sys.stdin is None:
             raise InputError("standard input is closed: name a file, or send the texts through a pipe")
-        yield _unpack(cast("BinaryIO", sys.stdin.buffer), path)
+        stream = cast("BinaryIO", sys.stdin.buffer)
+        unpacked = _unpack(stream, path)
+        yield unpacked, sys.maxsize if unpacked is stream else HELD
         return
     try:
-        file = open(path, "rb")  # noqa: SIM115 (a `with` here would catch the caller's own OSError)
+        file = open(path, "rb") if is_descriptor(path) else open_file(path)  # noqa: SIM115
+    except InputError as error:
+        raise InputError(f"{error}, or send it to standard input: `- < {os.fspath(path)}`") from None
     except (OSError, ValueError) as error:
         raise InputError(_why_not(Path(path), error)) from None
     with file, _unpack(file, path) as unpacked:
-        yield unpacked
+        yield unpacked, sys.maxsize if unpacked is file else HELD + RATIO * os.fstat(file.fileno()).st_size
+
+
+def _too_much(path: str | os.PathLike[str], most: int) -> str:
+    return (
+        f"{name_of(path)} unpacks to more than {most >> 20:,} MiB, far more than its size lets one expect; if it is "
+        "meant to, unpack it yourself and name the unpacked file"
+    )
 
 
 def _unpack(file: BinaryIO, path: str | os.PathLike[str]) -> IO[bytes]:
@@ -101,19 +171,23 @@ def _unpack(file: BinaryIO, path: str | os.PathLike[str]) -> IO[bytes]:
     return cast("IO[bytes]", _UNPACKERS[found](file)) if found else file
 
 
-def _decode(file: IO[bytes], name: str) -> Iterator[str]:
-    lines = iter(file)
+def _decode(file: IO[bytes], name: str, limit: int) -> Iterator[str]:
     number = 0
     while True:
         try:
-            line = next(lines)
-        except StopIteration:
-            return
+            line = file.readline(limit + 3)  # the line, its end, and one byte more if it is too long
         except _DAMAGE as error:
             raise InputError(
                 f"{name} breaks off or is damaged after line {number} ({_say(error)}): copy or download it again"
             ) from None
+        if not line:
+            return
         number += 1
+        if len(line) > limit and len(line.removesuffix(b"\n").removesuffix(b"\r")) > limit:
+            raise InputError(
+                f"{name} line {number} has more than {size_in_words(limit)}, the most a line may have; expected a text "
+                "with line ends. If it is meant to be so long, allow more: --max-line 1GiB"
+            )
         if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise InputError(f"{name} line 1: this is UTF-16, expected UTF-8; convert it: {_convert('UTF-16', name)}")
         try:

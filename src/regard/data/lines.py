@@ -6,30 +6,30 @@ A line with nothing on it is the text "" in every format: what to do with a blan
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from collections.abc import Iterator
 from itertools import chain
 
+from regard.data.csv_rows import csv_rows
 from regard.data.files import name_of, open_text, suffix_of
 from regard.errors import InputError, nearest
 
 __all__ = ["open_text", "read_texts"]
 
 _FORMATS = {".tsv": "TSV", ".tab": "TSV", ".csv": "CSV", ".jsonl": "JSON", ".ndjson": "JSON"}
-# The csv module stops at 131,072 characters a field unless told otherwise, for the whole process.
-_LONGEST_FIELD = 2**31 - 1
 
 
-def read_texts(path: str | os.PathLike[str], *, column: str | int | None = None) -> Iterator[tuple[int, str]]:
+def read_texts(
+    path: str | os.PathLike[str], *, column: str | int | None = None, max_line: int | None = None
+) -> Iterator[tuple[int, str]]:
     """Yield (line number from 1, text). `column`: a number from 0, a name in the first row, or a JSON key.
 
     A number never makes the first row a header; a name always does. TSV has no quotes, CSV has them, and a quoted text
     may span lines (it is numbered by its first). Without `column` a line is a text, and a file that by its name and
-    first line has several columns is refused.
+    first line has several columns is refused. `max_line` is the most bytes of a line, 64 MiB where it is not given.
     """
-    with open_text(path) as lines:
+    with open_text(path, max_line=max_line) as lines:
         first = next(lines, None)
         if first is None:
             return
@@ -41,8 +41,8 @@ def read_texts(path: str | os.PathLike[str], *, column: str | int | None = None)
         elif (kind or _guess(first, name)) == "JSON":
             yield from _keys(lines, str(column), name)
         else:
-            split = _tsv if (kind or _guess(first, name)) == "TSV" else _csv
-            yield from _fields(split(lines, name), str(column), name)
+            tsv = (kind or _guess(first, name)) == "TSV"
+            yield from _fields(_tsv(lines) if tsv else _csv(lines, name, max_line), str(column), name)
 
 
 def _refuse_columns(first: str, kind: str | None, name: str) -> None:
@@ -67,22 +67,13 @@ def _guess(first: str, name: str) -> str:
     raise InputError(f"{name} line 1: no tab, comma or JSON object here, so there are no columns; leave --column out")
 
 
-def _tsv(lines: Iterator[str], name: str) -> Iterator[tuple[int, list[str]]]:
+def _tsv(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
     return ((number, line.split("\t")) for number, line in enumerate(lines, start=1))
 
 
-def _csv(lines: Iterator[str], name: str) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
-    reader = csv.reader((line + "\n" for line in lines), strict=True)
-    number = 1
-    try:
-        for row in reader:
-            yield number, row or [""]
-            number = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(
-            f"{name} line {number}: not a CSV row ({error}); quote the field and double its quotes"
-        ) from None
+def _csv(lines: Iterator[str], name: str, max_line: int | None) -> Iterator[tuple[int, list[str]]]:
+    remedy = "not a CSV row ({error}); quote the field and double its quotes"
+    return ((number, row or [""]) for number, row in csv_rows(lines, name, remedy=remedy, max_line=max_line))
 
 
 def _fields(rows: Iterator[tuple[int, list[str]]], column: str, name: str) -> Iterator[tuple[int, str]]:

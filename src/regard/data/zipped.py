@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["open_zip"]
 
 ASIDE = ("_", ".", "readme", "licen", "source")  # how the names of what is no data begin
+BOUNDED = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # compressions that `zipfile` unpacks piece by piece
+PIPED = 256 << 20  # bytes of an archive that cannot be read from its end, and is held
 REFUSED = (zipfile.BadZipFile, NotImplementedError, RuntimeError)  # damage, an unknown method, a password
 
 
@@ -29,9 +31,16 @@ def open_zip(file: BinaryIO) -> IO[bytes]:
     EOFError or zlib.error while it is read.
     """
     name = str(getattr(file, "name", "the archive"))
+    name = "standard input" if name == "<stdin>" else name
     try:
-        archive = zipfile.ZipFile(file if file.seekable() else io.BytesIO(file.read()))
-        return io.BufferedReader(_Member(archive.open(_only(archive, name))), buffer_size=1 << 18)
+        archive = zipfile.ZipFile(file if file.seekable() else _held(file))
+        member = _only(archive, name)
+        if member.compress_type not in BOUNDED:
+            raise InputError(
+                f"{name} has another compression than the usual one of .zip files (deflate); unpack it yourself and "
+                f"name {member.filename}"
+            )
+        return io.BufferedReader(_Member(archive.open(member)), buffer_size=1 << 18)
     except (*REFUSED, OSError, EOFError, zlib.error) as error:
         raise InputError(
             f"{name} cannot be unpacked ({error}): copy or download it again, or unpack it yourself"
@@ -55,6 +64,13 @@ class _Member(io.RawIOBase):
             raise OSError(str(error)) from None
         view[: len(data)] = data
         return len(data)
+
+
+def _held(file: BinaryIO) -> io.BytesIO:
+    data = file.read(PIPED + 1)
+    if len(data) > PIPED:
+        raise InputError("standard input holds a .zip archive of more than 256 MiB; save it to a file and name that")
+    return io.BytesIO(data)
 
 
 def _only(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:

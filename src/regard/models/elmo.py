@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn import CharacterCNN, Layout, recording
+from regard.nn.embedding import look_up
 from regard.nn.masks import Padded, padded, repacked
 from regard.nn.recurrent import reversed_in_place
 
@@ -89,9 +90,15 @@ class Elmo(nn.Module):
         self.encoder = BiLM(config)
         self.output = nn.Linear(config.width, config.vocabulary) if "output" in heads else None
 
+    def _vectors(self, words: Tensor) -> Tensor:
+        if isinstance(self.embedding, nn.Embedding):
+            return look_up(self.embedding, words)
+        found: Tensor = self.embedding(words)
+        return found
+
     def states(self, words: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
         layout = layout or Padded()
-        x, shape = padded(words if words.is_floating_point() else self.embedding(words), layout)
+        x, shape = padded(words if words.is_floating_point() else self._vectors(words), layout)
         for number, state in enumerate(self.encoder(x, shape)):
             result = repacked(state, layout)
             recording.hidden(self.encoder, number, result, layout)

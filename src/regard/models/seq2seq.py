@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.errors import choice
 from regard.nn import Attention, Layout, Padded, Recurrent, StackedCell, bahdanau, luong_dot, luong_general, recording
 from regard.nn.cache import Pairs
+from regard.nn.embedding import look_up
 from regard.nn.masks import padded
 from regard.nn.recurrent import CellKind, RecurrentState
 
@@ -196,7 +197,7 @@ class Seq2Seq(nn.Module):
     def read(self, source: Tensor, layout: Layout | None = None) -> Seq2SeqState:
         """Encode the source: vectors (B, S, F) or ids (B, S); packed ones without B."""
         layout = layout or Padded()
-        x = source if self.source_embedding is None else self.dropout(self.source_embedding(source))
+        x = source if self.source_embedding is None else self.dropout(look_up(self.source_embedding, source))
         memory, last = self.encoder(x, layout)
         memory, shape = padded(memory, layout)
         return Seq2SeqState(last, last[0][-1], memory, shape)
@@ -218,7 +219,7 @@ class Seq2Seq(nn.Module):
         return self._vector(torch.full((len(state.output),), self.config.begin, device=state.output.device))
 
     def _vector(self, items: Tensor) -> Tensor:
-        result: Tensor = items if self.target_embedding is None else self.dropout(self.target_embedding(items))
+        result: Tensor = items if self.target_embedding is None else self.dropout(look_up(self.target_embedding, items))
         return result
 
     def _next(self, scores: Tensor) -> Tensor:

@@ -7,11 +7,32 @@ import math
 import torch
 from torch import Tensor, nn
 
+from regard.errors import InputError
 from regard.nn.dropout import Dropout
 from regard.nn.masks import Layout
 from regard.nn.positions import Learned
 
-__all__ = ["PatchEmbedding", "TextEmbedding"]
+__all__ = ["PatchEmbedding", "TextEmbedding", "look_up"]
+
+
+def look_up(table: nn.Embedding, ids: Tensor) -> Tensor:
+    """The vectors of ids; InputError names those that the table has no row for.
+
+    On a CPU the lookup itself notices them, so the good case costs nothing. A GPU must not be waited for: whoever moves
+    ids there has checked them, as a tokenizer does that is opened for a vocabulary.
+    """
+    try:
+        found: Tensor = table(ids)
+    except IndexError:
+        beyond = sorted(set(ids[(ids < 0) | (ids >= table.num_embeddings)].tolist()))
+        if not beyond:
+            raise
+        shown = ", ".join(map(str, beyond[:8])) + (f" and {len(beyond) - 8} more" if len(beyond) > 8 else "")
+        raise InputError(
+            f"token ids {shown} are beyond this model's vocabulary of {table.num_embeddings:,}; expected ids from 0 to "
+            f"{table.num_embeddings - 1}, so use the tokenizer that belongs to the model"
+        ) from None
+    return found
 
 
 class TextEmbedding(nn.Module):
@@ -46,7 +67,7 @@ class TextEmbedding(nn.Module):
 
         Vectors (B, T, W) of any other kind, such as frames, may come in place of ids.
         """
-        x: Tensor = ids if ids.is_floating_point() else self.tokens(ids)
+        x: Tensor = ids if ids.is_floating_point() else look_up(self.tokens, ids)
         if self.scale != 1.0:
             x = x * self.scale
         if self.segments is not None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from regard.data.files import name_of, open_text
+from regard.data.files import name_of, read_all_lines
 from regard.errors import InputError
 from regard.models import Bert, Gpt
 from regard.predict.ready import Masked, evaluating, kind_of, tokenizer_of
@@ -46,8 +46,7 @@ class Perplexity:
 
 def read_whole(path: str | os.PathLike[str]) -> str:
     """The text of a file or of standard input, compressed or not: its lines with a line feed between them."""
-    with open_text(path) as lines:
-        text = "\n".join(lines)
+    text = "\n".join(read_all_lines(path))
     if not text.strip():
         raise InputError(f"{name_of(path)} is empty; expected a text to score")
     return text

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from regard.errors import InputError
 from regard.known import builtin_folder, builtins
+from regard.weights.documents import read_json
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,9 +33,8 @@ def kind_of(name: str, loaded: tuple[nn.Module, Reader] | None = None) -> Kind:
     if (folder / "translate.json").is_file():
         return "translator"
     try:
-        document = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        family = document["model_type"]
-    except (OSError, ValueError, TypeError, KeyError):
+        family = read_json(folder / "config.json")["model_type"]
+    except (InputError, KeyError):
         return "unknown" if loaded is None else _kind_of_loaded(*loaded)
     return "writer" if family in WRITERS else "reader"
 

@@ -6,7 +6,6 @@ one after the other. Knows nothing of HTTP.
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +15,7 @@ from regard.errors import InputError
 from regard.known import DEFAULT
 from regard.studio.arguments import Arguments, Payload, counted, said
 from regard.studio.shelf import Shelf
+from regard.weights.documents import read_json
 
 if TYPE_CHECKING:
     from torch import nn
@@ -145,7 +145,7 @@ def _live(shelf: Shelf, arguments: Arguments) -> Payload:
 def _classifies(name: str) -> bool:
     """By what its folder says; one that has vanished may."""
     try:
-        document = json.loads((Path(os.path.expanduser(name)) / "task.json").read_text("utf-8"))
-    except (OSError, ValueError):
+        document = read_json(Path(os.path.expanduser(name)) / "task.json")
+    except InputError:
         return True
-    return isinstance(document, dict) and document.get("task") in ("classify", "pair")
+    return document.get("task") in ("classify", "pair")

@@ -144,7 +144,8 @@ def read_task(name_or_path: str | os.PathLike[str], *, device: torch.device | st
     model.head.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(MIX)})
     if model.mix is not None:
         model.mix.load_state_dict({name: state[MIX + name] for name in model.mix.state_dict()})
-    return Solved(task, model.to(device).eval(), Tokenizer.open(folder), length, precision)
+    tokenizer = Tokenizer.open(folder, rows=encoder.config.vocabulary)
+    return Solved(task, model.to(device).eval(), tokenizer, length, precision)
 
 
 def _state(model: Tuned) -> dict[str, Tensor]:

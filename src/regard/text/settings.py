@@ -14,9 +14,12 @@ from typing import Any
 from tokenizers import AddedToken
 
 from regard.errors import InputError
+from regard.file_input import read_file
 from regard.weights.documents import read_json
 
 __all__ = ["BERT", "ROLES", "Settings", "read_object", "read_text"]
+
+LIMIT = 256 << 20  # bytes of a vocabulary or of tokenizer.json: the largest that are published have some 40 MB
 
 # What a special token is for, and the key under which Hugging Face's files name it.
 ROLES = {
@@ -128,7 +131,7 @@ def read_object(path: Path) -> dict[str, Any]:
 def read_text(path: Path) -> str:
     """A file's text, which must be UTF-8, with "\\n" at the end of its lines."""
     try:
-        data = path.read_bytes()
+        data = read_file(path, limit=LIMIT)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     try:

@@ -21,6 +21,7 @@ from tokenizers import models, normalizers
 
 from regard.disk import replacing_folder, settle
 from regard.errors import InputError
+from regard.text import guard
 from regard.text.encoding import Encoding, cuts, encoding, without
 from regard.text.settings import ROLES
 from regard.text.vocabulary import exists, read, refusing
@@ -40,7 +41,8 @@ class Tokenizer:
 
     `names` gives the special tokens by role (pad, mask, cls, sep, unknown, bos, eos); the attributes of those names are
     their ids, None where there is none. `max_length` is what the folder states: nothing is cut unless `encode` is told
-    a length. `inputs` is what transformers should feed the model. The pipeline belongs to the tokenizer from then on.
+    a length. `inputs` is what transformers should feed the model. `rows` is how many ids the model has vectors for,
+    where the vocabulary has more: a text with others is refused. The pipeline belongs to the tokenizer from then on.
     """
 
     pad: int | None
@@ -58,8 +60,10 @@ class Tokenizer:
         names: Mapping[str, str],
         max_length: int | None = None,
         inputs: Sequence[str] = ("input_ids", "attention_mask"),
+        rows: int | None = None,
     ) -> None:
         self.max_length = max_length
+        self._rows = rows
         self._pipeline = pipeline
         self._names = dict(names)
         self._inputs = list(inputs)
@@ -72,11 +76,15 @@ class Tokenizer:
             setattr(self, role, self.id(names[role]) if role in names else None)
 
     @classmethod
-    def open(cls, folder: Path) -> Tokenizer:
-        """Read a folder's tokenizer.json, vocab.txt, or vocab.json + merges.txt; nothing is run or fetched."""
+    def open(cls, folder: Path, *, rows: int | None = None) -> Tokenizer:
+        """Read a folder's tokenizer.json, vocab.txt, or vocab.json + merges.txt; nothing is run or fetched.
+
+        `rows` is how many ids the model has vectors for.
+        """
         settle(folder)
         found = read(Path(folder))
-        return cls(found.pipeline, names=found.names, max_length=found.max_length, inputs=found.inputs)
+        beyond = rows if rows is not None and found.largest >= rows else None
+        return cls(found.pipeline, names=found.names, max_length=found.max_length, inputs=found.inputs, rows=beyond)
 
     @staticmethod
     def exists(folder: Path) -> bool:
@@ -96,6 +104,7 @@ class Tokenizer:
         inputs = _inputs(texts)
         with refusing("the tokenizer failed on a text"):
             found = self._pipeline.encode_batch(inputs, add_special_tokens=special)
+        self._refuse_beyond(found)
         return [encoding(one, max_length) for one in found]
 
     def ids_batch(
@@ -105,9 +114,22 @@ class Tokenizer:
         inputs = _inputs(texts)
         with refusing("the tokenizer failed on a text"):
             found = self._pipeline.encode_batch_fast(inputs, add_special_tokens=special)
+        self._refuse_beyond(found)
         gone = [cuts(one, max_length) for one in found]
         ids = [without(one.ids, parts) for one, parts in zip(found, gone, strict=True)]
         return ids, [len(one) - len(kept) for one, kept in zip(found, ids, strict=True)]
+
+    def _refuse_beyond(self, found: Sequence[tokenizers.Encoding]) -> None:
+        """Here, and not where vectors are looked up: that may be on a GPU, which would have to be waited for."""
+        if self._rows is None:
+            return
+        beyond = sorted({number for one in found for number in one.ids if number >= self._rows})
+        if beyond:
+            named = ", ".join(f"{self.token(number)!r} ({number})" for number in beyond[:8])
+            raise InputError(
+                f"the tokenizer gives ids that the model has no vectors for: {named}{' and more' * (len(beyond) > 8)}; "
+                f"the model's vocabulary has {self._rows} entries. Use the tokenizer that belongs to the model"
+            )
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """The text of some ids; ids past the vocabulary (a padded output layer can choose one) are left out."""
@@ -165,7 +187,9 @@ class Tokenizer:
             # An id is a line number there, so ids with gaps and tokens with line ends cannot be written that way.
             if all(ids[token] == line and "\n" not in token for line, token in enumerate(tokens)):
                 texts["vocab.txt"] = "".join(f"{token}\n" for token in tokens)
-        return {name: text.encode("utf-8") for name, text in texts.items()}
+        files = {name: text.encode("utf-8") for name, text in texts.items()}
+        guard.trust(files["tokenizer.json"])
+        return files
 
     def save(self, folder: Path) -> None:
         """Write `files` into a folder, all at once or not at all, so that transformers too finds this tokenizer there.

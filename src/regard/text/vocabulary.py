@@ -14,6 +14,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import InputError
+from regard.text import guard
 from regard.text.settings import BERT, ROLES, Settings, read_object, read_text
 
 __all__ = ["Found", "exists", "read", "refusing"]
@@ -26,12 +27,16 @@ WITHOUT_SEGMENTS = LIKE_ROBERTA | {"distilbert", "gpt2", "t5"}
 
 @dataclass(frozen=True)
 class Found:
-    """A folder's tokenizer: pipeline, role -> special token, length limit, and what transformers feeds its model."""
+    """A folder's tokenizer: pipeline, role -> special token, length limit, and what transformers feeds its model.
+
+    `largest` is the largest id of the vocabulary.
+    """
 
     pipeline: Tokenizer
     names: Mapping[str, str]
     max_length: int | None
     inputs: tuple[str, ...]
+    largest: int
 
 
 @contextmanager
@@ -58,8 +63,12 @@ def read(folder: Path) -> Found:
     settings = Settings.open(folder)
     if (path := folder / "tokenizer.json").is_file():
         text = read_text(path)
+        guard.check(text, path)
         with refusing(f"{path} cannot be used; fetch or save it again, or remove it where vocab.txt is beside it"):
             pipeline = Tokenizer.from_str(text)
+        # Whoever encodes says how long a text may be. A file can ask for padding to any length.
+        pipeline.no_truncation()
+        pipeline.no_padding()
         tokens = settings.tokens(pipeline.get_vocab(with_added_tokens=True))
     elif (path := folder / "vocab.txt").is_file():
         pipeline, tokens = _wordpiece(path, settings)
@@ -74,7 +83,8 @@ def read(folder: Path) -> Found:
         segments = 1 in pipeline.encode("", "").type_ids and settings.kind not in WITHOUT_SEGMENTS
     inputs = ("input_ids", "token_type_ids", "attention_mask") if segments else ("input_ids", "attention_mask")
     names = {role: token.content for role, token in tokens.items()}
-    return Found(pipeline, names, settings.max_length, settings.inputs or inputs)
+    largest = max(pipeline.get_vocab(with_added_tokens=True).values(), default=-1)
+    return Found(pipeline, names, settings.max_length, settings.inputs or inputs, largest)
 
 
 def _wordpiece(path: Path, settings: Settings) -> tuple[Tokenizer, dict[str, AddedToken]]:

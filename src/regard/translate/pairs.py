@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from regard.data.files import name_of, open_text
+from regard.data.files import name_of, read_all_lines
 from regard.data.readers import Read
 from regard.errors import InputError, nearest
 
@@ -98,8 +98,7 @@ def _table(path: Path, columns: str) -> tuple[list[Pair], list[int], str]:
 
 
 def _lines(path: Path) -> list[str]:
-    with open_text(path) as lines:
-        return list(lines)
+    return read_all_lines(path)
 
 
 def _place(name: str, head: Sequence[str], path: Path) -> int:

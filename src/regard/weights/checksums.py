@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import Literal, get_args
 
 from regard.disk import atomic_write
 from regard.errors import RegardError, choice
+from regard.file_input import open_file
 
 __all__ = ["Verify", "cache_folder", "find_damage", "sha256_of", "sha256_of_all"]
 
@@ -27,7 +29,7 @@ THREADS = 8  # hashing leaves the interpreter's lock, so threads use several cor
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -59,7 +61,9 @@ def find_damage(folder: Path, files: Mapping[str, tuple[int, str]], *, verify: V
         except OSError as error:
             damage[name] = f"cannot be read ({error.strerror})"
             continue
-        if state.st_size != size:
+        if not stat.S_ISREG(state.st_mode):
+            damage[name] = "is not a regular file"
+        elif state.st_size != size:
             damage[name] = f"is damaged: it has {state.st_size:,} bytes, expected {size:,}"
         else:
             states[name] = [state.st_size, state.st_mtime_ns, state.st_ino]

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 
 from regard.disk import replacing_folder, settle
 from regard.errors import InputError, RegardError
+from regard.file_input import check_regular
 from regard.weights.checksums import sha256_of
 from regard.weights.documents import json_bytes, read_json
 from regard.weights.index import INDEX, SAFETENSORS, WEIGHTS, preferred_weights, read_index
@@ -172,6 +173,10 @@ def _read_shards(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _read_file(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        check_regular(path)  # the libraries below would wait for the writer of a FIFO
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}; expected a file of weights") from None
     if path.suffix != ".safetensors":
         return read_pickle(path)
     try:

@@ -30,24 +30,30 @@ def read_choices(
     quoting: bool | None = None,
     labelled: bool | None = None,
     remedy: str = REMEDY,
+    max_line: int | None = None,
 ) -> Read[Choice]:
     """Choices from JSON lines or CSV with `ctx` and `endings`, or `sent1`, `sent2`, `ending0`... (SWAG), and `label`.
 
     Without keys: six lines an example, the text, the number of the right ending from 0, and four endings.
     HellaSwag's text is `ctx` alone; the six-line files put the activity before it. `columns` name others: the text,
     the endings (one list, or each on its own), then the label, which is left out where `labelled` is False.
-    `remedy` is what a user is told to do where there are no endings.
+    `remedy` is what a user is told to do where there are no endings. `max_line` is the most bytes of a line, 64 MiB
+    where it is not given.
     """
     name = name_of(path)
     if is_parquet(path):
         return _from_records(parquet(path), name, "Parquet", "row", labelled, columns, remedy)
-    lines = read_lines(path)
+    lines = read_lines(path, max_line=max_line)
     if delimiter is None and looks_like_json(path, lines):
         return _from_records(json_lines(lines, name), name, "JSON lines", "line", labelled, columns, remedy)
     said = (header, delimiter, quoting) != (None, None, None)
     if suffix_of(path) in (".csv", ".tsv") or "ending0" in lines[0] or said:
         table = table_of(
-            lines, path, delimiter=delimiter or ("\t" if suffix_of(path) == ".tsv" else ","), quoting=quoting
+            lines,
+            path,
+            delimiter=delimiter or ("\t" if suffix_of(path) == ".tsv" else ","),
+            quoting=quoting,
+            max_line=max_line,
         )
         rows = _swag(table, remedy) if columns is None else rows_of(table, columns, header=header)
         how = "SWAG table" if columns is None else table.how

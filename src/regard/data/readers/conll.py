@@ -36,20 +36,27 @@ _TAGS = ("tags", "ner_tags", "labels")
 Sentence = tuple[int, list[str], list[str] | None]  # where it began, its words, their tags
 
 
-def read_tagged(path: Path, *, columns: Sequence[str] | None = None, labelled: bool | None = None) -> Read[Tagged]:
+def read_tagged(
+    path: Path,
+    *,
+    columns: Sequence[str] | None = None,
+    labelled: bool | None = None,
+    max_line: int | None = None,
+) -> Read[Tagged]:
     """Tagged sentences, their tags in IOB2 whatever scheme the file has.
 
     CoNLL columns have the word first and the tag last; a blank line ends a sentence and -DOCSTART- lines are left out.
     A line of JSON has `words` (or `tokens`) and `tags` (or `ner_tags`), or a `text`. Unless `labelled`, a file without
     columns is plain text, one text a line. The text of a sentence is its words with one blank between them. `columns`
     say where the word is and where its tag: numbers from 0, or keys of JSON; without `labelled` the word is enough.
+    `max_line` is the most bytes of a line, 64 MiB where it is not given.
     """
     name = name_of(path)
     if columns is not None and len(columns) not in ((1, 2) if labelled is False else (2,)):
         raise InputError(f"--columns for tag should be the word's and the tag's, such as 0,3; got {', '.join(columns)}")
     if is_parquet(path):
         return _from_records(parquet(path), name, "Parquet", "row", labelled, columns)
-    lines = read_lines(path)
+    lines = read_lines(path, max_line=max_line)
     if looks_like_json(path, lines):
         return _from_records(json_lines(lines, name), name, "JSON lines", "line", labelled, columns)
     if labelled or columns is not None or _has_columns(lines):

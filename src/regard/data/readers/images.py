@@ -5,9 +5,8 @@ Knows pixels and files; no tensor and no model. Image files need Pillow, IDX fil
 
 from __future__ import annotations
 
-import lzma
+import math
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path as File
 from typing import TYPE_CHECKING
@@ -16,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.data.examples import Picture
-from regard.data.files import PACKED, STANDARD_INPUT, name_of, open_bytes
+from regard.data.files import PACKED, STANDARD_INPUT, name_of, read_all_bytes
 from regard.data.readers.read import Path, Read
 from regard.errors import InputError
+from regard.file_input import open_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -104,8 +104,10 @@ def _open(file: File) -> Pixels:
     except ImportError:
         raise InputError(f"{file} is an image, which needs Pillow: pip install 'regard[images]'") from None
     try:
-        with Image.open(file) as image:
+        with open_file(file) as opened, Image.open(opened) as image:
             return _pixels(ImageOps.exif_transpose(image))
+    except InputError:
+        raise
     # Pillow's decoders raise what they like on damaged files, and refuse a picture too large to be meant.
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise InputError(f"{file} cannot be read as an image ({error}); remove it or save it again") from None
@@ -165,11 +167,7 @@ def _beside(path: Path) -> File | None:
 def _idx(path: Path) -> Pixels:
     """IDX: two zero bytes, 8 for bytes, the number of dimensions, each as four bytes, then the values."""
     name = name_of(path)
-    try:
-        with open_bytes(path) as file:
-            content = file.read()
-    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        raise InputError(f"{name} breaks off or is damaged ({error}): copy or download it again") from None
+    content = read_all_bytes(path)
     if len(content) < 4 or content[:3] != b"\0\0\x08":
         raise InputError(
             f"{name} is no IDX file of bytes, and no image by its name ({', '.join(sorted(_SUFFIXES))}); "
@@ -177,7 +175,7 @@ def _idx(path: Path) -> Pixels:
         )
     start = 4 + 4 * content[3]
     shape = tuple(int.from_bytes(content[place : place + 4], "big") for place in range(4, start, 4))
-    size = int(np.prod(shape, dtype=np.int64))
+    size = math.prod(shape)
     if len(content) != start + size:
         raise InputError(f"{name} should have {start + size} bytes by its header, got {len(content)}: copy it again")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)

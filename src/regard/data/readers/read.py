@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from regard.data.files import name_of, open_text
+from regard.data.files import name_of, read_all_lines
 from regard.errors import InputError
 
 __all__ = ["Path", "Read", "example_list", "kind_of", "read_lines"]
@@ -36,11 +36,10 @@ class Read(Generic[E]):
         return f"{self.unit} {self.lines[example]:,}" if self.lines else f"example {example + 1:,}"
 
 
-def read_lines(path: Path) -> list[str]:
+def read_lines(path: Path, *, max_line: int | None = None) -> list[str]:
     """Every line of a text file; InputError for one that holds no text."""
     name = name_of(path)
-    with open_text(path) as opened:
-        lines = list(opened)
+    lines = read_all_lines(path, max_line=max_line)
     for number, line in enumerate(lines, start=1):
         if "\0" in line:
             raise InputError(

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import io
 import json
-import lzma
-import zlib
+import os
 from collections.abc import Iterator, Sequence
 
-from regard.data.files import name_of, open_bytes, suffix_of
+from regard.data.files import HELD, RATIO, name_of, read_all_bytes, suffix_of
 from regard.data.readers.read import Path, kind_of
 from regard.errors import InputError, nearest
+from regard.file_input import size_in_words
 
 __all__ = [
+    "MAX_DOCUMENT",
     "Record",
     "is_parquet",
     "json_lines",
@@ -30,7 +31,10 @@ __all__ = [
 
 Record = dict[str, object]
 
+MAX_DOCUMENT = 512 << 20  # characters of a file that is one JSON value; SQuAD has 40 million
 _JSON_LINES = (".jsonl", ".ndjson")
+_ROWS = 4096  # of a Parquet file at a time
+_CELL = 64  # bytes that a value needs in Python beside its content
 
 
 def is_parquet(path: Path) -> bool:
@@ -69,8 +73,13 @@ def json_lines(lines: Sequence[str], name: str) -> Iterator[tuple[int, Record]]:
             yield number, _object(_parse(line, where, "one object a line"), where)
 
 
-def json_whole(lines: Sequence[str], name: str) -> object:
-    """The file as one JSON value."""
+def json_whole(lines: Sequence[str], name: str, *, limit: int = MAX_DOCUMENT) -> object:
+    """The file as one JSON value, of at most `limit` characters: all of it is in memory several times over."""
+    if sum(len(line) + 1 for line in lines) > limit:
+        raise InputError(
+            f"{name} is one JSON document of more than {size_in_words(limit)}; expected JSON lines for so much, one "
+            "object a line in a .jsonl file, so convert it or split it"
+        )
     return _parse("\n".join(lines), name, "one JSON document")
 
 
@@ -83,10 +92,18 @@ def parquet(path: Path) -> Iterator[tuple[int, Record]]:
     except ImportError:
         raise InputError(f"{name} is Parquet, which needs pyarrow: pip install 'regard[data]'") from None
     try:
-        with open_bytes(path) as file:
-            table = reader.read_table(io.BytesIO(file.read()))
-        rows: list[Record] = table.to_pylist()
-    except (pyarrow.ArrowException, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        file = reader.ParquetFile(io.BytesIO(read_all_bytes(path)))
+        rows: list[Record] = []
+        room = HELD + RATIO * (os.path.getsize(path) if os.path.isfile(path) else 0)
+        for batch in file.iter_batches(batch_size=_ROWS):
+            room -= batch.nbytes + _CELL * batch.num_rows * batch.num_columns
+            if room < 0:
+                raise InputError(
+                    f"{name} unpacks to far more than its size lets one expect; if it is meant to, convert it to JSON "
+                    "lines and name that"
+                )
+            rows += batch.to_pylist()
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{name} is no Parquet file, or damaged ({reason}): copy or download it again") from None
     yield from enumerate(rows, start=1)

@@ -14,6 +14,7 @@ from regard.data.readers.named import column_at, rows_of
 from regard.data.readers.names import fold
 from regard.data.readers.read import Path, Read, example_list, kind_of, read_lines
 from regard.data.readers.records import (
+    MAX_DOCUMENT,
     Record,
     is_parquet,
     json_lines,
@@ -41,6 +42,8 @@ def read_questions(
     delimiter: str | None = None,
     quoting: bool | None = None,
     labelled: bool | None = None,
+    max_line: int | None = None,
+    max_document: int = MAX_DOCUMENT,
 ) -> Read[Question]:
     """Questions from SQuAD JSON, or from JSON lines, Parquet or TSV with `question`, `context` and perhaps `id`.
 
@@ -48,7 +51,8 @@ def read_questions(
     that loses all its answers so is dropped and counted apart. SQuAD v2's `is_impossible` makes `possible` False, and
     so does an empty list of `answers` in JSON lines and Parquet. `labelled=False` reads no answers, True needs them.
     A question without an id gets its line number, in SQuAD JSON its number in the file. `columns` name other keys or
-    columns of rows: question, context, and perhaps answers.
+    columns of rows: question, context, and perhaps answers. `max_line` is the most bytes of a line, 64 MiB where it is
+    not given, and `max_document` the most characters of SQuAD's JSON.
     """
     name = name_of(path)
     if columns is not None and not 2 <= len(columns) <= len(COLUMNS):
@@ -56,20 +60,20 @@ def read_questions(
     reader = _Questions(name, labelled, columns)
     if is_parquet(path):
         return reader.from_records(parquet(path), "Parquet", "row")
-    lines = read_lines(path)
-    document = None if delimiter is not None else _document(path, lines, name)
+    lines = read_lines(path, max_line=max_line)
+    document = None if delimiter is not None else _document(path, lines, name, max_document)
     if document is not None:
         if columns is not None:
             raise InputError(f"{name}: SQuAD's JSON has names of its own for all it holds; leave --columns out")
         return reader.from_squad(document)
     if delimiter is None and looks_like_json(path, lines):
         return reader.from_records(json_lines(lines, name), "JSON lines", "line")
-    table = table_of(lines, path, delimiter=delimiter, quoting=quoting)
+    table = table_of(lines, path, delimiter=delimiter, quoting=quoting, max_line=max_line)
     rows = _rows(table, header=header) if columns is None else rows_of(table, columns, header=header)
     return reader.from_records(rows, "table", "line")
 
 
-def _document(path: Path, lines: Sequence[str], name: str) -> Record | None:
+def _document(path: Path, lines: Sequence[str], name: str, limit: int) -> Record | None:
     """SQuAD's one object, or None: the file holds rows. A broken document must not pass for a table."""
     first = next(line for line in lines if line.strip()).strip()
     if not first.startswith("{") or suffix_of(path) in (".jsonl", ".ndjson"):
@@ -77,7 +81,7 @@ def _document(path: Path, lines: Sequence[str], name: str) -> Record | None:
     document = json_object(first)
     if document is not None and "data" not in document:
         return None
-    whole = json_whole(lines, name) if document is None or len(lines) > 1 else document
+    whole = json_whole(lines, name, limit=limit) if document is None or len(lines) > 1 else document
     if not isinstance(whole, dict) or not isinstance(whole.get("data"), list):
         raise InputError(
             f"{name}: expected SQuAD's object with a list called data, or one object a line in a .jsonl file"

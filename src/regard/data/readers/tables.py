@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from regard.data.csv_rows import csv_rows, widen_fields
 from regard.data.files import name_of, suffix_of
 from regard.data.readers.names import is_known
 from regard.data.readers.read import Path, read_lines
@@ -23,8 +24,6 @@ __all__ = ["SAMPLE", "Table", "open_table", "table_of"]
 SAMPLE = 1000  # rows that are looked at before something is decided
 _NAMED = {"\t": "tab-separated", ",": "comma-separated", ";": "semicolon-separated"}
 _WORDS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
-# The csv module stops at 131,072 characters a field unless told otherwise, for the whole process.
-_LONGEST_FIELD = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -44,20 +43,29 @@ class Table:
         return f"{self.name} {self.unit} {self.lines[row]}"
 
 
-def open_table(path: Path, *, delimiter: str | None = None, quoting: bool | None = None) -> Table:
+def open_table(
+    path: Path, *, delimiter: str | None = None, quoting: bool | None = None, max_line: int | None = None
+) -> Table:
     """The table of a file. What is not given is decided from the name and the first rows."""
     name = name_of(path)
     if is_parquet(path):
         return _from_records(parquet(path), name, how="Parquet", unit="row")
-    lines = read_lines(path)
+    lines = read_lines(path, max_line=max_line)
     if delimiter is None and looks_like_json(path, lines):
         whole = next(line for line in lines if line.strip()).lstrip().startswith("[")
         how, unit = ("JSON list", "record") if whole else ("JSON lines", "line")
         return _from_records(json_lines(lines, name), name, how=how, unit=unit)
-    return table_of(lines, path, delimiter=delimiter, quoting=quoting)
+    return table_of(lines, path, delimiter=delimiter, quoting=quoting, max_line=max_line)
 
 
-def table_of(lines: Sequence[str], path: Path, *, delimiter: str | None = None, quoting: bool | None = None) -> Table:
+def table_of(
+    lines: Sequence[str],
+    path: Path,
+    *,
+    delimiter: str | None = None,
+    quoting: bool | None = None,
+    max_line: int | None = None,
+) -> Table:
     """The table of lines that were read from `path`, which may be standard input and so is not read twice."""
     name = name_of(path)
     sign = _delimiter(path, lines) if delimiter is None else _WORDS.get(delimiter, delimiter)
@@ -68,7 +76,8 @@ def table_of(lines: Sequence[str], path: Path, *, delimiter: str | None = None, 
         raise InputError(f"the delimiter should be one character, tab, comma or semicolon, got {sign!r}")
     quoted = (sign != "\t" or _is_quoted(lines)) if quoting is None else quoting
     how = f"{_NAMED.get(sign, f'separated by {sign!r}')}{', quoted' if quoted else ''}"
-    return _from_rows((_quoted if quoted else _plain)(lines, sign, name), name, how=how, delimiter=sign)
+    rows = _quoted(lines, sign, name, max_line) if quoted else _plain(lines, sign)
+    return _from_rows(rows, name, how=how, delimiter=sign)
 
 
 def _delimiter(path: Path, lines: Sequence[str]) -> str | None:
@@ -83,7 +92,7 @@ def _delimiter(path: Path, lines: Sequence[str]) -> str | None:
 
 
 def _parts_evenly(sample: Iterable[str], sign: str) -> bool:
-    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
+    widen_fields()
     try:
         widths = {len(row) for row in csv.reader((line + "\n" for line in sample), delimiter=sign) if row}
     except csv.Error:
@@ -114,23 +123,15 @@ def _is_quoted(lines: Sequence[str]) -> bool:
     return any('""' in field or "\t" in field or "\n" in field for field in fields) or 2 * len(places) >= length
 
 
-def _plain(lines: Iterable[str], sign: str, name: str) -> Iterator[tuple[int, list[str]]]:
+def _plain(lines: Iterable[str], sign: str) -> Iterator[tuple[int, list[str]]]:
     return ((number, line.split(sign)) for number, line in enumerate(lines, start=1))
 
 
-def _quoted(lines: Iterable[str], sign: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
-    reader = csv.reader((line + "\n" for line in lines), delimiter=sign, strict=True)
-    number = 1
-    try:
-        for row in reader:
-            yield number, row
-            number = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(
-            f"{name} line {number}: not a row with quotes ({error}); double the quotes inside a quoted field, "
-            "or say that the file has no quoting"
-        ) from None
+def _quoted(lines: Iterable[str], sign: str, name: str, max_line: int | None = None) -> Iterator[tuple[int, list[str]]]:
+    remedy = (
+        "not a row with quotes ({error}); double the quotes inside a quoted field, or say that the file has no quoting"
+    )
+    return csv_rows(lines, name, delimiter=sign, remedy=remedy, max_line=max_line)
 
 
 def _from_rows(rows: Iterable[tuple[int, list[str]]], name: str, *, how: str, delimiter: str | None) -> Table:

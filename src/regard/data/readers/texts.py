@@ -31,15 +31,16 @@ def read_texts(
     delimiter: str | None = None,
     quoting: bool | None = None,
     labelled: bool | None = None,
+    max_line: int | None = None,
 ) -> Read[Text]:
     """The examples of a file; `columns` are names or numbers from 0: text, second text for a pair, label.
 
     `labelled`: True makes a file without labels an error, False leaves labels alone, None takes them if they are there.
     Labels are strings as written, numbers for regress, and tuples where a JSON line has a list or `columns` names
-    several columns of 0 and 1.
+    several columns of 0 and 1. `max_line` is the most bytes of a line, 64 MiB where it is not given.
     """
     choice("task", task, ("classify", "pair", "regress"))
-    table = open_table(path, delimiter=delimiter, quoting=quoting)
+    table = open_table(path, delimiter=delimiter, quoting=quoting, max_line=max_line)
     roles = decide(table, task=task, columns=columns, header=header, labelled=labelled)
     reader = _Rows(table, roles, numbers=task == "regress", needed=bool(labelled))
     examples, lines, unsettled = [], [], 0

@@ -28,11 +28,11 @@ _RUN = re.compile(r"(.)\1*", re.DOTALL)
 
 def words_of(text: str) -> tuple[tuple[int, int], ...]:
     """The words and marks of a text as [start, end) in characters, from left to right; only blanks lie between them."""
-    shape = "".join(map(_kind, text))
+    shape = list(map(_kind, text))
     for ending in _ENDING.finditer(text):
-        shape = shape[: ending.start()] + "c" * len(ending[0]) + shape[ending.end() :]
+        shape[ending.start() : ending.end()] = "c" * len(ending[0])
     spans = []
-    for match in _SHAPE.finditer(shape):
+    for match in _SHAPE.finditer("".join(shape)):
         start, end = match.span()
         if match["mark"] == "#":  # different marks look alike in the shape
             spans += [(start + run.start(), start + run.end()) for run in _RUN.finditer(text[start:end])]

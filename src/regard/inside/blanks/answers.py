@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from regard.data.batch import by_budget
-from regard.data.files import name_of, open_bytes, open_text
+from regard.data.files import name_of, read_all_bytes, read_all_lines
 from regard.errors import InputError
 from regard.loading import load
 from regard.predict.marks import find_blanks
@@ -134,8 +134,7 @@ def read_answers(
 
     `texts` are the sentences they belong to; without them the files' names stand for them.
     """
-    with open_text(vocabulary) as lines:
-        tokens = list(lines)
+    tokens = read_all_lines(vocabulary)
     answers = []
     for path, text in zip(paths, texts or [_title(path) for path in paths], strict=True):
         logits = _stored(path)
@@ -151,8 +150,7 @@ def read_answers(
 def _stored(path: str | os.PathLike[str]) -> Logits:
     wanted = "expected one JSON list of finite numbers"
     try:
-        with open_bytes(path) as file:
-            numbers = json.load(file)
+        numbers = json.loads(read_all_bytes(path))
     except InputError:
         raise
     except (ValueError, RecursionError, EOFError, OSError) as error:

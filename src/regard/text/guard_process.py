@@ -1,0 +1,333 @@
+"""The program that tries a tokenizer.json: checks its settings, then parses it and encodes a few texts under limits.
+
+Runs alone (`python -I -S guard_process.py LIMITS < tokenizer.json`) and imports nothing of Regard, so that it starts
+quickly. Prints {"wrong": ""} or what is wrong. Knows what a tokenizer.json may ask for; knows no vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["check_document", "check_regex"]
+
+LONGEST = 1 << 20  # tokens that a text may be padded to, and any other number in a step of the pipeline
+TEXT = 1000  # characters of a text that a step inserts
+REGEX = 20_000  # characters
+REPETITIONS = 10_000  # of a part of a regex, all braces around it multiplied
+GROWTH = 1000  # how much longer a chain of replacements may make a text
+DEPTH = 16
+STEPS = 500
+PIECES = 1000  # of a template, and ids that it inserts
+STEPS_OF = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+PROBES = (
+    "",
+    "The quick brown fox, 1,000.50$ and don't -- naïve e\u0301 \uff21 日本語 한국어 👩‍👧 \u200d \ufffd \x00\t\r\n  x_y",
+    "a" * 2000 + "!",
+    " " * 2000 + "\n" * 200 + "0" * 2000,
+    "[MASK] <mask> </s> <|endoftext|>" * 20,
+)
+
+
+class Wrong(Exception):
+    """What no tokenizer needs, in words."""
+
+
+def check_document(document: object) -> None:
+    """Raise Wrong for settings with which a short text could need a lot of memory or time."""
+    if not isinstance(document, dict):
+        return  # the library says so itself
+    _check_padding(document.get("padding"))
+    _check_truncation(document.get("truncation"))
+    for section in STEPS_OF:
+        _check_steps(document.get(section), section)
+    _check_template(document.get("post_processor"))
+    model = document.get("model")
+    if isinstance(model, dict):
+        for key in ("continuing_subword_prefix", "end_of_word_suffix", "unk_token"):
+            _check_text(model.get(key), f"model.{key}")
+        _check_number(model.get("max_input_chars_per_word", 0), "model.max_input_chars_per_word")
+
+
+def _check_padding(padding: object) -> None:
+    if padding is None:
+        return
+    if not isinstance(padding, dict):
+        raise Wrong(f"padding is {_short(padding)}, expected an object or null")
+    strategy = padding.get("strategy")
+    if isinstance(strategy, dict):
+        _check_number(strategy.get("Fixed", 0), "padding.strategy.Fixed")
+    multiple = padding.get("pad_to_multiple_of")
+    if multiple is not None:
+        _check_number(multiple, "padding.pad_to_multiple_of", least=1)
+    _check_text(padding.get("pad_token"), "padding.pad_token")
+
+
+def _check_truncation(truncation: object) -> None:
+    if truncation is None:
+        return
+    if not isinstance(truncation, dict):
+        raise Wrong(f"truncation is {_short(truncation)}, expected an object or null")
+    length, stride = truncation.get("max_length", 0), truncation.get("stride", 0)
+    _check_number(length, "truncation.max_length", most=1 << 63)  # what is never reached does no harm
+    _check_number(stride, "truncation.stride", most=max(0, length - 1))
+
+
+def _check_steps(steps: object, section: str) -> None:
+    growth, count = 1.0, 0
+    for where, depth, value in _walk(steps, section):
+        if depth > 2 * DEPTH:
+            raise Wrong(f"the steps of {section} are nested too deeply")
+        if isinstance(value, dict):
+            count += 1
+            if "pattern" in value and "content" in value:
+                growth *= _growth(value["pattern"], value["content"])
+        elif isinstance(value, bool) or section == "post_processor":
+            continue
+        elif isinstance(value, int):
+            _check_number(value, where)
+        elif where.endswith(".Regex") and isinstance(value, str):
+            check_regex(value, where)
+        elif not where.endswith(".precompiled_charsmap"):
+            _check_text(value, where)
+    if count > STEPS and section != "post_processor":
+        raise Wrong(f"{section} has more than {STEPS} steps")
+    if growth > GROWTH:
+        raise Wrong(
+            f"{section}: its Replace steps can make a text {growth:.0e} times as long, at most {GROWTH:,} is allowed"
+        )
+
+
+def _walk(value: object, where: str, depth: int = 0) -> Iterator[tuple[str, int, object]]:
+    """Every value below one, with its place; the JSON parser has bounded the depth."""
+    yield where, depth, value
+    if depth > 2 * DEPTH:
+        return
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from _walk(inner, f"{where}.{str(key)[:40]}", depth + 1)
+
+
+def _growth(pattern: object, content: object) -> float:
+    if not isinstance(content, str) or not isinstance(pattern, dict):
+        return 1.0
+    found = pattern.get("String")
+    if isinstance(found, str):
+        return max(1.0, len(content) / len(found)) if found else 1.0 + len(content)
+    return float(max(1, len(content)))
+
+
+def _check_template(processor: object) -> None:
+    """How many tokens a template puts around a text."""
+    for where, _, value in _walk(processor, "post_processor"):
+        if isinstance(value, list) and len(value) > PIECES:
+            raise Wrong(f"{where} has {len(value):,} entries, expected at most {PIECES:,}")
+        if isinstance(value, str):
+            _check_text(value, where)
+
+
+def _check_number(value: object, where: str, *, least: int = 0, most: int = LONGEST) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise Wrong(f"{where} is {_short(value)}, expected a whole number from {least} to {most:,}")
+
+
+def _check_text(value: object, where: str) -> None:
+    if isinstance(value, str) and len(value) > TEXT:
+        raise Wrong(f"{where} has {len(value):,} characters, expected at most {TEXT:,}")
+
+
+def _short(value: object) -> str:
+    return repr(value)[:40]
+
+
+class _Group:
+    """A group of a regex while it is read: the parts of the alternative at hand, and the most it repeats."""
+
+    def __init__(self, *, atomic: bool = False) -> None:
+        self.atomic = atomic
+        self.parts = 0
+        self.loops = False  # the last part repeats without end, and the engine may give back what it took
+        self.alone = False  # an alternative is one such part: repeated once more, it can split a text in many ways
+        self.times = 1
+
+    def end_alternative(self) -> None:
+        self.alone = self.alone or (self.parts == 1 and self.loops)
+        self.parts, self.loops = 0, False
+
+    def add(self, loops: bool, times: int) -> None:
+        self.parts, self.loops = self.parts + 1, loops
+        self.times = max(self.times, times)
+
+
+def check_regex(regex: str, where: str) -> None:
+    """Raise Wrong for a regex that is huge, repeats a part too often, or nests loops as in `(a+)+`."""
+    if len(regex) > REGEX:
+        raise Wrong(f"{where} has {len(regex):,} characters, expected at most {REGEX:,}")
+    groups, place = [_Group()], 0
+    while place < len(regex):
+        letter = regex[place]
+        if letter == "(":
+            start = _opening(regex, place)
+            if start is None:  # (?i) and its like stand for nothing
+                place = regex.find(")", place) + 1 or len(regex)
+                continue
+            groups.append(_Group(atomic=regex.startswith("(?>", place)))
+            place = start
+        elif letter == "|":
+            groups[-1].end_alternative()
+            place += 1
+        elif letter == ")":
+            group = groups.pop() if len(groups) > 1 else groups[0]
+            group.end_alternative()
+            alone = group.alone and not group.atomic
+            loops, times, place = _quantifier(regex, place + 1)
+            if alone and loops:
+                raise Wrong(
+                    f"{where} repeats what already repeats, as (a+)+ does: {regex[max(0, place - 40) : place]!r}"
+                )
+            times *= group.times
+            if times > REPETITIONS:
+                raise Wrong(f"{where} repeats a part {times:,} times, expected at most {REPETITIONS:,}")
+            groups[-1].add(loops or alone, times)
+        else:
+            place = _atom_end(regex, place)
+            loops, times, place = _quantifier(regex, place)
+            if times > REPETITIONS:
+                raise Wrong(f"{where} repeats a part {times:,} times, expected at most {REPETITIONS:,}")
+            groups[-1].add(loops, times)
+
+
+def _opening(regex: str, place: int) -> int | None:
+    """Where the content of a group begins; None for a group of flags or a comment, which has none."""
+    if not regex.startswith("(?", place):
+        return place + 1
+    for mark in ("(?<=", "(?<!", "(?:", "(?=", "(?!", "(?>"):
+        if regex.startswith(mark, place):
+            return place + len(mark)
+    if regex.startswith("(?<", place):
+        return regex.find(">", place) + 1 or len(regex)
+    end = place + 2
+    while end < len(regex) and (regex[end].isalpha() or regex[end] == "-"):
+        end += 1
+    return end + 1 if regex[end : end + 1] == ":" else None
+
+
+def _atom_end(regex: str, place: int) -> int:
+    if regex[place] == "\\":
+        end = place + 2
+        if regex[place + 1 : place + 2] in ("p", "P", "x", "u", "k", "g") and regex[end : end + 1] in ("{", "<"):
+            closing = "}" if regex[end] == "{" else ">"
+            return regex.find(closing, end) + 1 or len(regex)
+        return min(end, len(regex))
+    if regex[place] != "[":
+        return place + 1
+    depth, end = 0, place
+    while end < len(regex):
+        if regex[end] == "\\":
+            end += 2
+            continue
+        depth += {"[": 1, "]": -1}.get(regex[end], 0)
+        end += 1
+        if regex[end - 1] == "[" and regex[end : end + 1] == "^":
+            end += 1
+        if not depth:
+            return end
+    return len(regex)
+
+
+def _quantifier(regex: str, place: int) -> tuple[bool, int, int]:
+    """Whether the part before repeats without end and gives back, how often it must repeat, and where to go on."""
+    mark, loops, times = regex[place : place + 1], False, 1
+    if mark in ("*", "+", "?") and mark:
+        loops, place = mark != "?", place + 1
+    elif mark == "{" and (end := regex.find("}", place)) > 0:
+        low, comma, high = regex[place + 1 : end].partition(",")
+        if not all(part == "" or (part.isascii() and part.isdigit()) for part in (low, high)) or not (low or high):
+            return False, 1, place
+        times = max(int(part[:9]) if len(part) < 10 else REPETITIONS + 1 for part in (low or "0", high or "0"))
+        loops, place = bool(comma) and not high, end + 1
+    else:
+        return False, 1, place
+    if regex[place : place + 1] == "+":  # possessive: nothing is given back
+        return False, max(times, 1), place + 1
+    return loops, max(times, 1), place + (regex[place : place + 1] == "?")
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object; the library and we could take different ones of two values, which matters for all but words' ids."""
+    found = dict(pairs)
+    if len(found) < len(pairs) and not all(isinstance(value, int | float) for value in found.values()):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise Wrong(f"the key {key[:40]!r} appears twice in one object")
+            seen.add(key)
+    return found
+
+
+def _limit(memory: int, seconds: int) -> None:
+    try:
+        import resource
+    except ImportError:  # then the wait of the other side is the only limit
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CPU, (max(1, seconds), max(1, seconds) + 1))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _patterns(document: object) -> str:
+    """The characters of all patterns: a text of them finds steps that act on rare characters alone."""
+    found = [
+        value
+        for section in STEPS_OF
+        for where, _, value in _walk(document.get(section) if isinstance(document, dict) else None, section)
+        if isinstance(value, str) and where.endswith((".Regex", ".String"))
+    ]
+    return "".join(dict.fromkeys("".join(found)))[:2000]
+
+
+def _use(library: Any, text: str, probes: list[str], repeats: int) -> None:
+    pipeline = library.Tokenizer.from_str(text)
+    pipeline.no_padding()
+    pipeline.no_truncation()
+    for probe in probes:
+        for _ in range(repeats):
+            ids = pipeline.encode(probe).ids
+        pipeline.decode(ids[:1000])
+    pipeline.encode("", "")
+
+
+def _main(limits: dict[str, Any]) -> str:
+    _limit(limits["memory"], limits["seconds"])
+    sys.path[:0] = limits["path"]
+    text = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
+    try:
+        document = json.loads(text, object_pairs_hook=_unique)
+        check_document(document)
+        probes = [*PROBES, _patterns(document) * 3]
+        del document
+    except Wrong as error:
+        return str(error)
+    except RecursionError:
+        return "its brackets are nested too deeply"
+    except MemoryError:
+        raise
+    except ValueError:
+        return ""  # no JSON: the library says where
+    import tokenizers
+
+    try:
+        _use(tokenizers, text, probes, limits["repeats"])
+    except MemoryError:
+        raise
+    except BaseException as error:
+        # What the library refuses, its panics too, it refuses in the other process in the same way.
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            raise
+    return ""
+
+
+if __name__ == "__main__":
+    print(json.dumps({"wrong": _main(json.loads(sys.argv[1]))}))

@@ -1,0 +1,111 @@
+"""What is no regular file (a FIFO, a device, a socket, a folder) is refused at once wherever a file is expected."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.corpus import read_documents
+from regard.corpus.manifest import Manifest
+from regard.data.files import open_bytes, open_text
+from regard.data.readers import read_pictures, read_tagged
+from regard.errors import InputError
+from regard.finetune.config import Config
+from regard.text import Tokenizer
+from regard.weights.documents import read_json
+from regard.weights.files import read_tensors, verify
+
+pytestmark = [pytest.mark.skipif(os.name != "posix", reason="needs FIFOs"), pytest.mark.timeout(60)]
+
+
+def text(path: Path) -> object:
+    with open_text(path) as lines:
+        return list(lines)
+
+
+def content(path: Path) -> object:
+    with open_bytes(path) as file:
+        return file.read()
+
+
+# How each kind of file is read, and the name under which it is expected.
+READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "text": ("a.txt", text),
+    "bytes": ("a.gz", content),
+    "tagged": ("a.conll", read_tagged),
+    "image": ("a.png", read_pictures),
+    "idx": ("a-idx3-ubyte", read_pictures),
+    "documents": ("a.txt", lambda path: list(read_documents(path))),
+    "settings": ("a.toml", Config.load),
+    "json": ("config.json", read_json),
+    "manifest": ("manifest.json", lambda path: Manifest.read(path.parent)),
+    "safetensors": ("model.safetensors", lambda path: read_tensors(path.parent)),
+    "pickle": ("pytorch_model.bin", lambda path: read_tensors(path.parent)),
+    "checksums": ("checksums.json", lambda path: verify(path.parent)),
+    "tokenizer": ("tokenizer.json", lambda path: Tokenizer.open(path.parent)),
+    "vocabulary": ("vocab.txt", lambda path: Tokenizer.open(path.parent)),
+}
+
+
+@pytest.fixture(params=["fifo", "device", "socket", "folder"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Makes what is no file under a name."""
+    opened: list[socket.socket] = []
+
+    def make(name: str) -> Path:
+        path = tmp_path / name
+        if request.param == "fifo":
+            os.mkfifo(path)
+        elif request.param == "device":
+            path.symlink_to("/dev/zero")
+        elif request.param == "folder":
+            path.mkdir()
+        else:
+            opened.append(socket.socket(socket.AF_UNIX))
+            here = os.getcwd()
+            os.chdir(tmp_path)  # the name of a socket must be short
+            try:
+                opened[-1].bind(name)
+            finally:
+                os.chdir(here)
+        return path
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_only_regular_files_are_read(kind: str, place: Callable[[str], Path]) -> None:
+    name, read = READERS[kind]
+    path = place(name)
+    if kind in ("image", "idx") and path.is_dir():
+        pytest.skip("a folder of pictures")
+    if kind == "documents" and path.is_dir():
+        pytest.skip("a folder of texts")
+    with pytest.raises(InputError):
+        read(path)
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+def test_standard_input_stays(name: str) -> None:
+    program = "import sys\nfrom regard.data.files import open_text\nwith open_text(sys.argv[1]) as f: print(list(f))"
+    found = subprocess.run(
+        [sys.executable, "-c", program, name], input="one\ntwo\n", capture_output=True, text=True, timeout=60
+    )
+    assert found.stdout == "['one', 'two']\n", found.stderr
+
+
+def test_a_fifo_is_called_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match=r"pipe is a FIFO.*expected a regular file"):
+        text(tmp_path / "pipe")
+    with pytest.raises(InputError, match=r"/dev/zero is a device.*expected a regular file"):
+        text(Path("/dev/zero"))
