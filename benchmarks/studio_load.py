@@ -11,7 +11,8 @@ Starts `regard studio` on a free port of 127.0.0.1 and prints one JSON document:
             a closed loop has shown first: latencies, the share of capacity that is still answered, requests lost.
 `slow`      clients that send headers or a body too slowly, or nothing, and clients that leave the queue.
 
-Latencies are those of this client, which shares the machine's cores with the studio.
+Latencies are those of this client, which shares the machine's cores with the studio. Where other programs run too, the
+goodput by processor time, which is answers for each second that the studio itself has computed, says more.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import random
 import re
 import subprocess
@@ -73,6 +75,12 @@ class Studio:
         found = re.search(r"VmRSS:\s+(\d+) kB", status)
         assert found is not None
         return int(found[1]) / 1024
+
+    @property
+    def processor(self) -> float:
+        """Seconds of processor time that it has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def request(
         self, path: str, body: bytes = b"", *, method: str = "POST", kind: str = JSON, headers: str = "", tab: str = ""
@@ -371,6 +379,7 @@ class Load:
 
     rate: float
     seconds: float
+    processor: float  # seconds that the studio has used
     answers: list[Answer] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
@@ -384,6 +393,7 @@ class Load:
             "lost": len(self.answers) - len(accepted) - len(shed),
             "shed without Retry-After": sum("retry-after:" not in one.headers for one in shed),
             "answered per second": round(len(accepted) / self.seconds, 1),
+            "answered per processor second": round(len(accepted) / self.processor, 1),
             "accepted p50 ms": _milliseconds(accepted, 0.5),
             "accepted p99 ms": _milliseconds(accepted, 0.99),
             "shed p99 ms": _milliseconds([one.seconds for one in shed], 0.99),
@@ -406,28 +416,30 @@ async def overload(studio: Studio, model: str, seconds: float) -> dict[str, Any]
         return done
 
     await closed(time.perf_counter() + min(3.0, seconds), 0)
-    begin = time.perf_counter()
+    begin, used = time.perf_counter(), studio.processor
     done = sum(await asyncio.gather(*(closed(begin + seconds, number) for number in range(6))))
-    capacity = done / (time.perf_counter() - begin)
+    capacity, most = done / (time.perf_counter() - begin), done / (studio.processor - used)
 
     async def opened(rate: float) -> Load:
         chance, tasks = random.Random(1), list[asyncio.Task[Answer]]()
-        begin, due = time.perf_counter(), 0.0
+        begin, due, used = time.perf_counter(), 0.0, studio.processor
         while due < seconds:
             await asyncio.sleep(max(0.0, begin + due - time.perf_counter()))
             tasks.append(asyncio.create_task(send(studio, content(len(tasks)))))
             due += chance.expovariate(rate)
         answers = await asyncio.gather(*tasks)
-        return Load(rate, time.perf_counter() - begin, list(answers))
+        return Load(rate, time.perf_counter() - begin, studio.processor - used, list(answers))
 
     calm = (await opened(0.9 * capacity)).document()
     crowd = (await opened(4 * capacity)).document()
     return {
         "capacity per second": round(capacity, 1),
+        "capacity per processor second": round(most, 1),
         "0.9x": calm,
         "4x": crowd,
         "accepted p99 at 4x over 0.9x": round((crowd["accepted p99 ms"] or 0) / (calm["accepted p99 ms"] or 1), 2),
         "goodput": round(crowd["answered per second"] / capacity, 3),
+        "goodput by processor time": round(crowd["answered per processor second"] / most, 3),
     }
 
 
