@@ -13,10 +13,11 @@ import os
 import re
 import stat
 from io import BufferedReader
+from typing import IO
 
 from regard.errors import InputError
 
-__all__ = ["check_regular", "is_descriptor", "open_file", "read_file", "size_in_words"]
+__all__ = ["check_regular", "is_descriptor", "open_file", "read_file", "read_up_to", "size_in_words"]
 
 KINDS = {
     stat.S_IFIFO: "a FIFO (named pipe)",
@@ -24,6 +25,8 @@ KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
+PIECE = 1 << 20  # bytes
+
 # Streams that this process was given, under the names that shells use for them (`<(command)` is /dev/fd/63).
 DESCRIPTOR = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/self/fd/\d+")
 NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # for the writer of a FIFO; without effect on a regular file
@@ -49,13 +52,22 @@ def open_file(path: str | os.PathLike[str]) -> BufferedReader:
 def read_file(path: str | os.PathLike[str], *, limit: int) -> bytes:
     """The content of a regular file of at most `limit` bytes; InputError where it is larger, OSError as `open`'s."""
     with open_file(path) as file:
-        data = file.read(limit + 1)
+        data = read_up_to(file, limit + 1)
     if len(data) > limit:
         raise InputError(
             f"{os.fspath(path)}: refused: larger than {size_in_words(limit)}, the most that such a file may have; "
             "check that it is the file you mean"
         )
     return data
+
+
+def read_up_to(file: IO[bytes], size: int) -> bytes:
+    """At most `size` bytes, in pieces: a buffered file's own `read` takes the memory for all of them at once."""
+    pieces, held = [], 0
+    while held < size and (piece := file.read(min(PIECE, size - held))):
+        pieces.append(piece)
+        held += len(piece)
+    return b"".join(pieces)
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:

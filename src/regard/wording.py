@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["amount", "cut"]
+__all__ = ["amount", "cut", "is_count"]
 
 
 def amount(count: int, noun: str) -> str:
@@ -13,3 +13,8 @@ def amount(count: int, noun: str) -> str:
 def cut(count: int) -> str:
     """What a reader must know of texts that were not read whole."""
     return f"{amount(count, 'text')} had more tokens than the model reads, and the rest was cut"
+
+
+def is_count(text: str) -> bool:
+    """Whether a text is a whole number from 0 that `int` reads: Python refuses one of thousands of digits."""
+    return len(text) < 19 and text.isdecimal()

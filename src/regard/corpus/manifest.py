@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regard.corpus.shards import ShardRecord
+from regard.corpus.shards import ShardRecord, as_count
 from regard.disk import atomic_write
 from regard.errors import InputError
 from regard.text import Tokenizer
@@ -73,12 +73,12 @@ class Manifest:
         if value.get("format") != FORMAT:
             raise InputError(f"{path}: expected format {FORMAT}, got {value.get('format')!r}; build the corpus again")
         try:
-            sources = tuple(Source(str(s["name"]), int(s["bytes"]), str(s["sha256"])) for s in value["sources"])
+            sources = tuple(Source(str(s["name"]), as_count(s["bytes"]), str(s["sha256"])) for s in value["sources"])
             shards = value["shards"]
             records = None if shards is None else tuple(ShardRecord.of(shard, path) for shard in shards)
-            files = {str(name): (int(size), str(digest)) for name, (size, digest) in value.get(FILES, {}).items()}
+            files = {str(name): (as_count(size), str(digest)) for name, (size, digest) in value.get(FILES, {}).items()}
             return cls(
-                sources, str(value["tokenizer"]), int(value["vocabulary"]), dict(value["settings"]), records, files
+                sources, str(value["tokenizer"]), as_count(value["vocabulary"]), dict(value["settings"]), records, files
             )
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             if isinstance(error, InputError):

@@ -24,7 +24,7 @@ from regard.errors import InputError
 from regard.weights.checksums import find_damage, sha256_of
 from regard.weights.documents import json_bytes, read_checked_json, with_checksum
 
-__all__ = ["REMEDY", "Counts", "Shard", "ShardRecord", "ShardWriter", "check", "read_record", "token_type"]
+__all__ = ["REMEDY", "Counts", "Shard", "ShardRecord", "ShardWriter", "as_count", "check", "read_record", "token_type"]
 
 TOKENS, SENTENCES, DOCUMENTS, RECORD = "tokens.bin", "sentences.npy", "documents.npy", "shard.json"
 REMEDY = "build the corpus again from its sources: what is whole is kept, and the rest is made anew"
@@ -69,14 +69,21 @@ class ShardRecord:
         """The record in a JSON value; `name` is how an error calls its file."""
         try:
             found: Any = value
-            source, document = map(int, found["next"])
-            files = {str(key): (int(size), str(digest)) for key, (size, digest) in found["files"].items()}
+            source, document = map(as_count, found["next"])
+            files = {str(key): (as_count(size), str(digest)) for key, (size, digest) in found["files"].items()}
             if files.keys() != {TOKENS, SENTENCES, DOCUMENTS}:
                 raise ValueError(f"files {sorted(files)}")
-            counts = Counts(**{key: int(count) for key, count in found["counts"].items()})
+            counts = Counts(**{key: as_count(count) for key, count in found["counts"].items()})
             return cls(counts, (source, document), files)
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise InputError(f"{name} is no record of a shard ({error}); build the corpus again") from None
+
+
+def as_count(value: object) -> int:
+    """A value that counts something; ValueError where it is no whole number from 0."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{str(value)[:40]!r} is no count")
+    return value
 
 
 def token_type(vocabulary: int) -> np.dtype[Any]:

@@ -26,7 +26,7 @@ from regard.data.xz import open_xz
 from regard.data.zipped import open_zip
 from regard.data.zstd import open_zstandard
 from regard.errors import InputError
-from regard.file_input import is_descriptor, open_file, size_in_words
+from regard.file_input import is_descriptor, open_file, read_up_to, size_in_words
 
 __all__ = [
     "PACKED",
@@ -117,7 +117,7 @@ def read_all_bytes(path: str | os.PathLike[str]) -> bytes:
     """The unpacked bytes of a file; InputError for a compressed file that is damaged or unpacks to far too much."""
     try:
         with _open(path) as (file, most):
-            data = file.read() if most == sys.maxsize else file.read(most + 1)
+            data = file.read() if most == sys.maxsize else read_up_to(file, most + 1)
     except _DAMAGE as error:
         raise InputError(
             f"{name_of(path)} breaks off or is damaged ({_say(error)}): copy or download it again"

@@ -14,6 +14,7 @@ from itertools import chain
 from regard.data.csv_rows import csv_rows
 from regard.data.files import name_of, open_text, suffix_of
 from regard.errors import InputError, nearest
+from regard.wording import is_count
 
 __all__ = ["open_text", "read_texts"]
 
@@ -77,7 +78,7 @@ def _csv(lines: Iterator[str], name: str, max_line: int | None) -> Iterator[tupl
 
 
 def _fields(rows: Iterator[tuple[int, list[str]]], column: str, name: str) -> Iterator[tuple[int, str]]:
-    if column.isdecimal():
+    if is_count(column):
         index = int(column)
     else:
         _, header = next(rows)

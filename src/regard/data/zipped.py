@@ -12,6 +12,7 @@ import zlib
 from typing import IO, TYPE_CHECKING, BinaryIO
 
 from regard.errors import InputError
+from regard.file_input import read_up_to
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -67,7 +68,7 @@ class _Member(io.RawIOBase):
 
 
 def _held(file: BinaryIO) -> io.BytesIO:
-    data = file.read(PIPED + 1)
+    data = read_up_to(file, PIPED + 1)
     if len(data) > PIPED:
         raise InputError("standard input holds a .zip archive of more than 256 MiB; save it to a file and name that")
     return io.BytesIO(data)

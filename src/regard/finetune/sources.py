@@ -108,7 +108,7 @@ def _piped(task: str) -> Iterator[Example]:
             if line.lstrip().startswith("{"):
                 try:
                     text = json.loads(line)["text"]
-                except (ValueError, KeyError, TypeError):
+                except (ValueError, KeyError, TypeError, RecursionError):
                     text = None
             if not isinstance(text, str) or "\t" in line:
                 raise InputError(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from regard.data.files import name_of, open_text
 from regard.errors import InputError
+from regard.wording import is_count
 
 __all__ = ["read_static"]
 
@@ -48,7 +49,7 @@ def read_static(path: str | os.PathLike[str], words: Collection[str]) -> dict[st
 def _is_count(line: str) -> bool:
     """Whether a first line is word2vec's: how many words there are, and how wide the vectors."""
     fields = line.split()
-    return len(fields) == 2 and all(field.isdecimal() for field in fields)
+    return len(fields) == 2 and all(map(is_count, fields))
 
 
 def _width(line: str) -> int | None:

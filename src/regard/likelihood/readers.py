@@ -17,6 +17,7 @@ from regard.data.readers.read import Path, kind_of, read_lines
 from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet, string_at
 from regard.errors import InputError, choice
 from regard.likelihood.items import Candidate, Item
+from regard.wording import is_count
 
 __all__ = ["TASKS", "Task", "read_items"]
 
@@ -81,7 +82,7 @@ def _labels(path: Path, sizes: list[int], first: int, data: str) -> Iterator[int
 def _place(value: object, size: int, first: int, where: str) -> int:
     """The place of the right candidate from 0, of a label that counts from `first`."""
     text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    if not text.isdecimal() or not first <= int(text) < first + size:
+    if not is_count(text) or not first <= int(text) < first + size:
         came = repr(value) if isinstance(value, str | int | float) else kind_of(value)
         raise InputError(f"{where}: expected the number of the right one, {first} to {first + size - 1}, got {came}")
     return int(text) - first

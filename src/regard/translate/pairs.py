@@ -16,6 +16,7 @@ import numpy as np
 from regard.data.files import name_of, read_all_lines
 from regard.data.readers import Read
 from regard.errors import InputError, nearest
+from regard.wording import is_count
 
 __all__ = ["Pair", "digest", "held_out", "parted", "read_pairs"]
 
@@ -76,7 +77,7 @@ def _table(path: Path, columns: str) -> tuple[list[Pair], list[int], str]:
     if len(names) != 2:
         raise InputError(f"--columns is {columns!r}; expected two, source and target, like 1,0")
     rows = [line.split("\t") for line in _lines(path)]
-    numbered = all(name.isdecimal() for name in names)
+    numbered = all(map(is_count, names))
     first = 1 if numbered else 2
     if numbered:
         source, target = (int(name) for name in names)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from regard.errors import InputError
-from regard.file_input import open_file
+from regard.file_input import open_file, read_up_to
 
 __all__ = ["json_bytes", "read_checked_json", "read_json", "read_value", "with_checksum"]
 
@@ -96,7 +96,7 @@ def _read_text(path: Path, *, limit: int) -> str:
         raise InputError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}; expected a JSON file")
     try:
         with open_file(path) as file:
-            data = file.read(limit + 1)
+            data = read_up_to(file, limit + 1)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(data) > limit:

@@ -14,6 +14,7 @@ from regard.data.readers.read import Path, Read, example_list, kind_of, read_lin
 from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet, string_at, strings_at
 from regard.data.readers.tables import Table, table_of
 from regard.errors import InputError
+from regard.wording import is_count
 
 __all__ = ["read_choices"]
 
@@ -147,7 +148,7 @@ def _label(value: object, endings: int, where: str) -> int | None:
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    if not text.isdecimal() or int(text) >= endings:
+    if not is_count(text) or int(text) >= endings:
         came = repr(value) if isinstance(value, str | int | float) else kind_of(value)
         raise InputError(f"{where}: expected the number of the right ending, 0 to {endings - 1}, got {came}")
     return int(text)

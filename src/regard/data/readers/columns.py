@@ -153,7 +153,7 @@ def _texts_by_name(table: Table, folded: list[str], task: TextTask) -> tuple[int
 
 def _say(table: Table, names: list[str] | None, texts: tuple[int, ...], labels: tuple[int, ...]) -> str:
     def called(index: int) -> str:
-        return names[index] if names else f"column {index}"
+        return names[index] if names and index < len(names) else f"column {index}"
 
     if table.delimiter is None and table.header is None:
         return table.how

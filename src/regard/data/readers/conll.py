@@ -25,6 +25,7 @@ from regard.data.readers.records import (
 from regard.data.readers.schemes import is_tag, scheme_of, strays, to_iob2
 from regard.data.readers.words import words_of
 from regard.errors import InputError
+from regard.wording import is_count
 
 __all__ = ["read_tagged"]
 
@@ -75,7 +76,7 @@ def _places(columns: Sequence[str] | None, width: int, name: str) -> tuple[int, 
     if columns is None:
         return 0, width - 1
     for column in columns:
-        if not column.isdecimal() or int(column) >= width:
+        if not is_count(column) or int(column) >= width:
             raise InputError(f"{name}: no column {column!r}; expected a number from 0 to {width - 1}")
     return int(columns[0]), int(columns[1]) if len(columns) > 1 else width - 1
 

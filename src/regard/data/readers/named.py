@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from regard.data.readers.records import Record
 from regard.data.readers.tables import Table
 from regard.errors import InputError, nearest
+from regard.wording import is_count
 
 __all__ = ["column_at", "place_of", "rows_of"]
 
@@ -47,7 +48,7 @@ def place_of(table: Table, names: Sequence[str] | None, column: str) -> int:
     if names is not None and column in names:
         return names.index(column)
     width = len(names) if names is not None else len(table.rows[0])
-    if column.isdecimal() and int(column) < width:
+    if is_count(column) and int(column) < width:
         return int(column)
     if names is None:
         raise InputError(f"{table.name}: no column {column!r}; without a header, give a number from 0 to {width - 1}")

@@ -139,4 +139,5 @@ class _Rows:
         return _FLAGS[text]
 
     def _name(self, index: int) -> str:
-        return self.roles.header[index] if self.roles.header is not None else f"column {index}"
+        header = self.roles.header
+        return header[index] if header is not None and index < len(header) else f"column {index}"

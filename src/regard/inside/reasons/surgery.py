@@ -19,6 +19,7 @@ from regard.errors import InputError
 from regard.models import Bert, Gpt
 from regard.nn import Site
 from regard.nn.masks import chosen
+from regard.wording import is_count
 
 __all__ = ["EachAlone", "heads_named", "layers_named", "skipping"]
 
@@ -46,7 +47,7 @@ def layers_named(names: str, *, depth: int) -> tuple[int, ...]:
     """Layers as `2,3` names them, from 0; in order and once each."""
     found = [name.strip() for name in names.split(",") if name.strip()]
     for name in found:
-        if not name.isdecimal():
+        if not is_count(name):
             raise InputError(f"a layer is named {name!r}; expected its number from 0, such as 2 or 2,3")
         _check("the layer", name, depth)
     if not found:
