@@ -126,7 +126,7 @@ def test_ctrl_c_in_the_middle_leaves_the_old_page_and_no_process(jobs: str, tmp_
         start_new_session=True,
     ) as process:
         assert process.stderr is not None and process.stdout is not None
-        while "epoch 1" not in (line := process.stderr.readline()) and line:
+        while ": epoch " not in (line := process.stderr.readline()) and line:
             pass
         # To the whole group, as a terminal does.
         subprocess.run(["kill", "-INT", "--", f"-{process.pid}"], check=True)
@@ -141,7 +141,7 @@ def test_terminated_too(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "regard", "lesson", "reverse", *SMALL, "--epochs", "1000000", "--jobs", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        while "epoch 1" not in (line := process.stderr.readline()) and line:
+        while ": epoch " not in (line := process.stderr.readline()) and line:
             pass
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=120) == 143
