@@ -100,8 +100,9 @@ def test_token_vectors_with_blanks(
         assert row["words"] == list(arrays["words"][part]) == list(one.words)
         assert list(zip(row["starts"], row["ends"], strict=True)) == [tuple(pair) for pair in one.offsets]
         np.testing.assert_array_equal(arrays["offsets"][part], one.offsets)
-        np.testing.assert_allclose(row["vectors"], one.vectors, atol=1e-6)
-        np.testing.assert_allclose(arrays["vectors"][part], one.vectors, atol=1e-6)
+        # Batches differ here, and kernels differ between CPUs: 1.6e-6 was seen. docs/reliability.md promises 1e-5.
+        np.testing.assert_allclose(row["vectors"], one.vectors, atol=1e-5)
+        np.testing.assert_allclose(arrays["vectors"][part], one.vectors, atol=1e-5)
     assert "zebra!"[table[2]["starts"][1] : table[2]["ends"][1]] == "z"
 
 

@@ -18,7 +18,7 @@ from regard.embed.manifest import Manifest, differences
 from regard.errors import InputError, RegardError
 from regard.output_folder import foreign_entries
 from regard.unfinished import LOCK, locked
-from regard.weights.documents import json_bytes, read_checked_json, read_json, with_checksum
+from regard.weights.documents import json_bytes, read_checked_json, with_checksum
 
 __all__ = ["Partial", "hold"]
 
@@ -114,7 +114,7 @@ def hold(folder: Path, record: Manifest, *, restart: bool = False) -> Iterator[P
 def _refuse_foreign_record(path: Path) -> None:
     """InputError for a manifest.json of something else; one that cannot be read is reported later."""
     try:
-        found = read_json(path)
+        found = read_checked_json(path)
     except InputError:
         return
     if type(found.get("continuable")) is not bool:
