@@ -103,7 +103,7 @@ def test_is_stopped(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_someone_else_puts_there_survives_the_stop(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainings, heard, folder = Trainings(), Job.hear, Path(order().output)
+    trainings, heard, folder = Trainings(run_here), Job.hear, Path(order().output)
 
     def hear(job: Job, event: Mapping[str, Any]) -> None:
         heard(job, event)

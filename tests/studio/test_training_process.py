@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
 import os
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,13 +22,6 @@ from regard.studio.training import Job, Order, Trainings, run_here
 
 COMMAND = [sys.executable, "-P", "-m", "regard.studio.training_process"]
 SOON = 200
-DEAF = """
-import signal
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print('{"say": "deaf"}', flush=True)
-while True:
-    signal.pause()
-"""
 
 
 def order_of(folder: Path, model: Path, **changes: Any) -> Order:
@@ -36,10 +32,22 @@ def order_of(folder: Path, model: Path, **changes: Any) -> Order:
 
 
 @pytest.fixture
-def stuck(tmp_path: Path, tiny_bert_folder: Path) -> Order:
-    """An order whose data never comes: who reads it waits for ever."""
-    os.mkfifo(tmp_path / "films.tsv")
-    return order_of(tmp_path, tiny_bert_folder, data=str(tmp_path / "films.tsv"), upload=True)
+def slow(tmp_path: Path, tiny_bert_folder: Path) -> Order:
+    """An order whose data takes long to read."""
+    data = tmp_path / "films.tsv.gz"
+    data.write_bytes(gzip.compress(b"the film is good\t1\n" * 3_000_000, compresslevel=1))
+    return order_of(tmp_path, tiny_bert_folder, data=str(data), upload=True)
+
+
+def wait_until_it_reads(process: subprocess.Popen[str], path: str) -> None:
+    """Returns once the process has the file open."""
+    for _ in range(10 * SOON):
+        assert process.poll() is None, "it has ended without reading"
+        with contextlib.suppress(OSError):  # a file that is closed meanwhile
+            if any(os.path.samefile(link, path) for link in Path(f"/proc/{process.pid}/fd").iterdir()):
+                return
+        time.sleep(0.1)
+    pytest.fail(f"{path} was not opened")
 
 
 def test_it_does_what_a_thread_would_do(
@@ -60,7 +68,7 @@ def test_it_does_what_a_thread_would_do(
     assert weights[0] == weights[1]
 
 
-def test_it_is_stopped_while_it_reads(stuck: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_stopped_while_it_reads(slow: Order, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not only where it tells something."""
     trainings, processes = Trainings(), list[subprocess.Popen[str]]()
     popen = subprocess.Popen
@@ -70,26 +78,28 @@ def test_it_is_stopped_while_it_reads(stuck: Order, monkeypatch: pytest.MonkeyPa
         return processes[-1]
 
     monkeypatch.setattr(training_process.subprocess, "Popen", started)
-    thread = trainings.start(stuck, pytest.fail)
-    with open(stuck.data, "w"):  # returns once the other side reads; then it is in the midst of it
-        trainings.cancel()
-        thread.join(SOON)
-    assert trainings.job is not None and trainings.job.state == "cancelled"
-    assert processes[0].returncode is not None
-    assert not Path(stuck.data).exists() and not Path(stuck.output).exists()
-
-
-def test_it_is_stopped_before_it_has_begun(stuck: Order) -> None:
-    trainings = Trainings()
-    thread = trainings.start(stuck, pytest.fail)
+    thread = trainings.start(slow, pytest.fail)
+    while not processes:
+        time.sleep(0.01)
+    wait_until_it_reads(processes[0], slow.data)
     trainings.cancel()
     thread.join(SOON)
     assert trainings.job is not None and trainings.job.state == "cancelled"
-    assert not Path(stuck.data).exists()
+    assert processes[0].returncode is not None
+    assert not Path(slow.data).exists() and not Path(slow.output).exists()
+
+
+def test_it_is_stopped_before_it_has_begun(slow: Order) -> None:
+    trainings = Trainings()
+    thread = trainings.start(slow, pytest.fail)
+    trainings.cancel()
+    thread.join(SOON)
+    assert trainings.job is not None and trainings.job.state == "cancelled"
+    assert not Path(slow.data).exists()
 
 
 def test_one_that_does_not_listen_is_ended_all_the_same(
-    stuck: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slow: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deaf = 'import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(\'{"say": "deaf"}\', flush=True); '
     program = tmp_path / "deaf"
@@ -100,30 +110,30 @@ def test_one_that_does_not_listen_is_ended_all_the_same(
     heard, said = threading.Event(), Job.say
     monkeypatch.setattr(Job, "say", lambda job, line: (said(job, line), heard.set()))
     trainings = Trainings()
-    thread = trainings.start(stuck, pytest.fail)
+    thread = trainings.start(slow, pytest.fail)
     assert heard.wait(SOON)
     trainings.cancel()
     thread.join(SOON)
     assert trainings.job is not None and trainings.job.state == "cancelled"
 
 
-def test_it_ends_with_the_studio_however_that_ended(stuck: Order) -> None:
+def test_it_ends_with_the_studio_however_that_ended(slow: Order) -> None:
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stdin is not None
-        process.stdin.write(json.dumps(asdict(stuck)) + "\n")
+        process.stdin.write(json.dumps(asdict(slow)) + "\n")
         process.stdin.flush()
-        with open(stuck.data, "w"):
-            process.stdin.close()  # as the system does when the studio is killed
-            assert process.wait(SOON) == 143
+        wait_until_it_reads(process, slow.data)
+        process.stdin.close()  # as the system does when the studio is killed
+        assert process.wait(SOON) == 143
 
 
-def test_a_process_that_is_killed_is_a_failure(stuck: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_killed_is_a_failure(slow: Order, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_process.sys, "executable", "/bin/false")
     trainings = Trainings()
-    trainings.start(stuck, pytest.fail).join(SOON)
+    trainings.start(slow, pytest.fail).join(SOON)
     assert trainings.job is not None
     assert (trainings.job.state, trainings.job.error) == ("failed", "the training's process ended with code 1")
-    assert not Path(stuck.data).exists()
+    assert not Path(slow.data).exists()
 
 
 def test_an_upload_goes_with_its_failure(

@@ -127,6 +127,8 @@ def test_the_command_line_shows_the_announcement_and_the_bar(
     from regard.cli.app import run
 
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's
+    # Other tests may have disabled the bars, for the whole process.
+    monkeypatch.setitem(sys.modules["huggingface_hub.utils.tqdm"].__dict__, "progress_bar_states", {})
     assert run(["fill", "the _", "--model", "user/tiny"], registers=[fill.register]) == 2  # this config says too little
     error = capsys.readouterr().err
     assert error.index("user/tiny: downloading config.json, ") < error.index("Fetching")
