@@ -22,10 +22,10 @@ SECRET = "root:x:0:0:not to be quoted"
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder where the studio is started, in a home with a file that is nobody's business."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "work").mkdir()
+    (tmp_path / "project").mkdir()
     (tmp_path / "secret.tsv").write_text(f"{SECRET}\n" * 3, encoding="utf-8")
-    monkeypatch.chdir(tmp_path / "work")
-    return tmp_path / "work"
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
 
 
 @pytest.mark.parametrize("folder", ["/", ".", "..", "~", "", "trained/..", "project"])
@@ -48,7 +48,7 @@ def test_data_must_be_there_and_the_folder_no_file(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["/", ".", "..", "~", "../x", "trained/../../x", "/tmp/x", "~/work/trained", "link/x", "\0", "~/x", "/etc"]
+    "name", ["/", ".", "..", "~", "../x", "trained/../../x", "/tmp/x", "~/project/trained", "link/x", "\0", "~/x", "/etc"]
 )
 def test_outputs_are_below_the_folder(place: Path, name: str) -> None:
     (place / "trained").mkdir()
@@ -58,7 +58,7 @@ def test_outputs_are_below_the_folder(place: Path, name: str) -> None:
 
 
 def test_names_of_outputs(place: Path) -> None:
-    for name in ("mine", "trained/mine", "./trained/mine", str(place / "trained" / "mine"), "~/work/trained/mine"):
+    for name in ("mine", "trained/mine", "./trained/mine", str(place / "trained" / "mine"), "~/project/trained/mine"):
         assert Workspace().output(name) == Path("trained/mine")
     assert Workspace("/srv/models").output("a/b") == Path("/srv/models/a/b")
 
