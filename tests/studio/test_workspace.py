@@ -48,7 +48,8 @@ def test_data_must_be_there_and_the_folder_no_file(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["/", ".", "..", "~", "../x", "trained/../../x", "/tmp/x", "~/project/trained", "link/x", "\0", "~/x", "/etc"]
+    "name",
+    ["/", ".", "..", "~", "../x", "trained/../../x", "/tmp/x", "~/project/trained", "link/x", "\0", "~/x", "/etc"],
 )
 def test_outputs_are_below_the_folder(place: Path, name: str) -> None:
     (place / "trained").mkdir()
