@@ -184,6 +184,25 @@ def test_a_damaged_checkpoint_is_passed_over(corpus: Path, whole: Path, tmp_path
     assert_same(tmp_path, whole)
 
 
+@pytest.mark.parametrize("place", ["", f"checkpoints/step-{STEPS:09d}"])
+def test_damage_to_a_finished_run_is_named_and_repaired(place: str, corpus: Path, whole: Path, tmp_path: Path) -> None:
+    output = shutil.copytree(whole, tmp_path / "run")
+    damage(output / place)
+    said: list[str] = []
+    trained(corpus, output, resume=True, say=said.append)
+    assert [line for line in said if str(output / place / "model.safetensors") in line]
+    for file in ("model.safetensors", f"checkpoints/step-{STEPS:09d}/model.safetensors"):
+        assert (output / file).read_bytes() == (whole / file).read_bytes()
+
+
+def test_a_damaged_model_without_checkpoints_is_refused(corpus: Path, whole: Path, tmp_path: Path) -> None:
+    output = shutil.copytree(whole, tmp_path / "run")
+    shutil.rmtree(output / "checkpoints")
+    damage(output)
+    with pytest.raises(InputError, match=r"run/model\.safetensors"):
+        trained(corpus, output, resume=True)
+
+
 def test_nothing_but_damaged_checkpoints(corpus: Path, tmp_path: Path) -> None:
     crashed(corpus, tmp_path)
     for name in os.listdir(tmp_path / "checkpoints"):

@@ -38,6 +38,7 @@ from regard.train.world import joined
 from regard.unfinished import LOCK, locked
 from regard.weights.checksums import Verify
 from regard.weights.files import refuse_foreign_files, written_files
+from regard.weights.files import verify as verify_folder
 
 __all__ = ["CONFIG", "Result", "pretrain"]
 
@@ -96,7 +97,7 @@ def pretrain(
 
         world.first_does(begin)
         material = open_material(config, sources, output, held_out=bool(held_out))
-        if resume and (done := _finished(output, material)):
+        if resume and (done := _finished(output, material, say if world.first else lambda text: None)):
             return done
         events = stack.enter_context(Events(output / EVENTS)) if world.first else None
 
@@ -151,8 +152,11 @@ def _is_earlier(output: Path) -> bool:
     return made and set(foreign_entries(output)) <= ours
 
 
-def _finished(output: Path, material: Material) -> Result | None:
-    """The result of a run that is over: its model is saved, and the last event is its end."""
+def _finished(output: Path, material: Material, say: Said) -> Result | None:
+    """The result of a run that is over: its model is saved and intact, and the last event is its end.
+
+    Where the model or the last checkpoint is damaged, the run is not over: it goes on and saves them again.
+    """
     if MODEL not in written_files(output) or not (output / EVENTS).is_file():
         return None
     *_, last = ["", *(output / EVENTS).read_text(encoding="utf-8").splitlines()]
@@ -169,6 +173,16 @@ def _finished(output: Path, material: Material) -> Result | None:
         raise InputError(
             f"{output} was trained on another text: resume with the same --corpus and, where it was given, --heldout"
         )
+    checkpoints = Checkpoints(output / CHECKPOINTS)
+    if not checkpoints.newest_is_good():
+        return None
+    try:
+        verify_folder(output)
+    except InputError as error:
+        if not checkpoints.any():
+            raise
+        say(f"{error}. The model is saved again from the last checkpoint")
+        return None
     event.pop("time")
     return Result(output, event.pop("steps"), event.pop("tokens"), event.pop("seconds"), event)
 

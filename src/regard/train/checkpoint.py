@@ -88,6 +88,10 @@ class Checkpoints:
         """Whether there is one, whole or damaged."""
         return bool(self._newest_first())
 
+    def newest_is_good(self) -> bool:
+        """Whether the newest checkpoint matches its checksums; True where there is none."""
+        return all(_is_good(place) for _, place in self._newest_first()[:1])
+
     def _newest_first(self) -> list[tuple[int, Path]]:
         names = os.listdir(self.folder) if self.folder.is_dir() else []
         steps = {name: int(match[1]) for name in names if (match := STEP.fullmatch(name))}
