@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from regard.embed.blocks import Block
-from regard.embed.partial import hold
+from regard.embed.partial import Partial, hold
 from regard.errors import InputError, RegardError
 
 
@@ -111,6 +111,30 @@ def test_every_value_of_a_record_counts(folder: Path) -> None:
     path.write_text(good)
     with hold(folder, record()) as partial:
         assert partial.finished() == [0]
+
+
+@pytest.mark.parametrize("deleted", range(4))
+def test_a_kill_while_it_is_thrown_away(deleted: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left is still known to be ours, in whatever order the system lists it."""
+    crash_after(folder, 0, 1, 2)
+    names = ["manifest.json", "000000.npz", "000001.npz", "000002.npz"]
+    assert {*names} < {*os.listdir(folder)}
+    unlink, left = Path.unlink, deleted
+
+    def unlink_or_crash(path: Path, missing_ok: bool = False) -> None:
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", unlink_or_crash)
+        patch.setattr(os, "listdir", lambda folder: names)
+        with pytest.raises(KeyboardInterrupt):
+            Partial(folder).clear()
+    with hold(folder, record()) as partial:
+        assert len(partial.finished()) == 3 - deleted
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]"])

@@ -57,8 +57,8 @@ class Partial:
                 self._shard(number).unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Throw the shards and the record away; the lock stays."""
-        for name in os.listdir(self.folder):
+        """Throw the shards away, and last the record, by which they are known to be Regard's; the lock stays."""
+        for name in sorted(os.listdir(self.folder), key=RECORD.__eq__):
             if name != LOCK and OURS.fullmatch(name):
                 (self.folder / name).unlink(missing_ok=True)
 
