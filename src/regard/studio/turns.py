@@ -55,7 +55,7 @@ class Turns:
     At most `waiting` questions wait, `waiting_a_tab` of one tab. To be used from one event loop.
     """
 
-    def __init__(self, *, at_once: int = 4, a_tab: int = 2, waiting: int = 16, waiting_a_tab: int = 8) -> None:
+    def __init__(self, *, at_once: int = 4, a_tab: int = 2, waiting: int = 12, waiting_a_tab: int = 8) -> None:
         self.at_once, self.a_tab = at_once, a_tab
         self.waiting, self.waiting_a_tab = waiting, waiting_a_tab
         self._lines: dict[str, deque[_Question]] = {}  # the tab that is served next comes first
