@@ -27,6 +27,7 @@ __all__ = [
     "MaxLineOption",
     "ModelOption",
     "QuotedOption",
+    "ResumeOption",
     "SeedOption",
     "ShownOption",
     "ThresholdOption",
@@ -37,6 +38,9 @@ __all__ = [
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 MAX_LINE = "64MiB"
 
+ResumeOption: TypeAlias = Annotated[
+    bool, typer.Option("--resume", help="Continue the run in DIR; start it if there is none.")
+]
 ModelOption: TypeAlias = Annotated[
     str,
     typer.Option("--model", "-m", metavar="MODEL", help="A model folder, a hub name or a built-in name."),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ResumeOption
 from regard.cli.output import duration, note, print_json, progress, ticking
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ def pretrain(
     start: Annotated[
         str, typer.Option("--start", metavar="MODEL", help="Go on from this model's weights instead of chance.")
     ] = "",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in DIR; start it if there is none.")
-    ] = False,
+    resume: ResumeOption = False,
     verify: Annotated[
         Literal["auto", "always"],
         typer.Option(

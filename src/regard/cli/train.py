@@ -20,6 +20,7 @@ from regard.cli.options import (
     MaxLineOption,
     ModelOption,
     QuotedOption,
+    ResumeOption,
 )
 from regard.cli.output import duration, note, print_json, ticking
 from regard.errors import InputError
@@ -81,7 +82,6 @@ ConfigFile = Annotated[str | None, typer.Option("--config", metavar="FILE", help
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like training.epochs=4.")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in DIR; start it if there is none.")]
 
 
 def _command(task: str) -> Callable[..., None]:
@@ -109,7 +109,7 @@ def _command(task: str) -> Callable[..., None]:
         seeds: Seeds = None,
         config: ConfigFile = None,
         settings: Settings = None,
-        resume: Resume = False,
+        resume: ResumeOption = False,
         max_line: MaxLineOption = MAX_LINE,
         device: DeviceOption = "auto",
         as_json: JsonOption = False,
@@ -158,7 +158,7 @@ def distill(
     seeds: Seeds = None,
     config: ConfigFile = None,
     settings: Settings = None,
-    resume: Resume = False,
+    resume: ResumeOption = False,
     max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ResumeOption
 from regard.cli.output import duration, note, print_json, ticking
 from regard.errors import InputError
 from regard.wording import amount
@@ -78,9 +78,7 @@ def translate(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like training.epochs=20.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in DIR; start it if there is none.")
-    ] = False,
+    resume: ResumeOption = False,
     max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
