@@ -23,14 +23,14 @@ import regard
 from benchmarks import features_sst2, finetune_sst2
 from benchmarks.blanks import BLANKS, TOP, answers, read_blanks
 from benchmarks.race import RESULTS, keep
-from regard.corpus import Corpus, build_corpus
+from regard.checkpoints.load import write_model
+from regard.data.corpus import Corpus, build_corpus
 from regard.device import choose
 from regard.models import Bert
-from regard.pretrain import evaluate
-from regard.pretrain.objectives import masking_for
-from regard.pretrain.text import Text
 from regard.text import Tokenizer
-from regard.weights.load import write_model
+from regard.training.pretraining import evaluate
+from regard.training.pretraining.objectives import masking_for
+from regard.training.pretraining.text import Text
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "src" / "regard" / "builtin" / "regard-bert"

@@ -21,14 +21,14 @@ from typing import Any
 import regard
 from benchmarks.builtin_bert import run
 from benchmarks.race import RESULTS, keep
-from regard.decode.filters import Sampling
-from regard.decode.writing import Writer
+from regard.checkpoints.load import write_model
 from regard.device import choose
-from regard.likelihood import read_items, run_benchmark
+from regard.inference.generation.filters import Sampling
+from regard.inference.generation.writing import Writer
+from regard.inference.likelihood import read_items, run_benchmark
+from regard.inference.perplexity import measure_perplexity, read_whole
 from regard.models import Gpt
-from regard.predict.perplexity import measure_perplexity, read_whole
 from regard.text import Tokenizer
-from regard.weights.load import write_model
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "src" / "regard" / "builtin" / "regard-gpt"

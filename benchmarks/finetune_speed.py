@@ -22,12 +22,12 @@ import regard
 from benchmarks.finetune_sst2 import SST2
 from benchmarks.race import keep, machine, race
 from regard.data.readers import read_texts
-from regard.finetune.config import Config
-from regard.finetune.trainer import Trainer
 from regard.tasks.folder import Solved
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
-from regard.train.stopping import Stop
+from regard.training.finetuning.config import Config
+from regard.training.finetuning.trainer import Trainer
+from regard.training.stopping import Stop
 
 OURS, PEER = "regard", "transformers"
 LENGTH, RATE = 128, 5e-5

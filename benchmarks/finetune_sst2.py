@@ -20,8 +20,8 @@ from pathlib import Path
 from benchmarks.race import keep
 from regard.data.examples import Text
 from regard.data.readers import Read, read_texts
-from regard.finetune.config import DEFAULTS, Config
-from regard.finetune.run import fit
+from regard.training.finetuning.config import DEFAULTS, Config
+from regard.training.finetuning.run import fit
 
 ROOT = Path(__file__).resolve().parents[1]
 SST2 = ROOT.parent / "shared" / "data" / "sst2"

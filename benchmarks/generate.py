@@ -9,7 +9,7 @@ rounds in its own way, and the share of equal tokens is told. Prefill is a call 
 many takes beyond it. Neither tells log-probabilities. Matrices are laid out anew in the first call only, as where many
 texts are written. Contestants take turns, and each one's best round counts; the speed at which memory is read takes its
 turn too, as the sum of a matrix far larger than any cache times a vector. The limit of decoding is to read all weights
-once a step. On a GPU `--modes` are those of `regard.decode.bursts.bursting`.
+once a step. On a GPU `--modes` are those of `regard.nn.fast.cuda_graphs.bursting`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from torch import Tensor, nn
 
 from benchmarks.generators import BEGIN, END, PADDING, gpt2, marian
 from benchmarks.race import keep, machine, race
-from regard.decode import Beam, beam_search, sample
-from regard.decode.bursts import bursting
-from regard.decode.quick import keeping
 from regard.device import choose
+from regard.inference.generation import Beam, beam_search, sample
+from regard.inference.generation.quick import keeping
 from regard.nn import Padded
+from regard.nn.fast.cuda_graphs import bursting
 
 OURS, PEER, MEMORY = "regard", "transformers", "memory"
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.checkpoints.load import read_model
 from regard.models import Transformer, TransformerConfig
-from regard.weights.load import read_model
 
 __all__ = ["BEGIN", "END", "PADDING", "gpt2", "marian"]
 

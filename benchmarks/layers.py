@@ -19,7 +19,7 @@ from benchmarks.finetune_sst2 import SST2
 from benchmarks.race import keep, machine
 from regard import Embedder
 from regard.data.readers import read_tagged, read_texts
-from regard.lab.layers import score_layers
+from regard.interpret.probes.layers import score_layers
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -31,11 +31,11 @@ from typing import Any
 import torch
 
 from benchmarks.race import keep, machine
-from regard.inside import Attention, attention, opened
-from regard.inside.sight.payload import payload_of
+from regard.interpret import Attention, attention, opened
+from regard.interpret.attention.payload import payload_of
 from regard.models import Bert, BertConfig
+from regard.render.bundle import page
 from regard.text import Tokenizer
-from regard.view.bundle import page
 
 LIMITS = {"built-in 8 x 6": 10.0, "12 x 12": 16.0}  # MB
 HOSTS = re.compile(r"https?://([\w-]+(?:\.[\w-]+)+)")

@@ -21,8 +21,8 @@ from typing import Any
 from benchmarks import features_sst2, finetune_sst2
 from benchmarks.race import keep
 from regard.device import choose
-from regard.pretrain.config import Config
-from regard.pretrain.run import pretrain
+from regard.training.pretraining.config import Config
+from regard.training.pretraining.run import pretrain
 
 SEEDS = 3
 

@@ -24,12 +24,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.pretrain_speed import CONFIGS, OURS, PEER, Work, begun, ours
 from benchmarks.race import keep, machine, race
-from regard import loading
+from regard.checkpoints import loading
 from regard.data.masking import IGNORED
-from regard.pretrain.config import Config
-from regard.pretrain.prepare import Material, open_material, prepare
-from regard.pretrain.trainer import Trainer
-from regard.train.optimizer import groups
+from regard.training.optimizer import groups
+from regard.training.pretraining.config import Config
+from regard.training.pretraining.prepare import Material, open_material, prepare
+from regard.training.pretraining.trainer import Trainer
 
 TEXT = Path(__file__).resolve().parents[2] / "shared" / "data" / "corpus" / "heldout.txt.xz"
 DROPOUTS = (0.0, 0.1)

@@ -29,12 +29,12 @@ from torch import Tensor, nn
 from benchmarks.race import keep, machine, race
 from regard.data.masking import IGNORED
 from regard.device import choose, half_type
-from regard.pretrain.config import Config
-from regard.pretrain.plan import flops_per_token, peak_flops
-from regard.pretrain.prepare import Material, open_material
-from regard.pretrain.sections import Family
-from regard.pretrain.trainer import Trainer
-from regard.train.world import World
+from regard.training.pretraining.config import Config
+from regard.training.pretraining.plan import flops_per_token, peak_flops
+from regard.training.pretraining.prepare import Material, open_material
+from regard.training.pretraining.sections import Family
+from regard.training.pretraining.trainer import Trainer
+from regard.training.world import World
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 NOWHERE = Path("nowhere")  # what a run writes is not asked for here

@@ -21,15 +21,15 @@ from typing import Any
 
 from benchmarks.race import keep, machine
 from benchmarks.translate import show
-from regard.decode.search import Beam
+from regard.data.translation_pairs import Pair, parted, read_pairs
 from regard.device import choose
-from regard.translate import Translator, load
-from regard.translate.bleu import bleu
-from regard.translate.config import Config
-from regard.translate.folder import write
-from regard.translate.pairs import Pair, parted, read_pairs
-from regard.translate.report import Report
-from regard.translate.run import fit
+from regard.inference.generation.search import Beam
+from regard.inference.translation import Translator, load
+from regard.inference.translation.bleu import bleu
+from regard.inference.translation.config import Config
+from regard.inference.translation.folder import write
+from regard.training.translation.report import Report
+from regard.training.translation.run import fit
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"

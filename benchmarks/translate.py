@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.race import keep
-from regard.decode.search import Beam
+from regard.data.translation_pairs import read_pairs
 from regard.device import choose
-from regard.translate import load
-from regard.translate.bleu import bleu
-from regard.translate.config import Config
-from regard.translate.pairs import read_pairs
-from regard.translate.run import fit
+from regard.inference.generation.search import Beam
+from regard.inference.translation import load
+from regard.inference.translation.bleu import bleu
+from regard.inference.translation.config import Config
+from regard.training.translation.run import fit
 
 ROOT = Path(__file__).resolve().parents[1]
 MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"

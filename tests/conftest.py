@@ -92,7 +92,7 @@ def missing(reason: str) -> NoReturn:
 @pytest.fixture(scope="session")
 def page_built() -> None:
     """Pages need the built script."""
-    from regard.view.bundle import built
+    from regard.render.bundle import built
 
     if not built():
         missing("the page was not built: python web/build.py")

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from safetensors import SafetensorError
 
-from regard.weights import files as weight_files
+from regard.checkpoints import files as weight_files
 
 __all__ = ["CODES", "DiskFaults"]
 

@@ -11,8 +11,8 @@ import torch
 
 import regard
 from benchmarks.blanks import BLANKS, answers, read_blanks
-from regard import translate
-from regard.decode import Beam, Sampling, Writer
+from regard.inference import translation as translate
+from regard.inference.generation import Beam, Sampling, Writer
 from regard.known import DEFAULT, WRITER, builtin_folder, builtins
 from regard.models import Bert, Gpt
 from regard.text import Tokenizer

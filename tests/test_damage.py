@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.finetune.conftest import reviews
 from tests.pretrain.runs import Launcher, command, story
 from tests.translate.conftest import SMALL as SMALL_TRANSLATOR
@@ -31,7 +30,12 @@ from tests.translate.conftest import sentences
 
 SECONDS = float(os.environ.get("REGARD_DAMAGE_SECONDS", "60"))
 SEED = os.environ.get("REGARD_DAMAGE_SEED", "")
-MODULES = ("regard.pretrain.run", "regard.finetune.run", "regard.translate.run", "regard.embed")
+MODULES = (
+    "regard.training.pretraining.run",
+    "regard.training.finetuning.run",
+    "regard.training.translation.run",
+    "regard.inference.embed",
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory, tiny_bert_folder: Path) 
         (inputs / f"{name}.en").write_text("".join(f"{pair.source}\n" for pair in pairs), encoding="utf-8")
 
     def build(folder: Path) -> None:
-        from regard.corpus import build_corpus, train_tokenizer
+        from regard.data.corpus import build_corpus, train_tokenizer
 
         lines = (inputs / "story.txt").read_text(encoding="utf-8").splitlines()
         tokenizer = train_tokenizer(lines, size=120, max_length=32)

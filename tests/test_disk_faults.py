@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
+from regard.checkpoints.files import read_tensors, write_folder
 from regard.disk import COMMITTED, REMOVALS, TEMPORARY, atomic_write, replacing_folder, settle
 from regard.errors import RegardError
-from regard.train.checkpoint import Checkpoints
-from regard.weights.files import read_tensors, write_folder
+from regard.training.checkpoint import Checkpoints
 from tests.faults import CODES, DiskFaults
 
 SAVED = ("is saved", "new content is in place")  # what an error says after the moment of commitment

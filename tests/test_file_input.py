@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from regard.corpus import read_documents
-from regard.corpus.manifest import Manifest
+from regard.checkpoints.files import read_tensors, verify
+from regard.data.corpus import read_documents
+from regard.data.corpus.manifest import Manifest
 from regard.data.files import open_bytes, open_text
 from regard.data.readers import read_pictures, read_tagged
 from regard.errors import InputError
-from regard.finetune.config import Config
+from regard.json_files import read_json
 from regard.text import Tokenizer
-from regard.weights.documents import read_json
-from regard.weights.files import read_tensors, verify
+from regard.training.finetuning.config import Config
 
 pytestmark = [pytest.mark.skipif(os.name != "posix", reason="needs FIFOs"), pytest.mark.timeout(60)]
 

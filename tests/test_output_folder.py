@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from regard.checkpoints.files import write_folder
 from regard.errors import InputError
 from regard.output_folder import (
     MANIFEST,
@@ -18,7 +19,6 @@ from regard.output_folder import (
     remove_files,
     remove_output,
 )
-from regard.weights.files import write_folder
 
 
 def tree(folder: Path) -> set[str]:

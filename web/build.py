@@ -4,7 +4,7 @@
 
 Knows how to find or fetch Node.js and runs npm and Vite. What is fetched must have the hashes in package-lock.json and
 requirements/node.txt; neither file names a host. Knows only the standard library: it also runs while the package is
-being installed. The result, src/regard/studio/static, is not kept in git.
+being installed. The result, src/regard/server/static, is not kept in git.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 WEB = Path(__file__).resolve().parent
-STATIC = WEB.parent / "src" / "regard" / "studio" / "static"
+STATIC = WEB.parent / "src" / "regard" / "server" / "static"
 STAMP = "sources.sha256"
 OLDEST = (20, 19)
 WHEEL = WEB.parent / "requirements" / "node.txt"

@@ -24,11 +24,11 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from regard.known import builtins
-from regard.studio.access import new_token
-from regard.studio.app import make_app
-from regard.studio.kinds import Kind
-from regard.studio.serve import HOST, listen, server_of
-from regard.studio.shelf import Shelf
+from regard.server.access import new_token
+from regard.server.app import make_app
+from regard.server.kinds import Kind
+from regard.server.serve import HOST, listen, server_of
+from regard.server.shelf import Shelf
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, LISTED = ROOT / "docs", ROOT / "web" / "src" / "views" / "index.ts"

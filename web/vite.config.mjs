@@ -9,7 +9,7 @@ export default defineConfig({
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     target: "es2022",
-    outDir: "../src/regard/studio/static",
+    outDir: "../src/regard/server/static",
     emptyOutDir: true,
     cssCodeSplit: false,
     modulePreload: false,

@@ -9,26 +9,26 @@ TYPE_CHECKING = False  # importing `typing` would take longer than all the rest
 if TYPE_CHECKING:
     from typing import Any
 
-    from regard.estimators import Tagger as Tagger
-    from regard.estimators import TextClassifier as TextClassifier
-    from regard.features import Embedder as Embedder
-    from regard.finetune.evaluate import evaluate as evaluate
-    from regard.finetune.run import fit as fit
-    from regard.loading import load as load
-    from regard.loading import save as save
+    from regard.checkpoints.loading import load as load
+    from regard.checkpoints.loading import save as save
+    from regard.inference.features import Embedder as Embedder
     from regard.nn.recording import knock_out as knock_out
     from regard.nn.recording import record as record
+    from regard.training.estimators import Tagger as Tagger
+    from regard.training.estimators import TextClassifier as TextClassifier
+    from regard.training.finetuning.evaluate import evaluate as evaluate
+    from regard.training.finetuning.run import fit as fit
 
 _HOMES = {
-    "Embedder": "regard.features",
-    "Tagger": "regard.estimators",
-    "TextClassifier": "regard.estimators",
-    "evaluate": "regard.finetune.evaluate",
-    "fit": "regard.finetune.run",
+    "Embedder": "regard.inference.features",
+    "Tagger": "regard.training.estimators",
+    "TextClassifier": "regard.training.estimators",
+    "evaluate": "regard.training.finetuning.evaluate",
+    "fit": "regard.training.finetuning.run",
     "knock_out": "regard.nn.recording",
-    "load": "regard.loading",
+    "load": "regard.checkpoints.loading",
     "record": "regard.nn.recording",
-    "save": "regard.loading",
+    "save": "regard.checkpoints.loading",
 }
 
 __all__ = ["Embedder", "Tagger", "TextClassifier", "evaluate", "fit", "knock_out", "load", "record", "save"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.corpus import build_corpus
+from regard.data.corpus import build_corpus
 from regard.text import Tokenizer
 
 WORDS = "the a film day water people was is good bad long time of to and one would like more first down"

@@ -11,8 +11,8 @@ import torch
 from benchmarks import pretrain_cpu, race
 from benchmarks.pretrain_cpu import main, padded, settings, theirs
 from benchmarks.pretrain_speed import begun, ours
-from regard.pretrain.config import Config
-from regard.pretrain.prepare import Material, open_material
+from regard.training.pretraining.config import Config
+from regard.training.pretraining.prepare import Material, open_material
 
 CPU = torch.device("cpu")
 

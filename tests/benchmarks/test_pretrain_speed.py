@@ -16,8 +16,8 @@ from benchmarks import pretrain_speed, race
 from benchmarks.pretrain_speed import KINDS, begun, compared, main, material, ours, settings, theirs, timed
 from regard.nn import Attention
 from regard.nn.dropout import Dropout
-from regard.pretrain.config import Config
-from regard.pretrain.trainer import Trainer
+from regard.training.pretraining.config import Config
+from regard.training.pretraining.trainer import Trainer
 
 CPU = torch.device("cpu")
 VOCABULARY = 300

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.inside.classifiers import deciding
 
 import regard
 from regard.cli import ablate as verb
 from regard.cli.app import run
-from regard.inside.reasons.ablation import ablate, sweep
-from regard.inside.reasons.everywhere import asked_at
-from regard.inside.reasons.surgery_payload import SWEPT
-from regard.inside.reasons.trial import trial_of
+from regard.interpret.faithfulness.ablation import ablate, sweep
+from regard.interpret.faithfulness.everywhere import asked_at
+from regard.interpret.faithfulness.surgery_payload import SWEPT
+from regard.interpret.faithfulness.trial import trial_of
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
-from tests.inside.classifiers import deciding
 
 Captured = pytest.CaptureFixture[str]
 TEXT = "the _ was [MASK]"

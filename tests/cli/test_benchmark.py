@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.predict.folders import tiny_gpt
 
 import regard
 from regard.cli import benchmark
 from regard.cli.app import run
-from regard.likelihood import TASKS, read_items, run_benchmark
-from regard.likelihood.published import published
+from regard.inference.likelihood import TASKS, read_items, run_benchmark
+from regard.inference.likelihood.published import published
 from regard.wording import amount
-from tests.predict.folders import tiny_gpt
 
 SIX = "Roof: the film\n1\nwas good.\nwas dull\nday\nthe day\nof it\n3\nday\nfilm\ngood the\ndull\n"
 PIQA = '{"goal": "the day", "sol1": "good", "sol2": "the film"}\n' * 2
@@ -99,7 +99,7 @@ def test_ctrl_c(call: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsy
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("regard.likelihood.causal.Causal._together", interrupted)
+    monkeypatch.setattr("regard.inference.likelihood.causal.Causal._together", interrupted)
     assert call("lambada", "--data", "lambada.txt", "--json") == 130
     assert capsys.readouterr() == ("", "interrupted\n")
 

@@ -11,8 +11,8 @@ import pytest
 
 from regard.cli import compare
 from regard.cli.app import run
-from regard.inside.blanks.comparison import compare as compared
-from regard.inside.blanks.sentences import WARNING
+from regard.interpret.masked_lm.comparison import compare as compared
+from regard.interpret.masked_lm.sentences import WARNING
 
 Captured = pytest.CaptureFixture[str]
 
@@ -82,7 +82,7 @@ def test_every_kind_has_a_text(call: Callable[..., int], capsys: Captured, texts
 def test_the_page_holds_the_payload(
     call: Callable[..., int], tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from regard.view import bundle
+    from regard.render import bundle
 
     monkeypatch.setattr(bundle, "page", lambda payload: json.dumps(payload))
     assert call("he was a _", "she was a _", "--output", str(tmp_path / "page.html")) == 0

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.doctor.seeds import clean_pairs, clean_texts, write_tsv
 
 import regard
 from regard.cli import doctor
 from regard.cli.app import run
-from regard.doctor import CHECKS
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
-from tests.doctor.seeds import clean_pairs, clean_texts, write_tsv
+from regard.training.doctor import CHECKS
 
 Captured = pytest.CaptureFixture[str]
 

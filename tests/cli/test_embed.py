@@ -22,7 +22,7 @@ import pytest
 from regard import Embedder
 from regard.cli import embed
 from regard.cli.app import run
-from regard.embed.partial import Partial, hold
+from regard.inference.embed.partial import Partial, hold
 
 TEXTS = ["the film was funny", "so dull", "they love it"]
 Captured = pytest.CaptureFixture[str]
@@ -189,7 +189,7 @@ TELLING = """
 import sys
 from regard.cli.app import run
 from regard.cli import embed
-from regard.embed.partial import Partial
+from regard.inference.embed.partial import Partial
 
 write = Partial.write
 

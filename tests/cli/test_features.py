@@ -14,8 +14,8 @@ import pytest
 from regard.cli import features
 from regard.cli.app import run
 from regard.data.readers import read_texts
-from regard.lab.walk import walk
-from regard.view import bundle
+from regard.interpret.probes.walk import walk
+from regard.render import bundle
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from tests.inside.classifiers import deciding
 
 from regard.cli import figure as verb
 from regard.cli.app import run
-from regard.inside import opened
-from regard.inside.figure.figure import figure
+from regard.interpret import opened
+from regard.interpret.figure.figure import figure
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
-from tests.inside.classifiers import deciding
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -25,7 +25,7 @@ TEXT = "the film was _"
 @pytest.fixture
 def call(tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     # Five sentences for each of six runs take longer than all that is tested here.
-    monkeypatch.setattr("regard.inside.figure.sentences.ENGLISH", ("the day was good",))
+    monkeypatch.setattr("regard.interpret.figure.sentences.ENGLISH", ("the day was good",))
 
     def regard_figure(*arguments: str) -> int:
         return run(["figure", *arguments, "--model", str(tiny_bert_folder)], registers=[verb.register])

@@ -8,14 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from tests.inside.classifiers import deciding
 
 import regard
 from regard.cli import fill
 from regard.cli.app import run
-from regard.predict import fill_blanks
+from regard.inference import fill_blanks
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
-from tests.inside.classifiers import deciding
 
 Captured = pytest.CaptureFixture[str]
 
@@ -50,8 +50,8 @@ def test_targets(call: Callable[..., int], capsys: Captured) -> None:
 
 
 def test_the_table_of_one_blank(call: Callable[..., int], capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard import predict
-    from regard.predict import Candidate, Filled
+    from regard import inference as predict
+    from regard.inference import Candidate, Filled
 
     words = [Candidate("improvisation", 7, 0.5), Candidate("日本", 8, 0.0125), Candidate("x", 9, 1e-9)]
     monkeypatch.setattr(predict, "fill_blanks", lambda *_, **__: Filled("stick to _", [words], [], True))

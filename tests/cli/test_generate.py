@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.decode.folders import gpt_folder, t5_folder
 
 import regard
 from regard.cli import generate
 from regard.cli.app import run
-from regard.decode import Beam, Said, Sampling, Writer
-from regard.inside.speech.speaking import Speech, payload_of, together
-from regard.inside.speech.wish import Wish
-from tests.decode.folders import gpt_folder, t5_folder
+from regard.inference.generation import Beam, Said, Sampling, Writer
+from regard.interpret.generation.speaking import Speech, payload_of, together
+from regard.interpret.generation.wish import Wish
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]

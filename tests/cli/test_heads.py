@@ -10,7 +10,7 @@ import pytest
 
 from regard.cli import heads
 from regard.cli.app import run
-from regard.inside.heads.census import census_of_file
+from regard.interpret.heads.census import census_of_file
 
 Captured = pytest.CaptureFixture[str]
 
@@ -66,7 +66,7 @@ def test_what_was_left_out_is_told(options: list[str], call: Callable[..., int],
 def test_the_page(
     call: Callable[..., int], texts: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from regard.view import bundle
+    from regard.render import bundle
 
     monkeypatch.setattr(bundle, "page", lambda payload: json.dumps(payload))
     assert call("--text", str(texts), "--output", str(tmp_path / "page.html")) == 0

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.inside.classifiers import deciding
 
 from regard.cli import honesty as verb
 from regard.cli.app import run
-from regard.inside.reasons.grounds import grounds
-from regard.inside.reasons.honesty import measure_honesty
-from regard.inside.reasons.meter import Check
-from regard.inside.reasons.trial import open_trial
+from regard.interpret.faithfulness.grounds import grounds
+from regard.interpret.faithfulness.honesty import measure_honesty
+from regard.interpret.faithfulness.meter import Check
+from regard.interpret.faithfulness.trial import open_trial
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
-from tests.inside.classifiers import deciding
 
 Captured = pytest.CaptureFixture[str]
 TEXT = "it is a good day for them"

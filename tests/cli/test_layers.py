@@ -14,9 +14,9 @@ import regard
 from regard.cli import layers
 from regard.cli.app import run
 from regard.data.readers import read_tagged, read_texts
-from regard.lab import layers as lab
-from regard.lab.fitting import Recipe
-from regard.lab.layers import score_layers
+from regard.interpret.probes import layers as lab
+from regard.interpret.probes.fitting import Recipe
+from regard.interpret.probes.layers import score_layers
 from regard.models import Elmo, ElmoConfig
 from regard.text import Tokenizer
 

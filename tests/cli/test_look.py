@@ -14,7 +14,7 @@ from PIL import Image
 import regard
 from regard.cli import look
 from regard.cli.app import run
-from regard.inside import attention, opened
+from regard.interpret import attention, opened
 from regard.models import Vit, VitConfig
 
 Captured = pytest.CaptureFixture[str]
@@ -61,7 +61,7 @@ def test_drawings(call: Call, tmp_path: Path, capsys: Captured, chosen: list[str
 
 
 def test_the_page(call: Call, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard.view import bundle
+    from regard.render import bundle
 
     monkeypatch.setattr(bundle, "page", lambda payload: json.dumps(payload))
     assert call("the film </script>", "--layer", "1", "--output", str(tmp_path / "a.html")) == 0

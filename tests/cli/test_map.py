@@ -13,7 +13,7 @@ import pytest
 from regard.cli import map as verb
 from regard.cli.app import run
 from regard.data.examples import Text
-from regard.inside.vectors.sentence_map import sentence_map
+from regard.interpret.embeddings.sentence_map import sentence_map
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]

@@ -11,7 +11,7 @@ import pytest
 import regard
 from regard.cli import next as next_sentence
 from regard.cli.app import run
-from regard.predict import next_likelihood
+from regard.inference import next_likelihood
 
 Captured = pytest.CaptureFixture[str]
 PAIR = ("the film was good.", "they love it")

@@ -10,12 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from tests.predict.folders import tiny_gpt
 
 import regard
 from regard.cli import perplexity
 from regard.cli.app import run
-from regard.predict import measure_perplexity
-from tests.predict.folders import tiny_gpt
+from regard.inference import measure_perplexity
 
 TEXT = "the film was good and they love it.\nso dull, she said"
 Captured = pytest.CaptureFixture[str]
@@ -36,7 +36,7 @@ def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_pseudo_perplexity(
     call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.predict.ready.BUDGET", {"cpu": 60})  # several batches, so several reports
+    monkeypatch.setattr("regard.checkpoints.ready.BUDGET", {"cpu": 60})  # several batches, so several reports
     assert call("in.txt", "--json") == 0
     out, error = capsys.readouterr()
     document = json.loads(out)

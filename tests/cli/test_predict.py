@@ -15,10 +15,10 @@ import torch
 import regard
 from regard.cli import predict
 from regard.cli.app import run
+from regard.render.bundle import built
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
-from regard.view.bundle import built
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -82,7 +82,7 @@ def test_refused_before_any_work(call: Call, tmp_path: Path, capsys: Captured) -
 
 
 def test_unbuilt_page_says_what_to_run(call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard.view import bundle
+    from regard.render import bundle
 
     monkeypatch.setattr(bundle, "built", lambda static=None: False)
     assert call("model", "the film", "--page", "page.html") != 0
@@ -92,6 +92,6 @@ def test_unbuilt_page_says_what_to_run(call: Call, capsys: Captured, monkeypatch
 
 
 def test_without_a_page_nothing_is_looked_into(call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.inside.reasons.evidence.evidence", pytest.fail)
+    monkeypatch.setattr("regard.interpret.faithfulness.evidence.evidence", pytest.fail)
     assert call("model", "the film is long") == 0
     assert json.loads(capsys.readouterr().out)["text"] == "the film is long"

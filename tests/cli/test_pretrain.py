@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pretrain.runs import command, settings, story
 
 from regard.cli import pretrain
 from regard.cli.app import run
-from regard.corpus import Progress
+from regard.data.corpus import Progress
 from regard.errors import InputError
-from regard.pretrain import plan
-from tests.pretrain.runs import command, settings, story
+from regard.training.pretraining import plan
 
 STORY = story()
 DOCUMENTS = STORY.split("\n\n")
@@ -52,7 +52,7 @@ def call(*more: str, corpus: str = "story.txt", output: str = "run", **changed: 
 
 def test_results_on_stdout_and_the_rest_on_stderr(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretrain, "SAY_EVERY", 0.0)
-    monkeypatch.setattr("regard.pretrain.reporter.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.pretraining.reporter.LOG_EVERY", 0.0)
     assert call(objective_pairs="next", run_evaluate_every="6 steps") == 0
     out, error = capsys.readouterr()
     first, words, pairs = out.splitlines()
@@ -232,7 +232,7 @@ def test_a_bar_is_put_away_when_the_build_fails(monkeypatch: pytest.MonkeyPatch,
         raise InputError("a bad line")
 
     monkeypatch.setattr(pretrain, "progress", progress)
-    monkeypatch.setattr("regard.pretrain.prepare.build_corpus", build)
+    monkeypatch.setattr("regard.training.pretraining.prepare.build_corpus", build)
     assert call() == 2
     assert seen == ["3 more", "4 more", "away"]
 

@@ -11,8 +11,8 @@ import pytest
 
 from regard.cli import senses
 from regard.cli.app import run
-from regard.lab.senses import compare_senses
-from regard.view import bundle
+from regard.interpret.probes.senses import compare_senses
+from regard.render import bundle
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]

@@ -131,7 +131,7 @@ def test_a_long_job_that_is_asked_twice_in_an_import(
 ) -> None:
     (tmp_path / "swallowing.py").write_text(SWALLOWING.format(name=number.name))
     body = f"""
-from regard.train.stopping import stopping
+from regard.training.stopping import stopping
 with stopping() as stop:
     signal.raise_signal({int(number)})
     assert stop.asked

@@ -8,8 +8,8 @@ import pytest
 
 from regard.cli.app import run
 from regard.known import builtins
-from regard.studio import serve as serving
-from regard.studio.serve import listen
+from regard.server import serve as serving
+from regard.server.serve import listen
 
 
 @pytest.fixture

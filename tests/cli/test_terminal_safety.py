@@ -17,23 +17,23 @@ from pathlib import Path
 
 import pytest
 import typer
+from tests.inside.classifiers import deciding
+from tests.predict.folders import tiny_gpt
 
 import regard
 from regard.cli.app import build, run, verbs
-from regard.lab import layers as lab
-from regard.lab.fitting import Recipe
+from regard.data.translation_pairs import Pair
+from regard.inference.translation import Translator
+from regard.inference.translation.align import usual_looking
+from regard.inference.translation.build import new_model
+from regard.inference.translation.config import Model
+from regard.inference.translation.folder import write
+from regard.inference.translation.subwords import train_subwords
+from regard.interpret.probes import layers as lab
+from regard.interpret.probes.fitting import Recipe
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.texts import Classify
 from regard.text import Tokenizer
-from regard.translate import Translator
-from regard.translate.align import usual_looking
-from regard.translate.build import new_model
-from regard.translate.config import Model
-from regard.translate.folder import write
-from regard.translate.pairs import Pair
-from regard.translate.subwords import train_subwords
-from tests.inside.classifiers import deciding
-from tests.predict.folders import tiny_gpt
 
 Captured = pytest.CaptureFixture[str]
 
@@ -161,7 +161,7 @@ def quick(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     shutil.rmtree(f"run{EVIL}", ignore_errors=True)
     monkeypatch.setattr(lab, "LINEAR", Recipe(batch=256, epochs=1, steps=2, rate=5e-2))
-    monkeypatch.setattr("regard.inside.figure.sentences.ENGLISH", ("the day was good",))
+    monkeypatch.setattr("regard.interpret.figure.sentences.ENGLISH", ("the day was good",))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
 

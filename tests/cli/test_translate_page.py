@@ -13,16 +13,16 @@ import pytest
 
 from regard.cli import translate
 from regard.cli.app import run
-from regard.decode.search import Beam
-from regard.inside.translation.decoding import LONGEST, decoding
-from regard.inside.translation.payload import decoding_payload
-from regard.translate import Translator, load
-from regard.translate.align import usual_looking
-from regard.translate.build import new_model
-from regard.translate.config import Model
-from regard.translate.folder import write
-from regard.translate.pairs import Pair
-from regard.translate.subwords import train_subwords
+from regard.data.translation_pairs import Pair
+from regard.inference.generation.search import Beam
+from regard.inference.translation import Translator, load
+from regard.inference.translation.align import usual_looking
+from regard.inference.translation.build import new_model
+from regard.inference.translation.config import Model
+from regard.inference.translation.folder import write
+from regard.inference.translation.subwords import train_subwords
+from regard.interpret.translation.decoding import LONGEST, decoding
+from regard.interpret.translation.payload import decoding_payload
 
 Captured = pytest.CaptureFixture[str]
 

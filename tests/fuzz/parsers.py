@@ -50,9 +50,9 @@ def named(folder: Path, *names: str) -> Callable[[tuple[str, bytes]], Path]:
 
 
 def config(folder: Path) -> Parser:
+    from regard.checkpoints.configs import parse_config, write_config
+    from regard.json_files import read_json
     from regard.models import catalog
-    from regard.weights.configs import parse_config, write_config
-    from regard.weights.documents import read_json
 
     good = [write_config(family.config(), heads=(), dtype="float32") for family in catalog.FAMILIES.values()]
 
@@ -144,7 +144,7 @@ def tokenizer(folder: Path) -> Parser:
 
 
 def index(folder: Path) -> Parser:
-    from regard.weights.index import read_index
+    from regard.checkpoints.index import read_index
 
     good = {"metadata": {"total_size": 8}, "weight_map": {"a.weight": "model-00001-of-00002.safetensors", "b": "x"}}
     best = {"weight_map": {"a": "model-00001-of-00001.safetensors"}}
@@ -158,7 +158,7 @@ def index(folder: Path) -> Parser:
 
 
 def safetensors(folder: Path) -> Parser:
-    from regard.weights.files import read_tensors
+    from regard.checkpoints.files import read_tensors
 
     header = {
         "__metadata__": {"format": "pt"},
@@ -185,7 +185,7 @@ def safetensors(folder: Path) -> Parser:
 
 
 def manifest(folder: Path) -> Parser:
-    from regard.corpus import Corpus, build_corpus, train_tokenizer
+    from regard.data.corpus import Corpus, build_corpus, train_tokenizer
 
     source = folder / "text.txt"
     source.write_text("\n\n".join(f"The river {n} follows the city.\nIt is {n}." for n in range(30)), encoding="utf-8")
@@ -269,9 +269,9 @@ def requests(folder: Path) -> Parser:
     """What a client sends to the studio: any body to any address; it answers, and never with an internal error."""
     import asyncio
 
-    from regard.studio.app import make_app
-    from regard.studio.routes import ACTIONS, ROUTES
-    from regard.studio.shelf import Shelf
+    from regard.server.app import make_app
+    from regard.server.routes import ACTIONS, ROUTES
+    from regard.server.shelf import Shelf
 
     app = make_app(Shelf([]), token="token")
     good = {"text": "the film", "text_b": "b", "model": "regard-bert", "top": "5", "layer": "-1", "texts": "a\nb"}

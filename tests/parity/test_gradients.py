@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.checkpoints.files import read_tensors
+from regard.checkpoints.renames import entries, fitted, from_theirs, names_of
 from regard.nn import Layout, Packed
-from regard.weights.files import read_tensors
-from regard.weights.renames import entries, fitted, from_theirs, names_of
 from tests.parity.references import LENGTHS, Pair, close, ids, kept
 from tests.parity.test_t5 import TARGET_LENGTHS, targets
 

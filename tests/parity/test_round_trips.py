@@ -11,13 +11,13 @@ import torch
 import transformers
 
 import regard
+from regard.checkpoints.files import read_tensors
 from regard.models.bert import BertConfig
 from regard.models.catalog import Config, build
 from regard.models.gpt import GptConfig
 from regard.models.t5 import T5Config
 from regard.models.vit import VitConfig
 from regard.nn import Padded
-from regard.weights.files import read_tensors
 from tests.parity.references import REFERENCES, Pair, close, ids, randomised
 
 Pairs = Callable[[str], Pair]

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import tokenizers as library
 import torch
+from tests.predict.folders import randomised
 from torch import Tensor
 
 import regard
+from regard.checkpoints.files import read_tensors, write_folder
 from regard.data.examples import Choice, Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError
@@ -26,8 +28,6 @@ from regard.tasks.solve import predict, stream
 from regard.tasks.tag import Tag
 from regard.tasks.texts import Classify, Pair, Regress
 from regard.text import Tokenizer
-from regard.weights.files import read_tensors, write_folder
-from tests.predict.folders import randomised
 from tests.tasks.conftest import Encoders
 
 CPU = torch.device("cpu")

@@ -15,7 +15,7 @@ from regard.known import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from regard.inside.reasons.ablation import Ablation, Change, Effect, Sweep
+    from regard.interpret.faithfulness.ablation import Ablation, Change, Effect, Sweep
 
 __all__ = ["register"]
 
@@ -67,11 +67,11 @@ def ablate_text(
     """
     from regard.device import choose
     from regard.disk import replacing
-    from regard.inside.reasons.ablation import Sweep, ablate
-    from regard.inside.reasons.everywhere import open_at
-    from regard.inside.reasons.surgery import heads_named, layers_named
-    from regard.inside.reasons.surgery_payload import surgery_payload, swept
-    from regard.view.reasons_picture import check_ending, surgery_picture, write
+    from regard.interpret.faithfulness.ablation import Sweep, ablate
+    from regard.interpret.faithfulness.everywhere import open_at
+    from regard.interpret.faithfulness.surgery import heads_named, layers_named
+    from regard.interpret.faithfulness.surgery_payload import surgery_payload, swept
+    from regard.render.reasons_picture import check_ending, surgery_picture, write
 
     if output is not None:
         check_ending(output)

@@ -14,7 +14,7 @@ from regard.wording import amount
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.likelihood import Benchmark
+    from regard.inference.likelihood import Benchmark
 
 __all__ = ["register"]
 
@@ -45,10 +45,10 @@ def benchmark(
     either option. Normalised: by the bytes of the ending.
     """
     from regard.device import choose
-    from regard.likelihood import read_items, run_benchmark
+    from regard.inference.likelihood import read_items, run_benchmark
 
     place, items = choose(device), read_items(task, data, labels=labels, limit=limit)
-    from regard.loading import load
+    from regard.checkpoints.loading import load
 
     loaded = load(model, device=place)
     with progress("scoring", total=len(items), unit="examples") as count:
@@ -64,7 +64,7 @@ def benchmark(
 
 
 def _lines(model: str, found: Benchmark) -> Iterator[str]:
-    from regard.likelihood.published import published
+    from regard.inference.likelihood.published import published
 
     low, high = found.interval
     yield f"{found.task}: {amount(found.n, 'example')}, {model}"

@@ -17,10 +17,10 @@ from regard.known import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.inside.blanks.compare import Chart, Pair
-    from regard.inside.blanks.comparison import Comparison
-    from regard.inside.blanks.completions import Completions
-    from regard.inside.blanks.sweep import Sweep
+    from regard.interpret.masked_lm.compare import Chart, Pair
+    from regard.interpret.masked_lm.comparison import Comparison
+    from regard.interpret.masked_lm.completions import Completions
+    from regard.interpret.masked_lm.sweep import Sweep
 
 __all__ = ["register"]
 
@@ -78,7 +78,7 @@ def compare(
     Example: regard compare "Jane worked as a _." "Jim worked as a _."
     """
     from regard.disk import replacing
-    from regard.inside.blanks.sentences import WARNING
+    from regard.interpret.masked_lm.sentences import WARNING
 
     count = None if number is None else 0 if number == "all" else int(number)
     check_page(output)
@@ -86,7 +86,7 @@ def compare(
         temporary = None if output is None else stack.enter_context(replacing(output))  # before a model is loaded
         found = _found(texts or [], models or [], logits, vocabulary, number=count, chart=chart, device=device)
         if temporary is not None:
-            from regard.view.bundle import page
+            from regard.render.bundle import page
 
             temporary.write_text(page(found.payload()), encoding="utf-8")
     note(f"note: {WARNING}")
@@ -108,7 +108,7 @@ def _found(
     chart: str,
     device: str,
 ) -> Comparison:
-    from regard.inside.blanks.comparison import compare, compare_stored
+    from regard.interpret.masked_lm.comparison import compare, compare_stored
 
     if logits is None:
         if vocabulary is not None:
@@ -122,9 +122,9 @@ def _found(
 
 
 def _lines(found: Comparison) -> Iterator[str]:
-    from regard.inside.blanks.compare import Pair
-    from regard.inside.blanks.completions import Completions
-    from regard.inside.blanks.grid import Grid
+    from regard.interpret.masked_lm.compare import Pair
+    from regard.interpret.masked_lm.completions import Completions
+    from regard.interpret.masked_lm.grid import Grid
 
     match found.result:
         case Pair():

@@ -12,7 +12,7 @@ from regard.cli.output import print_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.cost import Cost, Subject
+    from regard.training.cost import Cost, Subject
 
 __all__ = ["register"]
 
@@ -49,7 +49,7 @@ def cost(
 
     Operations are 6 x parameters x tokens; what attention adds is told apart. Nothing is built, fetched or measured.
     """
-    from regard import cost as costs
+    from regard.training import cost as costs
 
     count = costs.parse_count(tokens)
     subject = _configured(model, length) if model.endswith(".toml") else costs.subject_named(model, length=length)
@@ -67,9 +67,9 @@ def _configured(path: str, length: int | None) -> Subject:
     """The model that a file of settings describes; its vocabulary is as large as the file asks for."""
     from dataclasses import fields
 
-    from regard.cost import Subject
     from regard.models.catalog import FAMILIES
-    from regard.pretrain.config import Config
+    from regard.training.cost import Subject
+    from regard.training.pretraining.config import Config
 
     settings = Config.load(path)
     family = {"gpt": "gpt2"}.get(settings.model.family, settings.model.family)

@@ -22,7 +22,7 @@ from regard.wording import amount
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from regard.doctor import Finding
+    from regard.training.doctor import Finding
 
 __all__ = ["register"]
 
@@ -58,8 +58,8 @@ def doctor(
     they can have and wrong sizes. Exits with 1 where one is sure.
     """
     from regard.device import choose
-    from regard.doctor import examine, subject_named
-    from regard.finetune.sources import Table, read_examples
+    from regard.training.doctor import examine, subject_named
+    from regard.training.finetuning.sources import Table, read_examples
 
     place = choose(device)
     subject = subject_named(model, device=place)
@@ -83,7 +83,7 @@ def doctor(
 
 
 def _lines(found: Sequence[Finding]) -> list[str]:
-    from regard.doctor import problems, worst_first
+    from regard.training.doctor import problems, worst_first
 
     width = max(len(finding.check) for finding in found)
     lines = []

@@ -17,7 +17,7 @@ from regard.wording import amount
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from regard.embed import Progress, Result
+    from regard.inference.embed import Progress, Result
 
 __all__ = ["register"]
 
@@ -83,7 +83,7 @@ def embed(
     .npz (lines, vectors) keep the line numbers, from 1. With --pooling none Parquet has the columns line, tokens,
     starts, ends, words, vectors, and .npz the arrays vectors, starts (where each row begins), offsets, words, lines.
     """
-    from regard.embed import embed_file
+    from regard.inference.embed import embed_file
 
     try:
         with ExitStack() as stack:
@@ -166,7 +166,7 @@ def _remarks(result: Result, blank: str) -> Iterator[str]:
 
 
 def _say_how_to_continue(source: str, output: str) -> None:
-    from regard.embed.job import partial_folder
+    from regard.inference.embed.job import partial_folder
 
     folder = partial_folder(output)
     if folder.is_dir():

@@ -40,8 +40,8 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Score a tuned model on labelled examples, in percent."""
-    from regard.finetune.evaluate import evaluate
-    from regard.finetune.sources import Table
+    from regard.training.finetuning.evaluate import evaluate
+    from regard.training.finetuning.sources import Table
 
     table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
     found = evaluate(folder, data, table=table, threshold=threshold, device=device, say=note)

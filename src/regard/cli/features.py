@@ -33,8 +33,8 @@ from regard.wording import amount, cut
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from regard.lab.regression import Outcome
-    from regard.lab.walk import Walk
+    from regard.interpret.probes.regression import Outcome
+    from regard.interpret.probes.walk import Walk
 
 __all__ = ["register"]
 
@@ -77,7 +77,7 @@ def features(
     cross-validation on all. Needs scikit-learn.
     """
     from regard.device import choose
-    from regard.finetune.sources import Table, read_examples
+    from regard.training.finetuning.sources import Table, read_examples
 
     check_page(output)
     choose(device)  # before the file, and that before the model: what is wrong with them shows at once
@@ -87,7 +87,7 @@ def features(
     with ExitStack() as written:
         # Whether it can be written is known before the work.
         place = None if output is None else written.enter_context(replacing(output))
-        from regard.lab.walk import walk
+        from regard.interpret.probes.walk import walk
 
         with ExitStack() as stack:
             found = walk(
@@ -101,8 +101,8 @@ def features(
                 on_progress=partial(stages(stack, {"embedding": "texts"}), "embedding"),
             )
         if place is not None:
-            from regard.inside.vectors.walk import payload_of
-            from regard.view.bundle import page
+            from regard.interpret.embeddings.walk import payload_of
+            from regard.render.bundle import page
 
             source = _source(data, rows, columns=columns, header=header, delimiter=delimiter, quoted=quoted)
             used = read.examples[:rows]

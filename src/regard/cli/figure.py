@@ -15,8 +15,8 @@ from regard.errors import InputError
 from regard.known import DEFAULT, builtin_folder, builtins
 
 if TYPE_CHECKING:
-    from regard.inside.figure.damage import Outcome
-    from regard.inside.figure.figure import Figure
+    from regard.interpret.figure.damage import Outcome
+    from regard.interpret.figure.figure import Figure
 
 __all__ = ["register"]
 
@@ -69,8 +69,8 @@ def figure(
         # Whether it can be written is known before the work.
         place = None if output is None else stack.enter_context(replacing(output))
         from regard.device import choose
-        from regard.inside import opened
-        from regard.inside.figure.figure import figure as drawn
+        from regard.interpret import opened
+        from regard.interpret.figure.figure import figure as drawn
 
         network, reader = opened(name, device=choose(device))
         found = drawn(network, reader, text, target, switches=without, name=name)
@@ -95,14 +95,14 @@ def _default() -> str:
 
 def _write(found: Figure, place: Path, layer: int) -> None:
     if place.suffix.lower() == ".html":
-        from regard.inside.figure.payload import payload_of
-        from regard.view.bundle import page
+        from regard.interpret.figure.payload import payload_of
+        from regard.render.bundle import page
 
         payload = payload_of(found, place=f"#figure?layer={layer}")
         place.write_text(page(payload, title="Regard: figure 1"), encoding="utf-8")
         return
-    from regard.view.attention_picture import png, svg
-    from regard.view.figure_picture import figure_picture
+    from regard.render.attention_picture import png, svg
+    from regard.render.figure_picture import figure_picture
 
     picture = figure_picture(found)
     if place.suffix.lower() == ".svg":

@@ -14,7 +14,7 @@ from regard.known import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from regard.predict import Filled
+    from regard.inference import Filled
 
 __all__ = ["register"]
 
@@ -43,9 +43,9 @@ def fill(
     Probabilities are shares of the full vocabulary, also with --targets. Several blanks are judged one by one, the
     others masked, and then together: filled from left to right, the product of the steps.
     """
+    from regard.checkpoints.loading import load
     from regard.device import choose
-    from regard.loading import load
-    from regard.predict import fill_blanks
+    from regard.inference import fill_blanks
 
     words = None if targets is None else [word.strip() for word in targets.split(",") if word.strip()]
     found = fill_blanks(*load(model, device=choose(device)), text, top=top, targets=words)

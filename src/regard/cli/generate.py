@@ -19,8 +19,8 @@ from regard.known import WRITER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from regard.decode import Beam, Prompt, Sampling, Text, Trace, Writer
-    from regard.inside.speech.speaking import Speech
+    from regard.inference.generation import Beam, Prompt, Sampling, Text, Trace, Writer
+    from regard.interpret.generation.speaking import Speech
 
 __all__ = ["register"]
 
@@ -110,8 +110,8 @@ def generate(
     with ExitStack() as stack:  # a place that cannot be written must not cost the loading of a model
         place = None if trace is None else stack.enter_context(replacing(_named(trace)))
         page_place = None if page is None else stack.enter_context(replacing(page))
-        from regard.decode import Writer
-        from regard.loading import load
+        from regard.checkpoints.loading import load
+        from regard.inference.generation import Writer
 
         writer = Writer(*load(model, device=choose(device)))
         ready = writer.prompt(text, max_tokens=max_tokens or MAX_TOKENS)
@@ -147,7 +147,7 @@ def generate(
 
 
 def _sampling(settings: Mapping[str, float | None], others: Mapping[str, object]) -> Sampling:
-    from regard.decode import Sampling
+    from regard.inference.generation import Sampling
 
     _refuse(others, "needs --beam N: it is for a search")
     temperature, top_p, min_p, repetition = (settings[name] for name in ("temperature", "top_p", "min_p", "repetition"))
@@ -162,7 +162,7 @@ def _sampling(settings: Mapping[str, float | None], others: Mapping[str, object]
 
 
 def _beam(width: int, settings: Mapping[str, float | None], others: Mapping[str, object]) -> Beam:
-    from regard.decode import Beam
+    from regard.inference.generation import Beam
 
     _refuse(others, "does not go with --beam, which leaves nothing to chance; leave out one of the two")
     nbest, penalty = settings["nbest"], settings["length_penalty"]
@@ -189,7 +189,7 @@ def _about(sampling: Sampling | None, beam: Beam | None, seed: int) -> dict[str,
 
 
 def _stops(stops: list[str] | None) -> list[str]:
-    from regard.decode.said import check_stops
+    from regard.inference.generation.said import check_stops
 
     check_stops(stops or [])
     return stops or []
@@ -208,7 +208,7 @@ def _named(trace: Path) -> Path:
 
 
 def _check_page(page: Path | None, others: Mapping[str, object]) -> None:
-    from regard.view.bundle import check_built
+    from regard.render.bundle import check_built
 
     if page is None:
         return
@@ -241,9 +241,9 @@ def _speech(
     most: int | None,
     stops: list[str],
 ) -> Speech:
-    from regard.decode import Sampling
-    from regard.inside.speech.speaking import Speech
-    from regard.inside.speech.wish import Wish
+    from regard.inference.generation import Sampling
+    from regard.interpret.generation.speaking import Speech
+    from regard.interpret.generation.wish import Wish
 
     wish = Wish(sampling or Sampling(), beam, seed, most or MAX_TOKENS, tuple(stops))
     return Speech(writer, prompt, wish, model)
@@ -257,7 +257,7 @@ def _plain(one: Text) -> dict[str, object]:
 def _write_trace(record: Trace, place: Path, about: dict[str, object]) -> None:
     document = record.document(about)
     if place.suffix.lower() == ".html":
-        from regard.view.search import search_page
+        from regard.render.search import search_page
 
         place.write_text(search_page(document), encoding="utf-8")
     else:
@@ -265,8 +265,8 @@ def _write_trace(record: Trace, place: Path, about: dict[str, object]) -> None:
 
 
 def _write_page(speech: Speech, place: Path) -> None:
-    from regard.inside.speech.speaking import payload_of
-    from regard.view.bundle import page
+    from regard.interpret.generation.speaking import payload_of
+    from regard.render.bundle import page
 
     payload = payload_of(speech.text_before, [speech])
     place.write_text(page(payload, title="Regard: generation"), encoding="utf-8")

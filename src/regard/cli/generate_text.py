@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from regard.cli.output import write_data
 
 if TYPE_CHECKING:
-    from regard.decode import Text, Writing
-    from regard.inside.speech.speaking import Speech
+    from regard.inference.generation import Text, Writing
+    from regard.interpret.generation.speaking import Speech
 
 __all__ = ["print_found", "print_speech", "print_stream"]
 

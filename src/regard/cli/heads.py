@@ -16,7 +16,7 @@ from regard.wording import amount
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.inside.heads.census import Census, Head
+    from regard.interpret.heads.census import Census, Head
 
 __all__ = ["register"]
 
@@ -49,7 +49,7 @@ def heads(
     heads and patterns, and takes at least 10 points more than chance; of several, after the one furthest above it.
     """
     from regard.disk import replacing
-    from regard.inside.heads.census import again_from_file, census_of_file
+    from regard.interpret.heads.census import again_from_file, census_of_file
 
     check_page(output)
     with ExitStack() as stack:
@@ -65,7 +65,7 @@ def heads(
                 progress=lambda done, total: show("reading", done, total),
             )
         if temporary is not None:
-            from regard.view.bundle import page
+            from regard.render.bundle import page
 
             payload = found.payload(**again_from_file(text, model=model, limit=limit, seed=seed))
             temporary.write_text(page(payload), encoding="utf-8")

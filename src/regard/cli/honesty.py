@@ -15,10 +15,10 @@ from regard.escaping import escape_controls
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.inside.reasons.grounds import Grounds
-    from regard.inside.reasons.honesty import Honesty
-    from regard.inside.reasons.meter import Check
-    from regard.inside.reasons.trial import Trial
+    from regard.interpret.faithfulness.grounds import Grounds
+    from regard.interpret.faithfulness.honesty import Honesty
+    from regard.interpret.faithfulness.meter import Check
+    from regard.interpret.faithfulness.trial import Trial
 
 __all__ = ["register"]
 
@@ -57,10 +57,10 @@ def honesty(
     attributions of one answer are told, a BERT's at the blank, a GPT's at the end.
     """
     from regard.disk import replacing
-    from regard.inside.reasons.grounds import grounds
-    from regard.inside.reasons.honesty import measure_honesty
-    from regard.inside.reasons.honesty_payload import honesty_payload, is_judged, without_verdict
-    from regard.view.reasons_picture import check_ending, honesty_picture, write
+    from regard.interpret.faithfulness.grounds import grounds
+    from regard.interpret.faithfulness.honesty import measure_honesty
+    from regard.interpret.faithfulness.honesty_payload import honesty_payload, is_judged, without_verdict
+    from regard.render.reasons_picture import check_ending, honesty_picture, write
 
     if output is not None:
         check_ending(output)
@@ -93,7 +93,7 @@ def honesty(
 
 def _opened(name: str, text: str, second: str | None, device: str) -> Trial:
     from regard.device import choose
-    from regard.inside.reasons.trial import open_trial, task_trial
+    from regard.interpret.faithfulness.trial import open_trial, task_trial
     from regard.known import builtins
     from regard.tasks.folder import is_solved, read_task
 
@@ -106,8 +106,8 @@ def _opened(name: str, text: str, second: str | None, device: str) -> Trial:
 def _lines(found: Honesty | Grounds) -> Iterator[str]:
     from rich.cells import cell_len
 
-    from regard.inside.reasons.honesty import Honesty
-    from regard.inside.reasons.wording import VERDICTS
+    from regard.interpret.faithfulness.honesty import Honesty
+    from regard.interpret.faithfulness.wording import VERDICTS
 
     heads = "mean of all heads" if found.head is None else f"head {found.head}"
     form = ".1%" if isinstance(found, Honesty) or found.kind != "value" else "z.3f"

@@ -26,7 +26,7 @@ from regard.wording import amount, cut
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.lab.layers import LayerReport, Row
+    from regard.interpret.probes.layers import LayerReport, Row
 
 __all__ = ["register"]
 
@@ -72,8 +72,8 @@ def layers(
     in which 95% of the bootstrap's samples of the dev examples lie.
     """
     from regard.device import choose
-    from regard.finetune.sources import Table, read_examples
-    from regard.lab.layers import score_layers
+    from regard.interpret.probes.layers import score_layers
+    from regard.training.finetuning.sources import Table, read_examples
 
     choose(device)  # before the files, and they before the model: what is wrong with them shows at once
     table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
@@ -112,7 +112,7 @@ def _remarks(found: LayerReport) -> Iterator[str]:
 
 
 def _lines(model: str, found: LayerReport) -> Iterator[str]:
-    from regard.lab.combinations import DECK_NOTE
+    from regard.interpret.probes.combinations import DECK_NOTE
 
     yield f"{METRICS[found.metric]} on {found.dev:,} examples, heads trained on {found.train:,}; layers of {model}"
     yield ""

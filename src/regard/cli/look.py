@@ -17,7 +17,7 @@ from regard.escaping import escape_controls
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
-    from regard.inside import Attention
+    from regard.interpret import Attention
 
 __all__ = ["register"]
 
@@ -63,13 +63,13 @@ def look(
         # Whether it can be written is known before the work.
         place = None if output is None else stack.enter_context(replacing(output))
         from regard.device import choose
-        from regard.inside import attention, opened, picture
+        from regard.interpret import attention, opened, picture
 
         shown = None if image is None else picture(image)
         network, reader = opened(model, device=choose(device))
         if place is not None and place.suffix.lower() == ".html":
-            from regard.inside.sight.payload import fitted, payload_of
-            from regard.view.bundle import page
+            from regard.interpret.attention.payload import fitted, payload_of
+            from regard.render.bundle import page
 
             found, limit = fitted(network, reader, text, text_b, image=shown)
             payload = payload_of(model, found, limit=limit, kind=kind, layer=layer, head=head)
@@ -101,7 +101,7 @@ def _check(text: str, image: str | None, layer: int | None, head: int | None, ou
 
 
 def _draw(found: Attention, place: Path, *, kind: str | None, layer: int | None, head: int | None) -> None:
-    from regard.view.attention_picture import attention_picture, png, svg
+    from regard.render.attention_picture import attention_picture, png, svg
 
     picture = attention_picture(found, kind=kind, layer=layer, head=head)
     if place.suffix.lower() == ".svg":

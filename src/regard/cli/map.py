@@ -31,7 +31,7 @@ from regard.wording import amount
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.inside.vectors.sentence_map import SentenceMap
+    from regard.interpret.embeddings.sentence_map import SentenceMap
 
 __all__ = ["register"]
 
@@ -83,7 +83,7 @@ def map_(
     """
     from regard.device import choose
     from regard.disk import replacing
-    from regard.finetune.sources import Table, read_examples
+    from regard.training.finetuning.sources import Table, read_examples
 
     if output is not None and output.suffix.lower() not in KINDS:
         raise InputError(f"--output {output}: expected a name that ends in .html or .json")
@@ -93,7 +93,7 @@ def map_(
     note(f"{read.path}: {read.how}; {amount(len(read.examples), 'sentence')}")
     with ExitStack() as written:
         temporary = None if output is None else written.enter_context(replacing(output))
-        from regard.inside.vectors.sentence_map import sentence_map
+        from regard.interpret.embeddings.sentence_map import sentence_map
 
         with ExitStack() as stack:
             found = sentence_map(
@@ -125,7 +125,7 @@ def _content(found: SentenceMap, model: str, source: str, output: Path | None) -
         import json
 
         return json.dumps({"model": model, **found.document()}, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
-    from regard.view.bundle import page
+    from regard.render.bundle import page
 
     return page(found.payload(model, source=source), title="Regard: map")
 

@@ -25,9 +25,9 @@ def next_sentence(
     as_json: JsonOption = False,
 ) -> None:
     """Judge how likely the second text follows the first, with a BERT's next-sentence head."""
+    from regard.checkpoints.loading import load
     from regard.device import choose
-    from regard.loading import load
-    from regard.predict import next_likelihood
+    from regard.inference import next_likelihood
 
     found = next_likelihood(*load(model, device=choose(device)), first, second)
     if found.cut:

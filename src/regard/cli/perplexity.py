@@ -15,7 +15,7 @@ from regard.known import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.predict import Perplexity
+    from regard.inference import Perplexity
 
 __all__ = ["register"]
 
@@ -55,10 +55,10 @@ def perplexity(
     vocabularies compare in bits per byte alone.
     """
     from regard.device import choose
-    from regard.predict import measure_perplexity, read_whole
+    from regard.inference import measure_perplexity, read_whole
 
     place, text = choose(device), read_whole(source)  # before the model: what is wrong with them shows at once
-    from regard.loading import load
+    from regard.checkpoints.loading import load
 
     with ExitStack() as stack:
         found = measure_perplexity(

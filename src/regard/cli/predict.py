@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from regard.data.examples import Example
-    from regard.finetune.sources import Table
     from regard.tasks.base import Prediction
     from regard.tasks.folder import Solved
+    from regard.training.finetuning.sources import Table
 
 __all__ = ["register"]
 
@@ -70,9 +70,9 @@ def predict(
     """
     from regard.device import choose
     from regard.disk import replacing
-    from regard.finetune.sources import Table, new_examples
     from regard.tasks.folder import computing, read_task
     from regard.tasks.solve import AT_ONCE, stream
+    from regard.training.finetuning.sources import Table, new_examples
 
     if page is not None:
         _check(page)
@@ -107,7 +107,7 @@ def predict(
 
 def _check(page: str) -> None:
     """Refuse before the work what cannot be written after it."""
-    from regard.view import bundle
+    from regard.render import bundle
 
     if not page.lower().endswith((".html", ".htm")):
         raise InputError(f"--page is {page!r}; expected a name that ends in .html")
@@ -134,8 +134,8 @@ def _write(
     table: Table,
     threshold: float | None,
 ) -> None:
-    from regard.inside.reasons.predictions import predictions_payload
-    from regard.view.bundle import page
+    from regard.interpret.faithfulness.predictions import predictions_payload
+    from regard.render.bundle import page
 
     notes = [f"The first {len(kept):,} of {count:,} examples are shown."] if len(kept) < count else []
     with progress("looking inside", total=len(kept), unit="examples") as bar:

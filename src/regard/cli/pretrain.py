@@ -16,7 +16,7 @@ from regard.cli.output import duration, note, print_json, progress, ticking
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from regard.corpus import Progress
+    from regard.data.corpus import Progress
 
 __all__ = ["register"]
 
@@ -80,9 +80,9 @@ def pretrain(
     torchrun --nproc-per-node N -m regard pretrain ...
     """
     from regard.device import choose
-    from regard.pretrain.config import Config
-    from regard.pretrain.run import CONFIG, pretrain
     from regard.settings import check_saved
+    from regard.training.pretraining.config import Config
+    from regard.training.pretraining.run import CONFIG, pretrain
 
     # The budget takes the place of what the file says, but not of another --set.
     overrides = [] if budget is None else [f"schedule.budget={budget}", "schedule.steps=0"]

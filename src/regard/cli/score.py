@@ -16,7 +16,7 @@ from regard.wording import amount
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from regard.likelihood import LineScore
+    from regard.inference.likelihood import LineScore
 
 __all__ = ["register"]
 
@@ -42,9 +42,9 @@ def score(
     that overlap by half. A BERT gets pseudo-log-likelihood: each token is masked in turn, which is no probability of
     the line and compares with no GPT's.
     """
+    from regard.checkpoints.loading import load
     from regard.device import choose
-    from regard.likelihood import lines_of, score_lines
-    from regard.loading import load
+    from regard.inference.likelihood import lines_of, score_lines
     from regard.models import Bert
 
     place, lines = choose(device), lines_of(source)

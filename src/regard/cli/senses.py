@@ -18,7 +18,7 @@ from regard.known import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from regard.lab.senses import Senses
+    from regard.interpret.probes.senses import Senses
 
 __all__ = ["register"]
 
@@ -72,7 +72,7 @@ def senses(
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
         place = None if output is None else stack.enter_context(replacing(output))
-        from regard.lab.senses import compare_senses
+        from regard.interpret.probes.senses import compare_senses
 
         found = compare_senses(word, texts, models=named, static=static, device=device)
         if place is not None:
@@ -93,8 +93,8 @@ def _check_page(output: Path, models: Sequence[str], static: str | None) -> None
 
 
 def _write_page(place: Path, word: str, texts: Sequence[str], *, model: str, device: str) -> None:
-    from regard.inside.vectors.contexts import LIMIT, contexts
-    from regard.view.bundle import page
+    from regard.interpret.embeddings.contexts import LIMIT, contexts
+    from regard.render.bundle import page
 
     payload = contexts(model, word, texts, device=device).payload(model)
     if len(texts) > LIMIT:

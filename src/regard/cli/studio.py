@@ -51,7 +51,7 @@ def studio(
     nobody can use the studio, no other account of this machine either. Without --model it has the models that come with
     Regard.
     """
-    from regard.studio.serve import serve
+    from regard.server.serve import serve
 
     names = list(dict.fromkeys(models or builtins()))
     if serve(names, port=port, folder=output, data=data or [], say=lambda line: print(line, flush=True)):

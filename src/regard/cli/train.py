@@ -27,8 +27,8 @@ from regard.errors import InputError
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
-    from regard.finetune.config import Config
-    from regard.finetune.report import Report
+    from regard.training.finetuning.config import Config
+    from regard.training.finetuning.report import Report
 
 __all__ = ["register"]
 
@@ -114,8 +114,8 @@ def _command(task: str) -> Callable[..., None]:
         device: DeviceOption = "auto",
         as_json: JsonOption = False,
     ) -> None:
-        from regard.finetune.run import fit
-        from regard.finetune.sources import Table, shows_pictures
+        from regard.training.finetuning.run import fit
+        from regard.training.finetuning.sources import Table, shows_pictures
 
         if frozen and both:
             raise InputError("--both includes --frozen; use one of them")
@@ -168,8 +168,8 @@ def distill(
     The student begins with some of the teacher's layers, evenly chosen. It learns the labels, the teacher's numbers at
     temperature 2, and the direction of the teacher's hidden states.
     """
-    from regard.finetune.run import distill
-    from regard.finetune.sources import Table
+    from regard.training.finetuning.run import distill
+    from regard.training.finetuning.sources import Table
 
     with _told(output, as_json=as_json) as tell:
         tell.report = distill(
@@ -192,9 +192,9 @@ def _config(
     task: str, path: str | None, output: str, overrides: list[str], *, seeds: int | None, resume: bool
 ) -> Config:
     """The settings of a run; one that goes on has its own."""
-    from regard.finetune.config import DEFAULTS, Config
-    from regard.finetune.run import CONFIG
     from regard.settings import check_saved
+    from regard.training.finetuning.config import DEFAULTS, Config
+    from regard.training.finetuning.run import CONFIG
 
     saved = Path(output) / CONFIG
     if resume and path is None and saved.is_file():

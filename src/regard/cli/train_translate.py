@@ -15,8 +15,8 @@ from regard.errors import InputError
 from regard.wording import amount
 
 if TYPE_CHECKING:
-    from regard.translate.config import Config
-    from regard.translate.report import Report
+    from regard.inference.translation.config import Config
+    from regard.training.translation.report import Report
 
 __all__ = ["register"]
 
@@ -89,8 +89,8 @@ def translate(
     average of the last ones where that is better on dev. No sentence of pairs that are taken out of the others, for
     --hold-out or for want of --dev, is left among them.
     """
-    from regard.translate.pairs import parted, read_pairs
-    from regard.translate.run import fit
+    from regard.data.translation_pairs import parted, read_pairs
+    from regard.training.translation.run import fit
 
     chosen = _config(config, output, _overrides(model, score, recipe, settings or []), resume=resume)
     _check_kind(chosen.model.kind, {"--score": score, "--recipe": recipe})
@@ -135,9 +135,9 @@ def _check_kind(kind: str, said: Mapping[str, str | None]) -> None:
 
 def _config(path: str | None, output: str, overrides: list[str], *, resume: bool) -> Config:
     """The settings of a run; one that goes on has its own."""
+    from regard.inference.translation.config import Config
     from regard.settings import check_saved
-    from regard.translate.config import Config
-    from regard.translate.run import CONFIG
+    from regard.training.translation.run import CONFIG
 
     saved = Path(output) / CONFIG
     if resume and path is None and saved.is_file():

@@ -21,9 +21,9 @@ from regard.data.files import STANDARD_INPUT
 from regard.errors import InputError
 
 if TYPE_CHECKING:
-    from regard.decode.search import Beam
-    from regard.decode.trace import Trace
-    from regard.translate import Translation, Translator
+    from regard.inference.generation.search import Beam
+    from regard.inference.generation.trace import Trace
+    from regard.inference.translation import Translation, Translator
 
 __all__ = ["register"]
 
@@ -73,11 +73,11 @@ def translate(
     With --nbest each line is the number of the text from 0, the score and the translation, with tabs between. A word of
     an alignment is what stands between spaces.
     """
-    from regard.decode.search import Beam
     from regard.device import choose
     from regard.disk import replacing
-    from regard.translate import load
-    from regard.translate.align import check_attends
+    from regard.inference.generation.search import Beam
+    from regard.inference.translation import load
+    from regard.inference.translation.align import check_attends
 
     _check_suffix("--alignments", alignments, (".json", ".txt"))
     _check_suffix("--trace", trace, (".json", ".html"))
@@ -125,7 +125,7 @@ def translate(
 
 
 def _trace(translator: Translator) -> Trace:
-    from regard.decode.trace import Trace
+    from regard.inference.generation.trace import Trace
 
     subwords = translator.subwords
     return Trace(spell=lambda token: subwords.target.decode([token], special=True), decode=subwords.text)
@@ -168,7 +168,7 @@ class _Job:
         ]
 
     def scored(self, references: list[str], name: str) -> dict[str, float | str]:
-        from regard.translate.bleu import bleu
+        from regard.inference.translation.bleu import bleu
 
         _check_count(references, name, len(self.found))
         found = bleu([translations[0].text for _, translations in self.found], references)
@@ -195,7 +195,7 @@ class _Job:
         texts = [text for text, _ in self.found]
         document = self.trace.document({"model": model, "texts": texts, "settings": settings})
         if path.suffix.lower() == ".html":
-            from regard.view.search import search_page
+            from regard.render.search import search_page
 
             content = search_page(document)
         else:
@@ -203,9 +203,9 @@ class _Job:
         path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
     def write_page(self, path: Path, *, model: str) -> None:
-        from regard.inside.translation.decoding import decoded
-        from regard.inside.translation.payload import decoding_payload
-        from regard.view.bundle import page
+        from regard.interpret.translation.decoding import decoded
+        from regard.interpret.translation.payload import decoding_payload
+        from regard.render.bundle import page
 
         [(text, found)] = self.found
         payload = decoding_payload(model, decoded(self.translator, text, found), beam=self.beam)
@@ -240,8 +240,8 @@ def _texts(source: str, folder: str) -> Iterator[str]:
 
 def _one(texts: Iterator[str], translator: Translator) -> str:
     """The one text of a page; whether it can be shown is known before the work."""
-    from regard.inside.translation.decoding import source_of
-    from regard.view.bundle import check_built
+    from regard.interpret.translation.decoding import source_of
+    from regard.render.bundle import check_built
 
     check_built()
     several = list(islice(texts, 2))

@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from regard.errors import InputError, RegardError
 from regard.lessons.compare import Run, Task, train_task
 from regard.lessons.reverse import Epoch
-from regard.train.stopping import stopping
+from regard.training.stopping import stopping
 
 __all__ = ["train_all"]
 

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import choice
-from regard.nn import Layer, Layout, Learned, Padded, Stack, TextEmbedding, initial
+from regard.nn import Layer, Layout, Learned, Padded, Stack, TextEmbedding
+from regard.nn import init as initial
 from regard.nn.block import ACTIVATIONS
 from regard.nn.masks import first
 

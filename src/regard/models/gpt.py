@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn import Cache, Layer, Layout, Learned, Padded, Stack, State, TextEmbedding, initial
+from regard.nn import Cache, Layer, Layout, Learned, Padded, Stack, State, TextEmbedding
+from regard.nn import init as initial
 
 __all__ = ["Gpt", "GptConfig"]
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from regard.models.bert import Pooler
-from regard.nn import Layer, Padded, PatchEmbedding, Stack, initial
+from regard.nn import Layer, Padded, PatchEmbedding, Stack
+from regard.nn import init as initial
 
 __all__ = ["Vit", "VitConfig"]
 

@@ -18,13 +18,13 @@ from regard.nn.attention import (
 )
 from regard.nn.block import Block, FeedForward, Layer, Residual
 from regard.nn.cache import Cache, LayerCache, Pairs, State
-from regard.nn.characters import CharacterCNN, Highway
+from regard.nn.character_cnn import CharacterCNN, Highway
 from regard.nn.embedding import PatchEmbedding, TextEmbedding
 from regard.nn.masks import Layout, Packed, Padded
-from regard.nn.mixture import ScalarMix
 from regard.nn.positions import Learned, RelativeBias, Sinusoidal, sinusoids
 from regard.nn.recording import knock_out, record
 from regard.nn.recurrent import Recurrent, StackedCell
+from regard.nn.scalar_mix import ScalarMix
 from regard.nn.stack import Stack
 from regard.nn.tape import Edit, Site, Tape
 

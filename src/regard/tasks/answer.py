@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import Answer, Question, labelled
-from regard.metrics import answer_scores, best_threshold
 from regard.tasks.base import Item, Prediction, Task, divergence
+from regard.tasks.metrics import answer_scores, best_threshold
 from regard.tasks.rows import Rows, owners, windows
 
 __all__ = ["Answering"]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from regard.data.examples import Choice
 from regard.errors import InputError
-from regard.metrics import label_scores
 from regard.tasks.base import Item, Prediction, Task, divergence
+from regard.tasks.metrics import label_scores
 from regard.tasks.rows import Rows
 
 __all__ = ["Choose"]

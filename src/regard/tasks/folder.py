@@ -14,9 +14,11 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from regard import loading
+from regard.checkpoints import loading
+from regard.checkpoints.load import read_parts, write_model
 from regard.device import half_type
 from regard.errors import InputError, choice
+from regard.json_files import json_bytes, read_json
 from regard.known import builtins
 from regard.models import Bert, Elmo, Gpt, Vit, VitConfig
 from regard.settings import Precision
@@ -27,8 +29,6 @@ from regard.tasks.model import Tuned
 from regard.tasks.pictures import Frame, Look, Seen
 from regard.tasks.rows import SHORTEST, Rows
 from regard.text import Tokenizer
-from regard.weights.documents import json_bytes, read_json
-from regard.weights.load import read_parts, write_model
 
 __all__ = ["LONGEST", "TASK", "Solved", "computing", "is_solved", "read_task", "write_task"]
 

@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.checkpoints.ready import evaluating
 from regard.data.batch import Batch, by_budget, collate
 from regard.device import half_type
 from regard.errors import InputError
 from regard.models import Bert, Elmo, Gpt
-from regard.nn import Layout, Packed, ScalarMix, initial
+from regard.nn import Layout, Packed, ScalarMix
+from regard.nn import init as initial
 from regard.nn.masks import runs
-from regard.predict.ready import evaluating
 from regard.tasks.base import Item, Task
 from regard.tasks.pictures import Seen
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from regard.data.examples import Tagged
 from regard.errors import InputError
-from regard.metrics import entities, entity_scores
 from regard.tasks.base import Item, Named, Prediction, labels_in
+from regard.tasks.metrics import entities, entity_scores
 from regard.tasks.rows import Rows, owners, windows
 from regard.text import Encoding
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from regard.data.examples import Picture, Text
 from regard.errors import InputError
-from regard.metrics import label_scores, multilabel_scores, value_scores
-from regard.metrics.labels import positive_label
 from regard.tasks.base import Item, Named, Prediction, Task, labels_in
+from regard.tasks.metrics import label_scores, multilabel_scores, value_scores
+from regard.tasks.metrics.labels import positive_label
 from regard.tasks.rows import Rows
 
 __all__ = ["Classify", "Pair", "Regress"]

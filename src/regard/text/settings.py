@@ -15,7 +15,7 @@ from tokenizers import AddedToken
 
 from regard.errors import InputError
 from regard.file_input import read_file
-from regard.weights.documents import read_json
+from regard.json_files import read_json
 
 __all__ = ["BERT", "ROLES", "Settings", "read_object", "read_text"]
 

@@ -1,4 +1,4 @@
-// What the library says of texts that are written (src/regard/inside/speech).
+// What the library says of texts that are written (src/regard/interpret/generation).
 import type { Payload } from "../../view";
 import { quoted, type Trace } from "../search/trace";
 

@@ -1,4 +1,4 @@
-// The document of a trace as the library writes it (src/regard/decode/trace.py says what each part means).
+// The document of a trace as the library writes it (src/regard/inference/generation/trace.py says what each part means).
 
 export interface Candidate {
   readonly token: number;

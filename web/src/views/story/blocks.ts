@@ -1,4 +1,4 @@
-// What a story is made of, as the library writes it (src/regard/view/page.py).
+// What a story is made of, as the library writes it (src/regard/render/page.py).
 
 export interface HeatMap {
   readonly kind: "map";

@@ -1,4 +1,4 @@
-// What the library sends for a translation (src/regard/inside/translation), and what the user chose to see of it.
+// What the library sends for a translation (src/regard/interpret/translation), and what the user chose to see of it.
 // Knows the numbers, draws nothing.
 import { whole, type Place } from "../../place";
 import type { Payload } from "../../view";

@@ -1,0 +1,144 @@
+"""A folder to a model and back: reads config.json and the tensors, and says by name what does not fit."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
+
+from regard.checkpoints.configs import parse_config, write_config
+from regard.checkpoints.files import read_json, read_tensors, write_folder
+from regard.checkpoints.renames import Names, entries, fitted, from_theirs, heads_in, names_of, tidied, to_theirs
+from regard.errors import InputError
+from regard.json_files import json_bytes
+from regard.known import one_of
+from regard.models.catalog import Config, build, family_of
+
+__all__ = ["read_model", "read_parts", "write_model"]
+
+ALIGNMENT = 64  # bytes: what torch's CPU allocator aligns to
+
+
+def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module:
+    """The model in a folder, in evaluation mode, on the CPU, with the heads the file has."""
+    model, rest = read_parts(folder, dtype=dtype)
+    if rest:
+        warnings.warn(f"{folder}: not used: {_some(sorted(rest))}", stacklevel=3)
+    return model
+
+
+def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, dict[str, Tensor]]:
+    """The model in a folder, and the tensors there that are not part of it, by their names in the file."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise InputError(f"{folder}: no config.json; expected a model folder with config.json and model.safetensors")
+    config = parse_config(read_json(path), path)
+    tensors = read_tensors(folder)
+    names = fitted(names_of(config), tensors)
+    found = tidied(names, tensors)
+    heads = heads_in(names, family_of(config.family).heads, found)
+    try:
+        with torch.device("meta"), _Blank():  # no memory, no random numbers: every weight comes from the file
+            model = build(config, heads=heads)
+    except (ValueError, RuntimeError) as error:
+        raise InputError(f"{path}: {error}") from error
+    table = _table(names, config, heads, model)
+    unused = _compare(names, table, found=found, wanted=model.state_dict(), folder=folder)
+    state = {ours: from_theirs(names, ours, [found[name] for name in theirs]) for ours, theirs in table.items()}
+    model.load_state_dict({ours: _aligned(tensor.to(dtype)) for ours, tensor in state.items()}, assign=True)
+    return model.requires_grad_(True).eval(), {name: found[name].to(dtype) for name in unused}
+
+
+def write_model(
+    model: nn.Module,
+    folder: Path,
+    *,
+    files: Mapping[str, bytes],
+    rest: Mapping[str, Tensor] | None = None,
+    about: Mapping[str, object] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write config.json, the weights and `files`, all or nothing, with checksums.
+
+    `rest` are tensors that are not part of the model and `about` what config.json says beside the model's own, in the
+    words of other software. `overwrite` as for `write_folder`.
+    """
+    model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+    config = getattr(model, "config", None)
+    if not isinstance(config, Config):
+        raise InputError(f"{folder}: a {type(model).__name__} cannot be saved; expected a model of regard.models")
+    heads = [head for head in family_of(config.family).heads if getattr(model, head, None) is not None]
+    names, state = names_of(config), model.state_dict()
+    table = _table(names, config, heads, model)
+    if lost := sorted(state.keys() - table.keys()):
+        raise InputError(f"{folder}: not written: the folder of {one_of(config.family)} has no place for {_some(lost)}")
+    tensors: dict[str, Tensor] = dict(rest or {})
+    for ours, theirs in table.items():
+        tensors |= dict(zip(theirs, to_theirs(names, ours, state[ours], len(theirs)), strict=True))
+    dtype = str(next(iter(state.values())).dtype).removeprefix("torch.")
+    document = json_bytes({**write_config(config, heads=heads, dtype=dtype), **(about or {})})
+    write_folder(folder, tensors=tensors, files={**files, "config.json": document}, overwrite=overwrite)
+
+
+def _table(names: Names, config: Config, heads: list[str], model: nn.Module) -> dict[str, tuple[str, ...]]:
+    return entries(names, config, heads) if names.base else {name: (name,) for name in model.state_dict()}
+
+
+def _compare(
+    names: Names,
+    table: Mapping[str, tuple[str, ...]],
+    *,
+    found: Mapping[str, Tensor],
+    wanted: Mapping[str, Tensor],
+    folder: Path,
+) -> set[str]:
+    """Refuse what does not fit, each tensor by its name in the file; returns the names of what is not used."""
+    unused = set(found)
+    wrong = []
+    for ours, theirs in table.items():
+        for name, part in zip(theirs, to_theirs(names, ours, wanted[ours], len(theirs)), strict=True):
+            unused.discard(name)
+            if name not in found:
+                wrong.append(f"{name} is missing")
+            elif found[name].shape != part.shape:
+                wrong.append(f"{name} has shape {tuple(found[name].shape)}, expected {tuple(part.shape)}")
+            elif not found[name].is_floating_point():
+                wrong.append(f"{name} holds {found[name].dtype}, expected floating point numbers")
+    for name in sorted(unused & names.copies.keys()):
+        wrong.append(f"{name} differs from {names.copies[name]}, and Regard keeps one tensor for both")
+    if wrong:
+        wrong += [f"{name} is not expected" for name in sorted(unused - names.copies.keys())]
+        raise InputError(f"{folder}: the weights do not fit config.json: {_some(wrong)}")
+    return unused
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """The tensor at an address that torch's allocator could have given it.
+
+    In a memory-mapped file a tensor begins anywhere, and the last bit of MKL's matrix products, and so of a
+    GRU, depends on where: a loaded model must give the same numbers as the one that was saved.
+    """
+    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
+
+
+class _Blank(TorchFunctionMode):
+    """Inside, no numbers are drawn for new tensors: on the device "meta" that imports torch's compiler for nothing."""
+
+    DRAWS = frozenset({Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_})
+
+    def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in self.DRAWS:
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **(kwargs or {}))
+
+
+def _some(items: list[str], most: int = 8) -> str:
+    """The first few, and how many more."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return "; ".join(item[:200] for item in items[:most]) + more

@@ -1,0 +1,68 @@
+"""`regard.load` and `regard.save`: a name or a folder to a model with its tokenizer, and back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from regard.checkpoints.load import read_model, write_model
+from regard.disk import settle
+from regard.errors import InputError, nearest
+from regard.known import builtin_folder, builtins
+from regard.text import Tokenizer
+
+__all__ = ["find", "load", "save"]
+
+
+def load(
+    name_or_path: str | os.PathLike[str],
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    revision: str = "main",
+    offline: bool | None = None,
+) -> tuple[nn.Module, Tokenizer | None]:
+    """A model in evaluation mode and its tokenizer, from a folder, a built-in name or a Hugging Face hub name.
+
+    The tokenizer is None where there is none, as for a Vision Transformer. Weights come as `dtype`, whatever the
+    file has.
+    """
+    folder = find(name_or_path, revision=revision, offline=offline)
+    model = read_model(folder, dtype=dtype).to(device)
+    rows = getattr(model.config, "vocabulary", None)
+    return model, Tokenizer.open(folder, rows=rows) if Tokenizer.exists(folder) else None
+
+
+def save(model: nn.Module, folder: str | os.PathLike[str], tokenizer: Tokenizer | None = None) -> None:
+    """Write a folder that Regard loads, and transformers where it has the family: all or nothing, with checksums."""
+    write_model(model, Path(folder), files={} if tokenizer is None else tokenizer.files())
+
+
+def find(name_or_path: str | os.PathLike[str], *, revision: str = "main", offline: bool | None = None) -> Path:
+    """The folder of a model, whole; a hub name is fetched into the cache first."""
+    name = os.fspath(name_or_path)
+    folder = Path(os.path.expanduser(name))
+    if name and os.path.isdir(folder):  # of os.path: no name is too odd to ask about
+        settle(folder)
+        return folder
+    if name in builtins():
+        return builtin_folder(name)
+    if name.startswith("regard-"):
+        known = builtins()
+        hint = nearest(name, known) if known else "this version has none built in yet"
+        raise InputError(
+            f"no built-in model {name!r}: {hint}. Name a model folder, or one of the Hugging Face hub such as "
+            "sentence-transformers/all-MiniLM-L6-v2"
+        )
+    if os.path.isfile(folder):
+        raise InputError(f"{name}: this is a file; expected the model's folder, such as {folder.parent}")
+    if isinstance(name_or_path, os.PathLike) or name.startswith((".", "~", os.sep)) or name.count("/") > 1:
+        beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if os.path.isdir(folder.parent) else []
+        hint = f"; {nearest(folder.name, beside)}" if 0 < len(beside) <= 30 else ""
+        raise InputError(f"{name}: no such folder{hint}")
+    from regard.checkpoints.hub import fetch
+
+    return fetch(name, revision=revision, offline=offline)

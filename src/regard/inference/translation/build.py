@@ -1,0 +1,82 @@
+"""New models that translate, and one way to call both kinds. Knows the families; knows no text and no file."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from regard.checkpoints.ready import kind_of
+from regard.errors import InputError
+from regard.inference.translation.config import Model
+from regard.inference.translation.subwords import Subwords
+from regard.models import Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
+from regard.nn import Padded
+
+__all__ = ["Translating", "new_model", "next_scores", "translating", "vocabularies"]
+
+Translating = Transformer | Seq2Seq
+
+
+def new_model(settings: Model, subwords: Subwords, *, seed: int) -> Translating:
+    """A model with new weights; the same seed draws the same."""
+    torch.manual_seed(seed)
+    if settings.kind == "transformer":
+        return Transformer(
+            TransformerConfig(
+                vocabulary=subwords.source.size,
+                target_vocabulary=None if subwords.joint else subwords.target.size,
+                width=settings.width,
+                depth=settings.depth,
+                heads=settings.heads,
+                ffn=settings.ffn,
+                norm_first=settings.norm_first,
+                final_norm=settings.norm_first,
+                dropout=settings.dropout,
+                shared=subwords.joint,
+                padding=subwords.padding,
+                begin=subwords.begin,
+                end=subwords.end,
+            )
+        )
+    return Seq2Seq(
+        Seq2SeqConfig(
+            source=subwords.source.size,
+            target=subwords.target.size,
+            units=settings.width,
+            embedding=settings.embedding,
+            depth=settings.depth,
+            bidirectional=settings.bidirectional,
+            score=settings.score,
+            recipe=settings.recipe,
+            dropout=settings.dropout,
+            begin=subwords.begin,
+        )
+    )
+
+
+def translating(model: nn.Module) -> Translating:
+    """The model, if it is one that translates."""
+    if isinstance(model, Transformer) or (isinstance(model, Seq2Seq) and model.source_embedding is not None):
+        return model
+    raise InputError(
+        f"{kind_of(model)} does not translate; expected a Transformer or a recurrent model of tokens, as "
+        "`regard train translate` makes them"
+    )
+
+
+def vocabularies(model: Translating) -> tuple[int, int]:
+    """How many words the model knows of source and target."""
+    if isinstance(model, Seq2Seq):
+        return model.config.source, model.config.target
+    return model.config.vocabulary, model.config.target_vocabulary or model.config.vocabulary
+
+
+def next_scores(model: Translating, source: Tensor, layout: Padded, target: Tensor) -> Tensor:
+    """The scores (B, T, V) of each token of the target, told those before it."""
+    if isinstance(model, Seq2Seq):
+        scores: Tensor = model(source, target, layout)
+        return scores
+    begin = target.new_full((len(target), 1), model.begin)
+    # Padding is on the right and the decoder never looks ahead, so it needs no mask.
+    hidden = model(source, torch.cat([begin, target[:, :-1]], dim=1), layout, Padded())
+    return model.logits(hidden)

@@ -1,0 +1,61 @@
+"""A translator's folder: config.json, the weights, the tokenizers, and translate.json with what else it takes.
+
+Knows names of files. Knows no pairs and no training.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from regard.checkpoints import loading
+from regard.checkpoints.load import read_model, write_model
+from regard.errors import InputError
+from regard.inference.translation.align import Looking
+from regard.inference.translation.build import translating, vocabularies
+from regard.inference.translation.subwords import Subwords
+from regard.inference.translation.translator import Translator
+from regard.json_files import json_bytes, read_json
+
+__all__ = ["TRANSLATE", "load", "write"]
+
+TRANSLATE = "translate.json"
+
+
+def write(translator: Translator, folder: Path, *, files: Mapping[str, bytes] | None = None) -> None:
+    """Write a folder, all or nothing; `files` go beside it."""
+    document = {"task": "translate", "joint": translator.subwords.joint, "alignment": translator.looking.document()}
+    contents = {**translator.subwords.files(), **(files or {}), TRANSLATE: json_bytes(document)}
+    write_model(translator.model, folder, files=contents)
+
+
+def load(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
+    """What `regard train translate` wrote, or a built-in translator."""
+    folder = loading.find(name_or_path)
+    if not (folder / TRANSLATE).is_file():
+        raise InputError(f"{folder}: no {TRANSLATE}; expected a folder that `regard train translate` wrote")
+    looking = _looking(folder / TRANSLATE)
+    model, subwords = translating(read_model(folder)), Subwords.open(folder)
+    for side, rows, size in zip(
+        ("source", "target"), vocabularies(model), (subwords.source.size, subwords.target.size), strict=True
+    ):
+        if rows != size:
+            raise InputError(
+                f"{folder}: the model has {rows:,} {side} words and the tokenizer {size:,}; copy the folder again"
+            )
+    return Translator(model.to(device).eval(), subwords, looking)
+
+
+def _looking(path: Path) -> Looking:
+    found = read_json(path).get("alignment")
+    if isinstance(found, dict):
+        layer, heads = found.get("layer"), found.get("heads")
+        if type(layer) is int and isinstance(heads, list) and heads and all(type(head) is int for head in heads):
+            return Looking(layer, tuple(heads))
+    raise InputError(
+        f'{path}: alignment is {str(found)[:60]}; expected {{"layer": 1, "heads": [0, 1]}}: copy the folder again, '
+        "or train again"
+    )

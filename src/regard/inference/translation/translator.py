@@ -1,0 +1,104 @@
+"""Texts to translations: encoded, searched in batches of like length, decoded, and given back in their order.
+
+Knows a model with its subwords, and the search. Knows no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from regard.data.batch import by_budget, collate
+from regard.inference.generation.quick import keeping
+from regard.inference.generation.search import Beam, Hypothesis, beam_search, greedy
+from regard.inference.generation.speaker import speaker_of
+from regard.inference.translation.align import Alignment, Looking, aligned
+from regard.inference.translation.build import Translating
+from regard.inference.translation.subwords import Subwords
+from regard.nn import Padded
+
+if TYPE_CHECKING:
+    from regard.inference.generation.trace import Trace
+
+__all__ = ["Translation", "Translator"]
+
+BUDGET = 8192  # tokens of a batch, beams counted
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What was said; `score` is what translations of one text are ranked by, `log_probability` its plain sum.
+
+    Not `finished`: it was cut off at twice the length of its source.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    log_probability: float
+    score: float
+    finished: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Translator:
+    """A model, its subwords, and where it looks when it is asked for an alignment."""
+
+    model: Translating
+    subwords: Subwords
+    looking: Looking
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        beam: Beam | None = None,
+        trace: Trace | None = None,
+        on_done: Callable[[int], None] = lambda count: None,
+    ) -> list[list[Translation]]:
+        """The best translations of each text, best first; without a beam the greedy one. "" for a text of nothing.
+
+        `on_done` is told how many more texts are done. A trace sees the texts that are not empty, all in one
+        batch, and numbers its rows as `texts` are.
+        """
+        found: list[list[Translation]] = [[Translation("", (), 0.0, 0.0, True)] for _ in texts]
+        full = [place for place, text in enumerate(texts) if text.strip()]
+        on_done(len(texts) - len(full))
+        sources = self.subwords.sources([texts[place] for place in full])
+        rooms = by_budget([len(ids) for ids in sources], BUDGET // (beam.width if beam else 1))
+        if trace is not None:
+            trace.number(full)
+            beam, rooms = beam or Beam(width=1), [list(range(len(full)))] if full else []
+        with keeping():
+            for group in rooms:
+                for place, several in zip(group, self._search([sources[i] for i in group], beam, trace), strict=True):
+                    found[full[place]] = [self._translation(one) for one in several]
+                on_done(len(group))
+        return found
+
+    def align(self, text: str, ids: Sequence[int]) -> Alignment:
+        """Where the model looks in a text for each word of a translation, given by its ids: its own or any other."""
+        return aligned(self.model, self.subwords, text, ids, looking=self.looking)
+
+    def ids_of(self, translation: str) -> list[int]:
+        """The ids of a translation from elsewhere, for `align`."""
+        return self.subwords.targets([translation])[0][:-1]
+
+    def _search(self, sources: list[list[int]], beam: Beam | None, trace: Trace | None) -> list[list[Hypothesis]]:
+        batch = collate(sources, packed=False).to(self.device)
+        assert isinstance(batch.layout, Padded)
+        most = 2 * max(map(len, sources)) + 10
+        speaker, end = speaker_of(self.model), self.subwords.end
+        if beam is None:
+            return [[one] for one in greedy(speaker, batch.ids, batch.layout, end=end, max_tokens=most)]
+        return beam_search(speaker, batch.ids, batch.layout, beam=beam, end=end, max_tokens=most, trace=trace)
+
+    def _translation(self, found: Hypothesis) -> Translation:
+        text = self.subwords.text(found.ids)
+        return Translation(text, found.ids, found.log_probability, found.score, found.finished)

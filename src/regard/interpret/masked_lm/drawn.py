@@ -1,0 +1,114 @@
+"""What the page of a comparison needs: logits as bytes, the range of every chart, and all words around it.
+
+Knows the results of a comparison. Knows nothing of HTML: the page draws, and only chooses by the numbers given here.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from functools import reduce
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.interpret.masked_lm.answers import Answer
+from regard.interpret.masked_lm.compare import ALL, NUMBERS, PALETTE, Chart, Pair
+from regard.interpret.masked_lm.completions import Completions
+from regard.interpret.masked_lm.grid import Grid
+from regard.interpret.masked_lm.sweep import Sweep
+
+__all__ = ["Result", "payload_of"]
+
+Result: TypeAlias = Pair | Grid | Sweep | Completions
+
+WHOLE = 12  # so many sentences may bring the whole vocabulary into a page; of more it has the likelier tokens
+FEWER = (30, 200, 1000)
+BOTH: tuple[Chart, ...] = ("likelihoods", "differences")
+
+
+def payload_of(result: Result) -> dict[str, object]:
+    """The part of the payload that says what is drawn; `kind` is pair, grid, sweep or sentence."""
+    match result:
+        case Pair():
+            return {"kind": "pair"} | _charts(result.tokens, [result.a, result.b], [(0, 1, result)], NUMBERS)
+        case Grid():
+            return _grid(result)
+        case Sweep():
+            document = result.document()
+            return {
+                "kind": "sweep",
+                "values": document["values"],
+                "labels": document["labels"],
+                "caption": result.caption,
+                "tokens": result.tokens,
+                "series": _bytes(result.series),
+            }
+        case Completions():
+            words = [
+                {
+                    "word": word.word,
+                    "spaced": word.spaced,
+                    "completions": [[c.token, c.probability] for c in word.completions],
+                }
+                for word in result.words
+            ]
+            return {"kind": "sentence", "text": result.text, "model": result.model, "words": words}
+
+
+def _grid(grid: Grid) -> dict[str, object]:
+    answers = grid.answers.answers
+    numbers = NUMBERS if len(answers) <= WHOLE else FEWER
+    pairs = [(a, b, grid.pair(a, b)) for a, b in grid.pairs()]
+    places = {(a, b): number for number, (a, b, _) in enumerate(pairs)}
+    squares = [
+        {"across": places[square.first], "up": places[square.second], "axes": _axes(grid, square.first, square.second)}
+        for square in grid.squares()
+    ]
+    return {
+        "kind": "grid",
+        "rows": list(grid.rows),
+        "columns": list(grid.columns),
+        **_charts(grid.answers.tokens, answers, pairs, numbers),
+        "squares": squares,
+    }
+
+
+def _axes(grid: Grid, across: tuple[int, int], up: tuple[int, int]) -> dict[str, str]:
+    names = [grid.label(cell) for cell in (*across, *up)]
+    return {"left": f"← {names[0]}", "right": f"{names[1]} →", "down": f"← {names[2]}", "up": f"{names[3]} →"}
+
+
+def _charts(
+    tokens: Sequence[str], answers: Sequence[Answer], pairs: Sequence[tuple[int, int, Pair]], numbers: Sequence[int]
+) -> dict[str, object]:
+    """The tokens that any chart may show, every sentence's logits of them, and each pair's ranges and words."""
+    kept = np.arange(len(tokens))
+    if ALL not in numbers:
+        kept = reduce(np.union1d, [pair.shown(max(numbers), chart) for _, _, pair in pairs for chart in BOTH])
+    return {
+        "numbers": list(numbers),
+        "palette": PALETTE,
+        "tokens": [tokens[place] for place in kept.tolist()],
+        "sentences": [
+            {"text": one.text, "model": one.model, "total": one.total, "logits": _bytes(one.logits[kept])}
+            for one in answers
+        ],
+        "pairs": [
+            {
+                "a": a,
+                "b": b,
+                "labels": list(pair.labels),
+                "axes": pair.axes(),
+                "extents": {str(number): pair.extent(number) for number in numbers},
+                "captions": {chart: {str(n): pair.caption(n, chart) for n in numbers} for chart in BOTH},
+            }
+            for a, b, pair in pairs
+        ],
+    }
+
+
+def _bytes(values: NDArray[np.floating]) -> str:
+    """float32, little-endian, as base64."""
+    return base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode("ascii")

@@ -1,0 +1,45 @@
+"""Drawings for the terminal, which also read in a pipe, a file or without colour.
+
+Knows rich. Knows nothing of tensors, models or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from regard.escaping import escape_controls
+from regard.render.page import check_weights
+
+__all__ = ["shade", "terminal_heat_map"]
+
+SHADES = " ░▒▓█"
+FAINT, FULL = (120, 130, 150), (40, 140, 255)  # to be seen on black and on white
+
+
+def terminal_heat_map(weights: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]) -> Text:
+    """A matrix of weights from 0 to 1: in each cell its percent and a block that is the fuller the more it is."""
+    check_weights(weights, rows=rows, columns=columns)
+    rows, columns = [escape_controls(name) for name in rows], [escape_controls(name) for name in columns]
+    side = max(cell_len(name) for name in rows)
+    cell = max(7, *(cell_len(name) + 2 for name in columns))
+    text = Text(" " * side)
+    for name in columns:
+        text.append(" " * (cell - cell_len(name)) + name, style="bold")
+    for name, row in zip(rows, weights, strict=True):
+        text.append("\n" + " " * (side - cell_len(name)) + name, style="bold")
+        for weight in row:
+            text.append(f"{shade(weight) * 2:>{cell - 4}}", style=_colour(weight))
+            text.append(f"{abs(100 * weight):4.0f}")  # in the terminal's own colour, legible whatever the background
+    return text
+
+
+def shade(weight: float) -> str:
+    return SHADES[min(int(weight * len(SHADES)), len(SHADES) - 1)]
+
+
+def _colour(weight: float) -> str:
+    red, green, blue = (round(low + weight * (high - low)) for low, high in zip(FAINT, FULL, strict=True))
+    return f"rgb({red},{green},{blue})"

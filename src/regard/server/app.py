@@ -1,0 +1,162 @@
+"""The studio's HTTP side: the page, the models' states and one address for each view.
+
+Knows requests and answers. Only who has the token may ask (`access`), and only this machine's own page: other names for
+this address are refused (a site that lets its name point here must not read along), there are no CORS headers, and a
+body must be JSON, which no foreign form can send. A page says with each question which tab asks, so that tabs can take
+turns; a question whose tab has gone, or has broken it off for another, is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route as Address
+
+from regard.errors import InputError, RegardError, nearest
+from regard.render.bundle import page
+from regard.server.access import HEADERS, RequireToken
+from regard.server.arguments import Payload, Route
+from regard.server.limits import AGAIN, Bodies, TooLarge, TooSlow
+from regard.server.routes import ACTIONS, ROUTES, STREAMS
+from regard.server.shelf import Shelf
+from regard.server.streaming import streamed
+from regard.server.turns import Busy, Left, Turns
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+__all__ = ["BODY", "TAB", "make_app"]
+
+HOSTS = ["127.0.0.1", "localhost"]
+BODY = 1_000_000  # bytes of a request
+ROOMY = {"picture": 12_000_000}  # of those that send a file; base64 makes four bytes of three
+TAB = "x-regard-tab"  # the header that names the tab; who sends none shares one
+STATUSES = ((Busy, 429), (TooSlow, 408), (TooLarge, 413), (InputError, 400))  # the first that fits
+GONE = 499  # as other servers write it down; nobody reads this answer
+
+
+def make_app(
+    shelf: Shelf,
+    *,
+    token: str,
+    routes: Mapping[str, Route] = ROUTES,
+    turns: Turns | None = None,
+    bodies: Bodies | None = None,
+) -> Starlette:
+    """The application over the shelf's models; it does not start to load them. Only requests with the token are
+    answered."""
+    turns = Turns() if turns is None else turns
+    bodies = Bodies() if bodies is None else bodies
+
+    async def arguments_of(request: Request) -> dict[str, object]:
+        name = request.path_params["name"]
+        if name not in ACTIONS:
+            turns.check_room(_tab(request))  # before anything is read: a crowd must cost little
+        return await _arguments(request, bodies)
+
+    async def computed(request: Request, name: str, arguments: Mapping[str, object]) -> Payload:
+        return await turns.answer(
+            _tab(request), partial(_answer, shelf, routes, name, arguments), partial(_gone, request)
+        )
+
+    async def home(request: Request) -> Response:
+        text = page({"view": "studio", "models": shelf.states()}, title="Regard studio", online=True)
+        return HTMLResponse(text, headers=HEADERS)
+
+    async def models(request: Request) -> Response:
+        return _json({"models": shelf.states()})
+
+    async def view(request: Request) -> Response:
+        arguments, name = await arguments_of(request), request.path_params["name"]
+        if name in ACTIONS:  # quick, and not to wait behind questions: "stop" is among them
+            return _json(_answer(shelf, ACTIONS, name, arguments))
+        return _json(await computed(request, name, arguments))
+
+    async def export(request: Request) -> Response:
+        arguments, name = await arguments_of(request), request.path_params["name"]
+        payload = await computed(request, name, arguments)
+        place = arguments.get("place")
+        kept = {**payload, "place": place} if isinstance(place, str) else payload
+        return HTMLResponse(page(kept, title=f"Regard: {name}"), headers=HEADERS)
+
+    stream = streamed(STREAMS, shelf, turns, read=arguments_of, gone=_gone, tab=_tab, headers=HEADERS)
+    return Starlette(
+        routes=[
+            Address("/", home),
+            Address("/api/models", models),
+            Address("/api/{name}", view, methods=["POST"]),
+            Address("/api/{name}/page", export, methods=["POST"]),
+            Address("/api/{name}/stream", stream, methods=["POST"]),
+        ],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
+            Middleware(RequireToken, token=token),
+        ],
+        exception_handlers={RegardError: _refuse, Left: _forget},
+    )
+
+
+def _answer(shelf: Shelf, routes: Mapping[str, Route], name: str, arguments: Mapping[str, object]) -> Payload:
+    if name not in routes:
+        raise InputError(f"the studio has no view {name!r}; {nearest(name, routes)}")
+    try:
+        return routes[name](shelf, arguments)
+    except (RegardError, Left):
+        raise
+    except Exception as error:  # one bad question must not end the studio, and the user gets a line, not a traceback
+        said = " ".join(str(error).split())
+        raise RegardError(f"internal error: {type(error).__name__}: {said}") from error
+
+
+async def _arguments(request: Request, bodies: Bodies) -> dict[str, object]:
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind != "application/json":
+        raise InputError(f"the body must be JSON (Content-Type: application/json), got {kind or 'no type'}")
+    body = await bodies.read(request, ROOMY.get(request.path_params["name"], BODY))
+    try:
+        arguments = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the body is not JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise InputError(f"the body must be a JSON object, got {type(arguments).__name__}")
+    return arguments
+
+
+def _json(document: Mapping[str, object], *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Half a surrogate pair has no UTF-8; its escape is JSON's own."""
+    try:
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        raise RegardError(
+            "the result holds NaN or infinity, which JSON cannot carry; look for a damaged checkpoint or an overflow"
+        ) from None
+    body = text.encode("utf-8", "backslashreplace")
+    return Response(body, status_code=status, media_type="application/json", headers={**HEADERS, **(headers or {})})
+
+
+def _tab(request: Request) -> str:
+    return request.headers.get(TAB, "")[:64]
+
+
+async def _gone(request: Request) -> None:
+    """Returns when whoever asked has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Not a plain function: Starlette would run it in a thread, and a crowd would wait for one."""
+    headers = {"Retry-After": str(AGAIN)} if isinstance(error, Busy) else {}
+    status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
+    return _json({"error": str(error)}, status=status, headers=headers)
+
+
+async def _forget(request: Request, error: Exception) -> Response:
+    return Response(status_code=GONE, headers=HEADERS)

@@ -1,0 +1,154 @@
+"""What the page can ask of models that write: what is to be written, the text as it comes, a branch as a new prompt.
+
+Knows the names of the page's settings and their limits. Knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from regard.errors import InputError
+from regard.known import WRITER
+from regard.server.arguments import LARGEST, Arguments, Payload, counted, said
+from regard.server.shelf import Shelf
+
+if TYPE_CHECKING:
+    from regard.interpret.generation.speaking import Speech
+    from regard.interpret.generation.wish import Wish
+
+__all__ = ["branch", "generation", "write"]
+
+TOKENS = 400  # the most a text may have here
+BEAM = 16
+CAN = ("writer", "unknown")  # the kinds that may be asked; one that is unknown tells itself
+SECOND = "b_"  # before the names of the second column's settings
+
+
+def generation(shelf: Shelf, arguments: Arguments) -> Payload:
+    """What is to be written, without a word of it yet; with `place`, for a file, all of it.
+
+    Arguments: `prompt`, `model`, and the settings `temperature`, `top_p`, `top_k`, `min_p`, `repetition`, `seed`,
+    `tokens`, `beam`. `second` asks for a second column: `b_model` and the other settings with `b_` before them, which
+    are the first column's where they are blank.
+    """
+    from regard.interpret.generation.speaking import payload_of, together
+
+    file = "place" in arguments
+    model = said(arguments, "model", WRITER)
+    if model in shelf.entries and shelf.entries[model].kind not in CAN:
+        return _none(model, {} if file else _studio(shelf))
+    with _speeches(shelf, arguments) as speeches:
+        if file:
+            together(speeches, lambda news: None)
+        payload = payload_of(speeches[0].text_before, speeches)
+        return payload if file else {**payload, **_studio(shelf)}
+
+
+def write(shelf: Shelf, arguments: Arguments, tell: Callable[[Payload], None]) -> None:
+    """The same, written: what comes is told as it comes, as `together` tells it."""
+    from regard.interpret.generation.speaking import together
+
+    with _speeches(shelf, arguments) as speeches:
+        tell({"begun": len(speeches)})
+        together(speeches, tell)
+
+
+def branch(shelf: Shelf, arguments: Arguments) -> Payload:
+    """The prompt that goes on from a branch. Arguments: `model`, `prompt`, and `ids`, the tokens behind the prompt."""
+    model, text, ids = said(arguments, "model", WRITER), said(arguments, "prompt", ""), said(arguments, "ids")
+    entry = shelf.entries.get(model)
+    if entry is None or entry.loaded is None:
+        raise InputError(f"the studio has no model {model!r} ready")
+    from regard.inference.generation.said import BROKEN
+    from regard.inference.generation.writing import Writer
+    from regard.text import Tokenizer
+
+    network, tokenizer = entry.loaded
+    if not isinstance(tokenizer, Tokenizer):
+        raise InputError(f"{model} does not continue a prompt")
+    if not Writer(network, tokenizer).continues:
+        raise InputError(f"{model} answers its prompt and does not continue it, so there is no prompt for a branch")
+    if not all(one.isdecimal() and len(one) < 10 and int(one) < tokenizer.size for one in ids.split()):
+        raise InputError(f"'ids' should be numbers of tokens below {tokenizer.size:,}, got {ids[:40]!r}")
+    before = tokenizer.encode(text, special=False).ids
+    known = tokenizer.decode(before)
+    new = tokenizer.decode([*before, *map(int, ids.split())])[len(known) :]
+    if new.endswith(BROKEN):
+        raise InputError("this branch ends inside a character; go on from its next token")
+    return {"prompt": text + new}
+
+
+@contextmanager
+def _speeches(shelf: Shelf, arguments: Arguments) -> Iterator[list[Speech]]:
+    """The columns, not yet begun, while their models are lent."""
+    text = said(arguments, "prompt", "")
+    first = said(arguments, "model", WRITER)
+    names, wishes = [first], [_wish(arguments, {})]
+    if said(arguments, "second", "").strip():
+        names.append(said(arguments, "b_model", first))
+        own = {name.removeprefix(SECOND): value for name, value in arguments.items() if name.startswith(SECOND)}
+        wishes.append(_wish(own, arguments))
+    with ExitStack() as stack:
+        # In one order for all requests: two that wait for each other's model would wait for ever.
+        lent = {name: stack.enter_context(shelf.use(name)) for name in sorted(set(names))}
+        from regard.inference.generation.writing import Writer
+        from regard.interpret.generation.speaking import Speech
+
+        yield [Speech(Writer(*lent[name]), text, wish, name) for name, wish in zip(names, wishes, strict=True)]
+
+
+def _wish(own: Arguments, others: Arguments) -> Wish:
+    """The settings of one column; what is blank is as in the others, and there blank as at first."""
+    from regard.inference.generation.filters import Sampling
+    from regard.inference.generation.search import Beam
+    from regard.interpret.generation.wish import TEMPERATURE, TOP_P, Wish
+
+    def typed(name: str) -> str:
+        return said(own, name, "").strip() or said(others, name, "").strip()
+
+    def number(name: str, default: float) -> float:
+        value = typed(name)
+        try:
+            found = float(value) if value else default
+        except ValueError:
+            found = math.nan
+        if not math.isfinite(found):
+            raise InputError(f"{name!r} should be a number, got {value[:40]!r}")
+        return found
+
+    def whole(name: str, default: int, most: int = LARGEST) -> int:
+        return counted({name: typed(name)}, name, default, least=0, most=most)
+
+    sampling = Sampling(
+        repetition=number("repetition", 1.0),
+        temperature=number("temperature", TEMPERATURE),
+        top_k=whole("top_k", 0) or None,
+        top_p=number("top_p", TOP_P),
+        min_p=number("min_p", 0.0),
+    )
+    width = whole("beam", 0, BEAM)
+    beam = Beam(width=width, nbest=width) if width else None
+    return Wish(sampling, beam, whole("seed", 0), whole("tokens", 60, TOKENS) or 1)
+
+
+def _none(model: str, studio: Payload) -> Payload:
+    """Nothing to write with."""
+    from regard.interpret.generation.prompts import CAVEAT
+
+    note = f"{model} reads texts and writes none: it cannot continue a prompt."
+    python = (
+        "import regard\nfrom regard.interpret.generation.speaking import speak\n\nspeak(*regard.load('DIR'), 'PROMPT')"
+    )
+    again = {"cli": "regard generate PROMPT --model DIR --page page.html", "python": python}
+    return {"view": "generation", "prompt": "", "caveat": CAVEAT, "runs": [], "note": note, **again, **studio}
+
+
+def _studio(shelf: Shelf) -> Payload:
+    """What the page needs to ask for more; a file has no server to ask."""
+    from regard.interpret.generation.prompts import PROMPTS
+
+    writers = [name for name, entry in shelf.entries.items() if entry.kind in CAN]
+    return {"studio": {"writers": writers, "prompts": PROMPTS, "most_tokens": TOKENS, "most_beam": BEAM}}

@@ -1,0 +1,48 @@
+"""What the page can ask of translators: a text translated, with every step of its decoding.
+
+Knows which of the studio's models translate. Knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+from regard.known import DEFAULT
+from regard.server.arguments import Arguments, Payload, counted, said
+from regard.server.shelf import Shelf
+
+__all__ = ["WIDEST", "translation"]
+
+WIDEST = 10  # hypotheses side by side: somebody waits for them
+
+
+def translation(shelf: Shelf, arguments: Arguments) -> Payload:
+    """Arguments: `model`, `text`, and `beam`, the width of the search; its hypotheses are all told."""
+    model, text = said(arguments, "model", DEFAULT), said(arguments, "text")
+    width = counted(arguments, "beam", 5, most=WIDEST)
+    with shelf.use_any(model) as (network, reader):
+        from regard.inference.generation.search import Beam
+        from regard.inference.translation import Translator
+        from regard.inference.translation.align import usual_looking
+        from regard.inference.translation.build import translating
+        from regard.inference.translation.subwords import Subwords
+        from regard.interpret.translation.decoding import decoding
+        from regard.interpret.translation.payload import decoding_payload
+
+        translators = [entry.name for entry in shelf.entries.values() if entry.kind == "translator"]
+        # An exported page has no other models to go to.
+        studio = {} if "place" in arguments else {"studio": {"translators": translators}}
+        if not isinstance(reader, Subwords):
+            return {**_no_translator(model), **studio}
+        beam, network = Beam(width=width, nbest=width), translating(network)
+        found = decoding(Translator(network, reader, usual_looking(network)), text, beam=beam)
+        return {**decoding_payload(model, found, beam=beam), **studio}
+
+
+def _no_translator(model: str) -> dict[str, object]:
+    return {
+        "view": "translation",
+        "model": None,
+        "notes": [f"{model} does not translate: it was not trained on pairs of sentences."],
+        "hypotheses": [],
+        "cli": "regard train translate --train PAIRS --output DIR\nregard studio --model DIR",
+        "python": "from regard.inference.translation import load\nload('DIR').translate(['a sentence'])",
+    }

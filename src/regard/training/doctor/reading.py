@@ -1,0 +1,154 @@
+"""Checks of how a tokenizer reads examples: capitals that it does not know, and what is cut away.
+
+Knows tokenizers, rows and what tasks make of them. Runs no model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from regard.data.examples import Example, Question, Tagged, Text, unlabelled
+from regard.tasks.base import Item, Task
+from regard.tasks.rows import Rows
+from regard.text import Tokenizer
+from regard.training.doctor.data import spaced
+from regard.training.doctor.findings import Finding, Status, skipped
+
+__all__ = ["casing", "texts_of", "truncation"]
+
+SAMPLE = 500  # examples: a share of a tenth is seen in fewer, and a run begins at once
+WORDS = 1000  # different capitalised words
+HURT = 0.5  # of the capitalised words; a vocabulary with capitals knows most of those that occur
+ENOUGH = 10  # words, of a text or a vocabulary, to judge by
+CAPITAL = 0.01  # of a vocabulary: one without capitals has none, but a stray one is no mismatch
+PART = 0.1  # of a text's tokens: what lacks no more than that still says what it says
+CUT, CUT_ERROR = 0.1, 0.5  # of the texts: a few long ones are cut in any data
+LOST, LOST_ERROR = 0.01, 0.1  # of the labels, each of which is then wrong
+
+_WORD = re.compile(r"[^\W\d_]{2,}")
+
+
+def casing(tokenizer: Tokenizer, texts: Sequence[str]) -> Finding:
+    """Whether the tokenizer treats capitals as its vocabulary does, and as these texts need."""
+    check = "casing mismatch"
+    capitals = [token for token in tokenizer.vocabulary if token.isascii() and token.isalpha() and token.istitle()]
+    capitals = [token for token in capitals if len(token) > 1]
+    if len(capitals) >= max(ENOUGH, CAPITAL * len(tokenizer.vocabulary)):
+        folded = sum(_folds(tokenizer, capitals[:WORDS]))
+        if folded > HURT * len(capitals[:WORDS]):
+            evidence = (
+                f"the tokenizer makes small letters of capitals, and {len(capitals):,} of "
+                f"{len(tokenizer.vocabulary):,} tokens of its vocabulary are capitalised words, such as {capitals[0]!r}"
+            )
+            remedy = 'set "do_lower_case": false in tokenizer_config.json, and "lowercase" in tokenizer.json'
+            return Finding(check, "error", evidence, remedy)
+    counts = Counter(word for text in texts for word in _WORD.findall(text) if word.istitle())
+    words = dict(islice(counts.most_common(), WORDS))
+    total = sum(words.values())
+    if total < ENOUGH:
+        return Finding(check, "ok", "the texts have hardly any capitalised word")
+    hurt = [word for word, worse in zip(words, _worse(tokenizer, list(words)), strict=True) if worse]
+    count = sum(words[word] for word in hurt)
+    evidence = f"{count:,} of {total:,} capitalised words ({count / total:.1%}) are read worse than in small letters"
+    if count <= HURT * total:
+        return Finding(check, "ok", evidence)
+    shown = " ".join(tokenizer.encode(f" {hurt[0]}", special=False).tokens)
+    remedy = (
+        'if the model knows no capitals, set "do_lower_case": true in tokenizer_config.json, and "lowercase" in '
+        "tokenizer.json; else use a model that fits the texts"
+    )
+    return Finding(check, "error", f"{evidence}, such as {hurt[0]!r} as {shown!r}", remedy)
+
+
+def truncation(task: Task[Any], examples: Sequence[Example], rows: Rows) -> Finding:
+    """How much of the texts, or how many labels of words and answers, the model never sees."""
+    some = spaced(examples, SAMPLE)
+    of = f"{len(some):,}" if len(some) == len(examples) else f"a sample of {len(some):,}"
+    if isinstance(some[0], Question):
+        return _lost_answers(task.items(some, rows), some, rows)
+    items = task.items([unlabelled(example) for example in some], rows)
+    if isinstance(some[0], Tagged):
+        return _lost_words(items, some, rows)
+    cut, all_cut, all_tokens = 0, 0, 0
+    for item in items:  # one an example, whatever its rows
+        gone = sum(row.cut for row in item.rows)
+        cut += gone > PART * (gone + len(item))
+        all_cut, all_tokens = all_cut + gone, all_tokens + gone + len(item)
+    evidence = (
+        f"{cut:,} of {of} texts lose more than a tenth at {rows.limit} tokens; "
+        f"{all_cut / all_tokens:.1%} of all tokens are cut"
+    )
+    return _judged(evidence, cut / len(some), CUT, CUT_ERROR)
+
+
+def texts_of(examples: Sequence[Example]) -> list[str]:
+    """What a tokenizer reads of at most `SAMPLE` examples."""
+    found = []
+    for example in spaced(examples, SAMPLE):
+        if isinstance(example, Question):
+            found += [example.question, example.context]
+        elif isinstance(example, Text):
+            found += [example.text, example.second or ""]
+        else:
+            found.append(getattr(example, "text", ""))
+    return found
+
+
+def _lost_words(items: Sequence[Item], examples: Sequence[Example], rows: Rows) -> Finding:
+    read = {(item.owner, word) for item in items for word in item.note}
+    named = [
+        (owner, word)
+        for owner, example in enumerate(examples)
+        if isinstance(example, Tagged)
+        for word, tag in enumerate(example.tags or ())
+        if tag != "O"
+    ]
+    if not named:
+        return skipped("labels truncated away", "no word has a tag but O")
+    lost = sum(place not in read for place in named)
+    evidence = (
+        f"{lost:,} of {len(named):,} tagged words are lost; texts of more than {rows.limit} tokens are read in windows"
+    )
+    return _judged(evidence, lost / len(named), LOST, LOST_ERROR)
+
+
+def _lost_answers(items: Sequence[Item], examples: Sequence[Example], rows: Rows) -> Finding:
+    asked = {owner for owner, example in enumerate(examples) if isinstance(example, Question) and example.answers}
+    if not asked:
+        return skipped("labels truncated away", "no question has an answer")
+    found = {item.owner for item in items if item.target not in (None, (0, 0))}
+    lost = len(asked - found)
+    evidence = f"{lost:,} of {len(asked):,} answers lie whole in no window of {rows.limit} tokens"
+    return _judged(evidence, lost / len(asked), LOST, LOST_ERROR)
+
+
+def _judged(evidence: str, share: float, warning: float, error: float) -> Finding:
+    status: Status = "error" if share >= error else "warning" if share >= warning else "ok"
+    remedy = "" if status == "ok" else "make rows longer with --set training.length=N, as far as the model reads"
+    return Finding("labels truncated away", status, evidence, remedy)
+
+
+def _folds(tokenizer: Tokenizer, words: Sequence[str]) -> list[bool]:
+    written, small = _both(tokenizer, words)
+    return [a == b for a, b in zip(written, small, strict=True)]
+
+
+def _worse(tokenizer: Tokenizer, words: Sequence[str]) -> list[bool]:
+    """Whether each word is unknown, or in more pieces, for its capital alone."""
+    unknown = tokenizer.unknown
+    written, small = _both(tokenizer, words)
+    return [
+        (unknown in a and unknown not in b) or (len(a) > len(b) and unknown not in b)
+        for a, b in zip(written, small, strict=True)
+    ]
+
+
+def _both(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
+    # With a space before them, as in a text: to a byte-level vocabulary that is part of the word.
+    written, _ = tokenizer.ids_batch([f" {word}" for word in words], special=False)
+    small, _ = tokenizer.ids_batch([f" {word.lower()}" for word in words], special=False)
+    return written, small

@@ -1,0 +1,216 @@
+"""A fine-tuning run from files to a folder: read, tuned once a seed, compared, and resumed at will.
+
+Knows the order of the work and what lies in the output folder. Prints nothing: the caller is told of events.
+
+    regard.json            the manifest: which files of the folder are the run's own
+    config.toml run.json   the settings, and what the run was made from
+    events.jsonl           what happened, a line an event
+    seeds/                 the result of each seed that is done, the best model of them, and checkpoints of the next
+    config.json model.safetensors task.json report.json ...   the best seed's model, once all are done
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.checkpoints import loading
+from regard.data.examples import Picture
+from regard.data.readers import Read
+from regard.device import choose
+from regard.errors import InputError
+from regard.json_files import json_bytes
+from regard.known import DEFAULT
+from regard.models import Vit
+from regard.tasks.catalog import task_named
+from regard.tasks.folder import Solved, read_task, write_task
+from regard.tasks.pictures import Frame, Look
+from regard.tasks.solve import score
+from regard.training.doctor import problems, quick
+from regard.training.finetuning.config import DEFAULTS, Config
+from regard.training.finetuning.data import Source, digest, read_data
+from regard.training.finetuning.report import Report
+from regard.training.finetuning.seeds import BEST, seed_files, tune_seeds
+from regard.training.finetuning.sources import Table, check_labels
+from regard.training.finetuning.start import Looking, Start, Student
+from regard.training.folder import CONFIG, REPORT, RUN, RunFolder, Told, model_saved
+
+__all__ = ["CONFIG", "distill", "fit"]
+
+SEEDS, FROZEN = "seeds", "frozen"
+Said = Callable[[str], None]
+
+
+def fit(
+    task: str,
+    train: Source,
+    dev: Source | None = None,
+    *,
+    model: str = DEFAULT,
+    output: str | os.PathLike[str],
+    config: Config | None = None,
+    table: Table | None = None,
+    parts: str | None = None,
+    resume: bool = False,
+    both: bool = False,
+    device: torch.device | str = "auto",
+    say: Said = lambda text: None,
+    on_event: Told = lambda event: None,
+) -> Report:
+    """Tune `model` for a task on labelled examples, and write the best seed's into `output`.
+
+    `train` and `dev` are files or what a reader made of them. Without `dev`, one is taken out of `train` by `parts`
+    ("90/10" where none are given); of three parts the last is set aside and scored once, as "test". `both` does it
+    once more with the model frozen, in `output`/frozen, and reports that beside.
+    """
+    task_named(task)  # a wrong name should not be found after all has been read
+    output = Path(output)
+    data = _told(read_data(task, train, dev, table=table, parts=parts), say)
+    pictures = isinstance(data["train"].examples[0], Picture)
+    config = config or Config.load(defaults=DEFAULTS["pictures" if pictures else task])
+    start = (_looking if pictures else _reading)(task, data, model, config, say)
+    called = "a new ViT" if isinstance(start, Looking) and start.given is None else model
+
+    def run(settings: Config, folder: Path, *, resume: bool, beside: Mapping[str, Any]) -> Report:
+        return _run(
+            start, called, data, settings, folder, resume=resume, beside=beside, device=device, on_event=on_event
+        )
+
+    if not both:
+        return run(config, output, resume=resume, beside={})
+    held = [name for name in (RUN, "config.json", FROZEN) if (output / name).exists()]
+    if held and not resume:
+        raise InputError(
+            f"{output} holds a run or a model ({held[0]}): go on with --resume, or choose another --output"
+        )
+    folder = _folder(start, called, data, config, output)
+    if not (resume and folder.finished()):
+        folder.open(resume=resume, beside=[FROZEN])
+        folder.claim(f"{FROZEN}/")
+    training = config.training.model_copy(update={"frozen": True})
+    settings = config.model_copy(update={"training": training})
+    frozen = run(settings, output / FROZEN, resume=resume, beside={}).document()
+    beside = {FROZEN: {key: frozen[key] for key in ("mean", "deviation")}}
+    # The folder is this run's own by now, so that "resume" means: whether or not it was begun before.
+    return run(config, output, resume=True, beside=beside)
+
+
+def distill(
+    teacher: str | os.PathLike[str],
+    train: Source,
+    dev: Source | None = None,
+    *,
+    layers: int,
+    output: str | os.PathLike[str],
+    config: Config | None = None,
+    table: Table | None = None,
+    parts: str | None = None,
+    resume: bool = False,
+    device: torch.device | str = "auto",
+    say: Said = lambda text: None,
+    on_event: Told = lambda event: None,
+) -> Report:
+    """Teach a student of fewer `layers` what a tuned model says of labelled examples."""
+    solved = read_task(teacher)
+    config = config or Config.load(defaults=DEFAULTS["distill"])
+    data = _told(read_data(solved.task.name, train, dev, table=table, parts=parts), say)
+    student = Student(solved, layers=layers, length=config.training.length)
+    _examined(student, data, say)
+    name = f"{os.fspath(teacher)}, {layers} of {solved.model.encoder.config.depth} layers"
+    return _run(student, name, data, config, Path(output), resume=resume, device=device, on_event=on_event)
+
+
+def _reading(task: str, data: Mapping[str, Read[Any]], model: str, config: Config, say: Said) -> Start:
+    """A model that reads text, once the data has been looked at."""
+    learned = task_named(task).learn(data["train"].examples)
+    encoder, tokenizer = loading.load(model)
+    start = Start(learned, encoder, tokenizer, length=config.training.length)
+    _examined(start, data, say)
+    return start
+
+
+def _examined(start: Start, data: Mapping[str, Read[Any]], say: Said) -> None:
+    """Tell what the doctor finds in the data."""
+    for finding in problems(quick(start.task, data["train"], data["dev"], start.rows)):
+        say(f"{finding.status}: {finding.check}: {finding.evidence}. To mend it: {finding.remedy}")
+
+
+def _looking(task: str, data: Mapping[str, Read[Any]], model: str, config: Config, say: Said) -> Start:
+    """A model that looks at pictures. The default model reads text, so then it is a new one."""
+    pictures = data["train"].examples
+    learned = Look.learn(pictures)
+    if model == DEFAULT:
+        start = Looking(learned, Frame.around(pictures, patch=config.vision.patch), config.vision)
+        hint = f", in patches of {config.vision.patch} (vision.patch; with larger patches, larger pictures fit)"
+    else:
+        encoder, _ = loading.load(model)
+        if not isinstance(encoder, Vit):
+            raise InputError(f"{model} is no Vision Transformer; name one, or leave --model out for a new one")
+        frame, hint = Frame(*encoder.config.image, encoder.config.channels), ""
+        start = Looking(learned, frame, config.vision, encoder=encoder)
+    if other := start.frame.others(pictures):
+        size = f"{start.frame.height} x {start.frame.width}"
+        say(f"train: {other:,} of {len(pictures):,} pictures have another size than {size} and are resized{hint}")
+    _examined(start, data, say)
+    return start
+
+
+def _told(data: dict[str, Read[Any]], say: Said) -> dict[str, Read[Any]]:
+    for name, read in data.items():
+        say(f"{name}: {len(read.examples):,} examples of {read.path} ({read.how})")
+        for reason, count in read.dropped.items():
+            say(f"{name}: {count:,} left out: {reason}")
+    return data
+
+
+def _run(
+    start: Start,
+    model: str,
+    data: dict[str, Read[Any]],
+    config: Config,
+    output: Path,
+    *,
+    resume: bool,
+    device: torch.device | str,
+    on_event: Told,
+    beside: Mapping[str, Any] | None = None,
+) -> Report:
+    place = choose(device) if isinstance(device, str) else device
+    task = start.task
+    for read in data.values():
+        check_labels(task, read)
+    folder = _folder(start, model, data, config, output)
+    if resume and (done := folder.finished()):
+        return Report.restore(done)
+    folder.open(resume=resume)
+    with folder.running(on_event) as note:
+        outcomes = tune_seeds(start, data, config, output / SEEDS, device=place, note=note)
+        about = {
+            name: {"path": read.path, "examples": len(read.examples), "how": read.how} for name, read in data.items()
+        }
+        settings = {name: dict(getattr(config, name)) for name in config.sections()}
+        report = Report(task.name, model, task.main, about, settings, outcomes, dict(beside or {}))
+        best = read_task(output / SEEDS / BEST, device=place)
+        if "test" in data:
+            report = _tested(report, best, data["test"], device=place)
+        files = {REPORT: json_bytes(report.document()), "report.md": report.markdown().encode()}
+        write_task(best, output, files=files)
+        with model_saved(output):
+            note("end", **report.mean)
+    return report
+
+
+def _folder(start: Start, model: str, data: Mapping[str, Read[Any]], config: Config, output: Path) -> RunFolder:
+    run = {"task": start.task.name, "model": model, "data": {name: digest(read) for name, read in data.items()}}
+    return RunFolder(output, config, run, work=SEEDS, work_files=seed_files(config), kind="fine-tuning run")
+
+
+def _tested(report: Report, best: Solved, read: Read[Any], *, device: torch.device) -> Report:
+    scores = score(best, read.examples, device=device)
+    data = {**report.data, "test": {**report.data["test"], "scores": scores}}
+    return replace(report, data=data)

@@ -1,0 +1,143 @@
+"""From settings to the parts of a run: the model, what it is to learn, and the portions that it reads.
+
+Knows which class a setting means. Knows no files but a model to start from, and trains nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regard.checkpoints import loading
+from regard.errors import InputError
+from regard.models.bert import Bert, BertConfig
+from regard.models.elmo import Elmo, ElmoConfig
+from regard.models.gpt import Gpt, GptConfig
+from regard.models.t5 import T5, T5Config
+from regard.text import Tokenizer
+from regard.training.pretraining.config import Config
+from regard.training.pretraining.objectives import BothWays, Causal, DroppedSpans, MaskedWords, Objective, masking_for
+from regard.training.pretraining.portions import Portions, Shift
+from regard.training.pretraining.prepare import Material
+from regard.training.pretraining.rows import Pairs, Rows, Stretches
+from regard.training.pretraining.sentinels import sentinels_of
+from regard.training.pretraining.spans import Corruption, Sizes
+from regard.unfinished import changes
+
+__all__ = ["Learner", "corruption_for", "new_model", "objective_for", "portions_for", "started_model"]
+
+Learner = Bert | Gpt | T5 | Elmo
+FAMILIES = {"bert": "bert", "gpt": "gpt2", "t5": "t5", "elmo": "elmo"}  # of the models, which differ in one name
+DROPOUTS = ("dropout", "attention_dropout")
+
+
+def new_model(config: Config, tokenizer: Tokenizer) -> Learner:
+    """A model with weights of chance. A BERT that reads single texts has no heads for pairs."""
+    settings, size = _settings(config), tokenizer.size
+    match config.model.family:
+        case "gpt":
+            return Gpt(GptConfig(**settings, vocabulary=size, begin=tokenizer.bos, end=tokenizer.eos))
+        case "t5":
+            assert tokenizer.pad is not None and tokenizer.eos is not None
+            pad = tokenizer.pad
+            return T5(T5Config(**settings, vocabulary=size, padding=pad, begin=pad, end=tokenizer.eos))
+        case "elmo":
+            return Elmo(ElmoConfig(**settings, vocabulary=size))
+    return Bert(BertConfig(**settings, vocabulary=size, padding=tokenizer.pad or 0), heads=_heads(config))
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """The shape of a model in its own family's words."""
+    model = config.model
+    shared: dict[str, Any] = {"width": model.width, "depth": model.depth, "dropout": model.dropout}
+    if model.family == "elmo":
+        return shared | {"cell": model.ffn, "characters": 0}
+    if model.family == "t5":
+        shared |= {"heads": model.heads, "ffn": model.ffn, "activation": model.activation}
+        return shared | {"decoder_depth": model.depth, "head_width": model.width // model.heads}
+    return model.model_dump(exclude={"family"})
+
+
+def started_model(config: Config, tokenizer: Tokenizer, name: str) -> Learner:
+    """The model of that name, to be trained on; it must have the shape and the vocabulary that are asked for."""
+    found, vocabulary = loading.load(name)
+    if not isinstance(found, Learner) or found.config.family != FAMILIES[config.model.family]:
+        raise InputError(f"{name} is no {config.model.family}; start from a model of that family")
+    if vocabulary is None or vocabulary.vocabulary != tokenizer.vocabulary:
+        raise InputError(f"{name} has another vocabulary than the corpus; set vocabulary.path to that model's folder")
+    settings = _settings(config)
+    dropouts = {key: value for key, value in settings.items() if key in DROPOUTS}
+    wanted = {key: value for key, value in settings.items() if key not in DROPOUTS}
+    if different := changes({key: getattr(found.config, key) for key in wanted}, wanted):
+        raise InputError(f"{name} has another shape than [model] says: {'; '.join(different)}. Set [model] as it was")
+    new = _alike(found, config, dropouts)
+    missing = new.load_state_dict(found.state_dict(), strict=False).missing_keys
+    if missing:
+        heads = ", ".join(sorted({key.split(".")[0] for key in missing}))
+        raise InputError(f"{name} lacks what this run trains: {heads}; start from a model that was pretrained for it")
+    return new
+
+
+def _alike(found: Learner, config: Config, dropouts: dict[str, Any]) -> Learner:
+    """A model like the one that was found, with new dropouts and the heads that are to be trained."""
+    if isinstance(found, Gpt):
+        return Gpt(replace(found.config, **dropouts))
+    if isinstance(found, Elmo):
+        return Elmo(replace(found.config, **dropouts))
+    if isinstance(found, T5):
+        return T5(replace(found.config, **dropouts), heads=() if found.output is None else ("output",))
+    return Bert(replace(found.config, **dropouts), heads=_heads(config))
+
+
+def _heads(config: Config) -> tuple[str, ...] | None:
+    return ("masked",) if config.objective.pairs == "none" else None
+
+
+def objective_for(config: Config, model: Learner, tokenizer: Tokenizer, device: torch.device) -> Objective:
+    if isinstance(model, Gpt):
+        return Causal(model)
+    if isinstance(model, Elmo):
+        return BothWays(model)
+    if isinstance(model, T5):
+        return DroppedSpans(model, corruption_for(config, tokenizer, device))
+    settings = config.objective
+    masking = masking_for(
+        tokenizer,
+        rate=settings.mask_rate,
+        replace=settings.replace,
+        whole_words=settings.whole_words,
+        device=device,
+    )
+    return MaskedWords(model, masking, length=config.data.length)
+
+
+def corruption_for(config: Config, tokenizer: Tokenizer, device: torch.device | None = None) -> Corruption:
+    """What drops stretches from the rows of a T5."""
+    assert tokenizer.eos is not None
+    return Corruption(_sizes(config), sentinels=sentinels_of(tokenizer), end=tokenizer.eos, device=device)
+
+
+def _sizes(config: Config) -> Sizes:
+    return Sizes.filling(config.data.length, rate=config.objective.mask_rate, span=config.objective.span)
+
+
+def portions_for(config: Config, material: Material, tokens: int) -> Portions:
+    """Portions of `tokens` tokens."""
+    length, seed, family = config.data.length, config.run.seed, config.model.family
+    if family in ("gpt", "t5"):
+        if config.data.shifted:
+            raise InputError(f"data.shifted is for a BERT; a {family.upper()}'s rows begin at position 0")
+        # A GPT's row is a token longer than the model reads, for it has to tell the last one too; a T5's is as much
+        # text as, with stretches dropped, fills the encoder's rows.
+        size = length + 1 if family == "gpt" else _sizes(config).tokens
+        rows: Rows = Stretches(material.text, tokens=size, seed=seed)
+        return Portions(rows, material.tokenizer, tokens=tokens // length * size, pairs=False, bare=True)
+    kind = config.objective.pairs
+    if kind == "none":
+        rows = Stretches(material.text, tokens=length - 2, seed=seed)
+    else:
+        rows = Pairs(material.text, tokens=length - 3, seed=seed, kind=kind, short=config.objective.short_pairs)
+    shift = Shift(config.data.shifted, config.model.positions - length, seed) if config.data.shifted else None
+    return Portions(rows, material.tokenizer, tokens=tokens, pairs=kind != "none", shift=shift)

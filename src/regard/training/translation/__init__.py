@@ -1,0 +1,1 @@
+"""Training of translation models on sentence pairs."""

@@ -1,0 +1,193 @@
+"""A run from pairs to a folder that translates: read, subwords, trained, averaged, written, and resumed at will.
+
+Knows the order of the work and what lies in the output folder. Prints nothing: the caller is told of events.
+
+    regard.json            the manifest: which files of the folder are the run's own
+    config.toml run.json   the settings, and what the run was made from
+    events.jsonl           what happened, a line an event
+    work/                  the tokenizers, checkpoints, and the weights of the best epoch and of the last ones
+    config.json model.safetensors tokenizer.json translate.json report.json   the translator, once it is done
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.checkpoints.files import checksums, verify
+from regard.data.readers import Read
+from regard.data.translation_pairs import Pair, digest
+from regard.device import choose
+from regard.disk import replacing_folder
+from regard.errors import InputError
+from regard.inference.generation.search import Beam
+from regard.inference.translation.align import usual_looking
+from regard.inference.translation.bleu import bleu
+from regard.inference.translation.build import new_model
+from regard.inference.translation.config import Config
+from regard.inference.translation.folder import write
+from regard.inference.translation.subwords import SIDES, Subwords, train_subwords
+from regard.inference.translation.translator import Translator
+from regard.json_files import json_bytes
+from regard.text.tokenizer import TOKENIZER_FILES
+from regard.training.folder import CONFIG, REPORT, Note, RunFolder, Told, model_saved
+from regard.training.stopping import stopping
+from regard.training.translation.batches import Encoded
+from regard.training.translation.report import Report
+from regard.training.translation.trainer import Trainer
+from regard.training.translation.weights import kept_files
+from regard.wording import amount
+
+__all__ = ["CONFIG", "fit"]
+
+WORK, SUBWORDS, TEST = "work", "subwords", "test.tsv"
+Said = Callable[[str], None]
+
+
+def fit(
+    train: Read[Pair],
+    dev: Read[Pair],
+    *,
+    test: Read[Pair] | None = None,
+    output: str | os.PathLike[str],
+    config: Config | None = None,
+    resume: bool = False,
+    device: torch.device | str = "auto",
+    say: Said = lambda text: None,
+    on_event: Told = lambda event: None,
+) -> Report:
+    """Learn to translate the pairs of `train`, judged by BLEU on `dev`, and write the translator into `output`.
+
+    `test` is translated once, when all is chosen, and kept beside the model as test.tsv.
+    """
+    output, config = Path(output), config or Config.read()
+    place = choose(device) if isinstance(device, str) else device
+    data = {"train": train, "dev": dev, **({"test": test} if test else {})}
+    for name, read in data.items():
+        say(f"{name}: {amount(len(read.examples), 'pair')} of {read.path} ({read.how})")
+        for reason, count in read.dropped.items():
+            say(f"{name}: {count:,} left out: {reason}")
+    run = {"task": "translate", "data": {name: digest(read.examples) for name, read in data.items()}}
+    folder = RunFolder(output, config, run, work=WORK, work_files=_work_files(config), kind="translation run")
+    if resume and (done := folder.finished()):
+        return Report.restore(done)
+    folder.open(resume=resume)
+    with folder.running(on_event) as note:
+        report, translator = _trained(data, config, output / WORK, device=place, note=note, say=say)
+        files = {}
+        if test is not None:
+            report = replace(report, test=_tested(translator, test.examples))
+            files[TEST] = "".join(f"{' '.join(a.split())}\t{' '.join(b.split())}\n" for a, b in test.examples).encode()
+        write(translator, output, files={**files, REPORT: json_bytes(report.document())})
+        with model_saved(output):
+            note("end", **report.outcome.scores)
+    return report
+
+
+def _work_files(config: Config) -> list[str]:
+    """What a run writes into its folder of work, as entries of a manifest."""
+    sides = [SUBWORDS, *(f"{SUBWORDS}/{side}" for side in SIDES)]
+    tokenizers = [f"{side}/{name}" for side in sides for name in TOKENIZER_FILES]
+    return [f"{SUBWORDS}/", *tokenizers, "checkpoints/step-*/", *kept_files(recent=config.training.average)]
+
+
+def _trained(
+    data: Mapping[str, Read[Pair]], config: Config, work: Path, *, device: torch.device, note: Note, say: Said
+) -> tuple[Report, Translator]:
+    subwords = _subwords(data["train"].examples, config, work / SUBWORDS, say)
+    pairs = _encoded(data["train"].examples, subwords, length=config.training.length, note=note)
+    model = new_model(config.model, subwords, seed=config.run.seed)
+    translator = Translator(model, subwords, usual_looking(model))
+    dev = data["dev"].examples
+    beam = Beam(width=config.training.beam) if config.training.beam > 1 else None
+    references = [pair.target for pair in dev]
+
+    def judge(told: Callable[[int, int], None]) -> dict[str, float]:
+        done = 0
+
+        def on_done(count: int) -> None:
+            nonlocal done
+            done += count
+            told(done, len(dev))
+
+        found = translator.translate([pair.source for pair in dev], beam=beam, on_done=on_done)
+        return bleu([one[0].text for one in found], references).scores
+
+    trainer = Trainer(
+        model,
+        pairs,
+        config,
+        padding=subwords.padding,
+        device=device,
+        folder=work,
+        judge=judge,
+        note=note,
+    )
+    count = sum(parameter.numel() for parameter in model.parameters())
+    note("plan", steps=trainer.steps, pairs=len(pairs), parameters=count)
+    with stopping() as stop:
+        outcome = trainer.go(stop)
+        if outcome is None:
+            note("stopped")
+            stop.now()
+    assert outcome is not None
+    about = {name: {"path": read.path, "pairs": len(read.examples), "how": read.how} for name, read in data.items()}
+    settings = {name: dict(getattr(config, name)) for name in config.sections()}
+    signed = bleu(references[:1], references[:1])
+    report = Report(
+        config.model.kind,
+        count,
+        device.type,
+        about,
+        settings,
+        {"bleu": signed.signature, "bleu_lowercase": signed.signature_lowercase},
+        outcome,
+    )
+    model.eval()
+    return report, translator
+
+
+def _tested(translator: Translator, pairs: list[Pair]) -> dict[str, Any]:
+    beam = Beam()
+    found = translator.translate([pair.source for pair in pairs], beam=beam)
+    scores = bleu([one[0].text for one in found], [pair.target for pair in pairs])
+    return {"pairs": len(pairs), "beam": beam.width, **scores.document()}
+
+
+def _subwords(pairs: list[Pair], config: Config, folder: Path, say: Said) -> Subwords:
+    """Those that the run was begun with, or new ones."""
+    if not folder.is_dir():
+        settings = config.vocabulary
+        new = train_subwords(pairs, size=settings.size, joint=settings.joint)
+        with replacing_folder(folder) as staging:
+            files = new.files()
+            for name, content in {**files, **checksums(files)}.items():
+                (staging / name).parent.mkdir(exist_ok=True)
+                (staging / name).write_bytes(content)
+        say(f"subwords: {new.target.size:,}, {'of both languages' if new.joint else 'of each language'}")
+    try:
+        verify(folder)
+    except InputError as error:
+        raise InputError(
+            f"{error}. Or delete the folder {folder} and go on with --resume: the subwords are trained again"
+        ) from None
+    return Subwords.open(folder)
+
+
+def _encoded(pairs: list[Pair], subwords: Subwords, *, length: int, note: Note) -> list[Encoded]:
+    sources = subwords.sources([pair.source for pair in pairs])
+    targets = subwords.targets([pair.target for pair in pairs])
+    found = [Encoded(*sides) for sides in zip(sources, targets, strict=True)]
+    kept = [one for one in found if one.length <= length]
+    if len(kept) < len(found):
+        note("left out", pairs=len(found) - len(kept), of=len(found), length=length)
+    if not kept:
+        raise InputError(
+            f"none of the {len(found):,} pairs has at most {length} tokens a side; set a larger training.length"
+        )
+    return kept

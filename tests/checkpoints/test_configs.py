@@ -1,0 +1,242 @@
+"""config.json: what people publish is understood, what Regard does not do is refused by name, nothing is run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.checkpoints.configs import parse_config, write_config
+from regard.errors import InputError
+from regard.models.bert import BertConfig
+from regard.models.catalog import Config
+from regard.models.elmo import ElmoConfig
+from regard.models.gpt import GptConfig
+from regard.models.seq2seq import Seq2SeqConfig
+from regard.models.t5 import T5Config
+from regard.models.transformer import TransformerConfig
+from regard.models.vit import VitConfig
+
+PATH = Path("model") / "config.json"
+
+BERT: dict[str, Any] = {
+    "model_type": "bert",
+    "vocab_size": 53,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 37,
+    "max_position_embeddings": 22,
+}
+ROBERTA = BERT | {"model_type": "roberta"}
+DISTILBERT: dict[str, Any] = {
+    "model_type": "distilbert",
+    "vocab_size": 53,
+    "dim": 24,
+    "n_layers": 3,
+    "n_heads": 4,
+    "hidden_dim": 37,
+    "max_position_embeddings": 22,
+}
+GPT2: dict[str, Any] = {
+    "model_type": "gpt2",
+    "vocab_size": 53,
+    "n_embd": 24,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 22,
+}
+T5: dict[str, Any] = {
+    "model_type": "t5",
+    "vocab_size": 53,
+    "d_model": 24,
+    "d_kv": 5,
+    "d_ff": 37,
+    "num_layers": 3,
+    "num_heads": 4,
+}
+VIT: dict[str, Any] = {
+    "model_type": "vit",
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 37,
+    "image_size": 12,
+    "patch_size": 4,
+}
+SEQ2SEQ: dict[str, Any] = {"model_type": "regard-seq2seq", "source": 5, "target": 6}
+EVERY = [BERT, ROBERTA, DISTILBERT, GPT2, T5, VIT, SEQ2SEQ]
+
+
+def parse(document: dict[str, Any]) -> Config:
+    return parse_config(document, PATH)
+
+
+# What people publish
+
+BOOKKEEPING = {
+    "_name_or_path": "someone/model",
+    "architectures": ["WhateverModel"],
+    "classifier_dropout": None,
+    "dtype": "float16",
+    "finetuning_task": "sst-2",
+    "gradient_checkpointing": False,
+    "id2label": {"0": "negative", "1": "positive"},
+    "initializer_range": 0.02,
+    "label2id": {"negative": 0, "positive": 1},
+    "output_past": True,
+    "problem_type": "single_label_classification",
+    "summary_activation": None,
+    "summary_first_dropout": 0.1,
+    "summary_type": "cls_index",
+    "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
+    "torch_dtype": "float32",
+    "transformers_version": "4.8.2",
+    "use_cache": True,
+    "_attn_implementation": "eager",
+    "attn_implementation": None,
+}
+
+
+@pytest.mark.parametrize("document", EVERY[:-1], ids=lambda document: document["model_type"])
+def test_books_are_not_read(document: dict[str, Any]) -> None:
+    assert parse({**document, **BOOKKEEPING}) == parse({**document, "id2label": {"0": "a", "1": "b"}})
+
+
+def test_minilm() -> None:
+    document = {
+        "_name_or_path": "nreimers/MiniLM-L6-H384-uncased",
+        "architectures": ["BertModel"],
+        "attention_probs_dropout_prob": 0.1,
+        "gradient_checkpointing": False,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "hidden_size": 384,
+        "initializer_range": 0.02,
+        "intermediate_size": 1536,
+        "layer_norm_eps": 1e-12,
+        "max_position_embeddings": 512,
+        "model_type": "bert",
+        "num_attention_heads": 12,
+        "num_hidden_layers": 6,
+        "pad_token_id": 0,
+        "position_embedding_type": "absolute",
+        "transformers_version": "4.8.2",
+        "type_vocab_size": 2,
+        "use_cache": True,
+        "vocab_size": 30522,
+    }
+    assert parse(document) == BertConfig(width=384, depth=6, ffn=1536)
+
+
+def test_bert_distilbert_and_roberta() -> None:
+    small = {"vocabulary": 53, "width": 24, "depth": 3, "heads": 4, "ffn": 37}
+    assert parse(BERT) == BertConfig(**small, positions=22)
+    assert parse(DISTILBERT) == BertConfig("distilbert", **small, positions=22, segments=0)
+    # RoBERTa's first places come after the padding's id, and two of its rows are never used.
+    expected = BertConfig("roberta", **small, positions=20, position_offset=2, padding=1)
+    assert parse(ROBERTA) == parse(ROBERTA | {"pad_token_id": 1}) == expected
+    assert parse(ROBERTA | {"pad_token_id": 0}) == BertConfig("roberta", **small, positions=21, position_offset=1)
+
+
+def test_gpt2() -> None:
+    expected = GptConfig(vocabulary=53, width=24, depth=3, heads=4, ffn=96, positions=22)
+    assert parse(GPT2) == parse(GPT2 | {"n_inner": None, "n_ctx": 22}) == expected
+    assert parse(GPT2 | {"n_inner": 37, "activation_function": "relu"}) == GptConfig(
+        vocabulary=53, width=24, depth=3, heads=4, ffn=37, positions=22, activation="relu"
+    )
+
+
+def test_t5_and_its_version_1_1() -> None:
+    small = {"vocabulary": 53, "width": 24, "head_width": 5, "ffn": 37, "depth": 3, "heads": 4}
+    assert parse(T5) == T5Config(**small, decoder_depth=3)
+    newer = T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_decoder_layers": 2}
+    expected = T5Config(**small, decoder_depth=2, gated=True, activation="gelu-tanh", scaled=False)
+    assert parse(newer) == expected
+    # transformers 5 says the same in other words.
+    assert parse(newer | {"tie_word_embeddings": True, "scale_decoder_outputs": False}) == expected
+    assert parse(T5 | {"pad_token_id": 4}).begin == 4  # type: ignore[union-attr]
+    assert parse(T5 | {"pad_token_id": 4, "decoder_start_token_id": 2}).begin == 2  # type: ignore[union-attr]
+
+
+def test_vit_of_any_shape() -> None:
+    small = {"width": 24, "depth": 3, "heads": 4, "ffn": 37}
+    assert parse(VIT) == VitConfig(**small, image=(12, 12), patch=(4, 4), labels=2)
+    oblong = VIT | {"image_size": [8, 12], "patch_size": [4, 3], "id2label": {str(i): "x" for i in range(7)}}
+    assert parse(oblong) == VitConfig(**small, image=(8, 12), patch=(4, 3), labels=7)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("gelu", "gelu"), ("gelu_python", "gelu"), ("gelu_new", "gelu-tanh"), ("gelu_pytorch_tanh", "gelu-tanh")],
+)
+def test_activations(theirs: str, ours: str) -> None:
+    assert parse(BERT | {"hidden_act": theirs}).activation == ours  # type: ignore[union-attr]
+    assert parse(T5 | {"feed_forward_proj": theirs}).activation == ours  # type: ignore[union-attr]
+
+
+# The way back
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        BertConfig(),
+        BertConfig(activation="gelu-tanh", eps=1e-5, dropout=0.0, attention_dropout=0.5, padding=7, segments=1),
+        BertConfig("distilbert", segments=0, activation="relu", padding=3),
+        BertConfig("roberta", positions=512, position_offset=2, padding=1, segments=1),
+        GptConfig(width=24, heads=4, ffn=37, activation="gelu"),
+        T5Config(),
+        T5Config(gated=True, activation="gelu-tanh", scaled=False, begin=3, end=4, padding=5, decoder_depth=2),
+        T5Config(gated=True, activation="gelu"),
+        T5Config(gated=True, activation="relu"),
+        T5Config(activation="gelu"),
+        T5Config(activation="gelu-tanh", head_width=5, buckets=8, reach=6),
+        VitConfig(),
+        VitConfig(image=(8, 12), patch=(4, 3), channels=1, labels=7),
+        ElmoConfig(characters=0, cell=512),
+        Seq2SeqConfig(score="additive", recipe="deck", cell="gru", feedback="identity", bidirectional=True),
+        TransformerConfig(arrangement="halves", shared=False, target_vocabulary=9, norm_first=True, final_norm=True),
+    ],
+    ids=lambda config: config.family,
+)
+def test_written_and_read_again(config: Config) -> None:
+    document = write_config(config, heads=(), dtype="float32")
+    assert parse(json.loads(json.dumps(document))) == config
+
+
+@pytest.mark.parametrize(
+    ("config", "heads", "architecture"),
+    [
+        (BertConfig(), ("pooler", "masked", "next"), "BertForPreTraining"),
+        (BertConfig(), ("pooler", "next"), "BertForNextSentencePrediction"),
+        (BertConfig(), ("masked",), "BertForMaskedLM"),
+        (BertConfig(), ("pooler",), "BertModel"),
+        (BertConfig("distilbert", segments=0), ("masked",), "DistilBertForMaskedLM"),
+        (BertConfig("distilbert", segments=0), (), "DistilBertModel"),
+        (BertConfig("roberta", position_offset=2, padding=1), ("masked",), "RobertaForMaskedLM"),
+        (GptConfig(), (), "GPT2LMHeadModel"),
+        (T5Config(), (), "T5ForConditionalGeneration"),
+        (VitConfig(), ("classifier",), "ViTForImageClassification"),
+        (VitConfig(), (), "ViTModel"),
+    ],
+)
+def test_the_class_that_others_shall_use(config: Config, heads: tuple[str, ...], architecture: str) -> None:
+    assert write_config(config, heads=heads, dtype="float32")["architectures"] == [architecture]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (BertConfig("roberta"), "no roberta config.json can say positions 512, position_offset 0"),
+        (BertConfig("distilbert"), "no distilbert config.json can say segments 2"),
+        (BertConfig(position_offset=2), "no bert config.json can say position_offset 2"),
+        (BertConfig("distilbert", segments=0, eps=1e-5), "no distilbert config.json can say eps 1e-05"),
+        (Seq2SeqConfig(depth=2000), "depth is 2000; it must be between 1 and 1000"),
+    ],
+)
+def test_what_a_file_cannot_say_is_not_lost_in_silence(config: Config, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        write_config(config, heads=(), dtype="float32")

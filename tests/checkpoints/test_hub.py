@@ -1,0 +1,332 @@
+"""Fetching from a hub on 127.0.0.1: what is transferred, what the cache serves, and what every failure says."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from regard.checkpoints.files import read_tensors
+from regard.checkpoints.hub import fetch
+from regard.errors import InputError, RegardError
+
+if TYPE_CHECKING:
+    from tests.weights.conftest import FakeHub
+
+TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4)}
+WEIGHTS = save(TENSORS, metadata={"format": "pt"})
+
+
+def pickled(tmp_path: Path) -> bytes:
+    torch.save(TENSORS, tmp_path / "made.bin")
+    return (tmp_path / "made.bin").read_bytes()
+
+
+@pytest.fixture
+def model(fake_hub: FakeHub) -> FakeHub:
+    fake_hub.models["user/tiny"] = {
+        "config.json": b'{"model_type": "bert"}',
+        "vocab.txt": b"[PAD]\n",
+        "tokenizer_config.json": b"{}",
+        "1_Pooling/config.json": b'{"pooling_mode_mean_tokens": true}',
+        "model.safetensors": WEIGHTS,
+        "README.md": b"# tiny",
+        "onnx/model.onnx": b"other format",
+        "tf_model.h5": b"other format",
+        "spiece.model": b"not read",
+    }
+    return fake_hub
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_takes_what_is_read_and_nothing_else(model: FakeHub) -> None:
+    folder = fetch("user/tiny")
+    wanted = {"config.json", "vocab.txt", "tokenizer_config.json", "1_Pooling/config.json", "model.safetensors"}
+    assert files_in(folder) == wanted
+    assert set(model.transferred()) == wanted
+    assert torch.equal(read_tensors(folder)["a"], TENSORS["a"])
+
+
+def test_a_name_without_a_user(model: FakeHub) -> None:
+    model.models["gpt2"] = model.models["tiny-base"] = model.models["user/tiny"]
+    assert (fetch("gpt2") / "model.safetensors").read_bytes() == WEIGHTS
+    model.log.clear()
+    with pytest.raises(
+        InputError, match=r"'tiny-base' is no folder here, and is not the name .* expected 'owner/model'"
+    ):
+        fetch("tiny-base")
+    with pytest.raises(InputError, match="did you mean 'bert-base-uncased'"):
+        fetch("bert-base-uncasd")
+    assert model.log == [], "nobody was asked"
+
+
+Told = pytest.LogCaptureFixture
+
+
+def test_a_download_is_announced_before_it_begins(
+    model: FakeHub, caplog: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    original, before = huggingface_hub.snapshot_download, []
+
+    def downloading(*arguments: object, **options: object) -> object:
+        before.append(len(caplog.messages))
+        return original(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", downloading)
+    wanted = ["config.json", "vocab.txt", "tokenizer_config.json", "1_Pooling/config.json", "model.safetensors"]
+    files = model.models["user/tiny"]
+    files["model.safetensors"] = WEIGHTS + b"\0" * 2_000_000
+    total = sum(len(files[name]) for name in wanted)
+    fetch("user/tiny")
+    (said,) = caplog.messages
+    assert said.startswith(f"user/tiny: downloading {', '.join(wanted)} ({total / 1e6:.1f} MB) from {model.url} into ")
+    assert before[0] == 1, "before the first file"
+    fetch("user/tiny")
+    assert len(caplog.messages) == 1, "nothing is downloaded, so nothing is announced"
+    files["vocab.txt"] = b"[PAD]\n[UNK]\n"
+    fetch("user/tiny")
+    assert caplog.messages[1].startswith("user/tiny: downloading vocab.txt (0 kB) from ")
+
+
+def test_what_is_announced_of_shards_and_where_sizes_are_not_told(model: FakeHub, caplog: Told) -> None:
+    files = model.models["user/tiny"]
+    del files["model.safetensors"]
+    where = {"a": "a.safetensors", "b": "b.safetensors"}
+    files["model.safetensors.index.json"] = json.dumps({"weight_map": where}).encode()
+    files |= {where[name]: save({name: tensor}) for name, tensor in TENSORS.items()}
+    model.tells_sizes = False
+    fetch("user/tiny")
+    first, second = caplog.messages
+    assert "model.safetensors.index.json (size not known)" in first
+    assert "downloading a.safetensors, b.safetensors (size not known)" in second
+    model.models["gpt2"] = {"config.json": b"{}", "model.safetensors": WEIGHTS}
+    fetch("gpt2")
+    assert "config.json, model.safetensors (about 497.8 MB as float32)" in caplog.messages[-1]
+
+
+def test_the_command_line_shows_the_announcement_and_the_bar(
+    model: FakeHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The library's bar goes back to the beginning of its line; what else is printed never does."""
+    from regard.cli import fill
+    from regard.cli.app import run
+
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's
+    # Other tests may have disabled the bars, for the whole process.
+    monkeypatch.setitem(sys.modules["huggingface_hub.utils.tqdm"].__dict__, "progress_bar_states", {})
+    assert run(["fill", "the _", "--model", "user/tiny"], registers=[fill.register]) == 2  # this config says too little
+    error = capsys.readouterr().err
+    assert error.index("user/tiny: downloading config.json, ") < error.index("Fetching")
+    assert "\rFetching" in error and r"\rFetching" not in error
+
+
+def test_the_second_call_transfers_no_file(model: FakeHub) -> None:
+    first = fetch("user/tiny")
+    model.log.clear()
+    assert fetch("user/tiny") == first
+    assert model.transferred() == []
+    assert [method for method, _ in model.log] == ["GET", "GET"], "two questions about the revision, no more"
+
+
+def test_a_new_commit_is_noticed_and_only_the_change_is_transferred(model: FakeHub) -> None:
+    first = fetch("user/tiny")
+    model.log.clear()
+    model.models["user/tiny"]["vocab.txt"] = b"[PAD]\n[UNK]\n"
+    second = fetch("user/tiny")
+    assert second != first and (second / "vocab.txt").read_bytes() == b"[PAD]\n[UNK]\n"
+    assert model.transferred() == ["vocab.txt"]
+    assert (fetch("user/tiny", revision=second.name) / "vocab.txt").read_bytes() == b"[PAD]\n[UNK]\n"
+
+
+def test_a_branch_that_moves_between_two_questions(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    original = huggingface_hub.snapshot_download
+    moves = [b"moved"]
+
+    def moving(*arguments: object, **options: object) -> object:
+        if moves:
+            del model.models["user/tiny"]["model.safetensors"]
+            model.models["user/tiny"]["pytorch_model.bin"] = moves.pop()
+        return original(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", moving)
+    assert (fetch("user/tiny") / "pytorch_model.bin").read_bytes() == b"moved"
+
+
+def test_with_both_formats_only_safetensors_are_taken(model: FakeHub) -> None:
+    model.models["user/tiny"] |= {"pytorch_model.bin": b"never asked for", "pytorch_model.bin.index.json": b"{}"}
+    assert not any("pytorch_model" in name for name in files_in(fetch("user/tiny")))
+    assert not any("pytorch_model" in path for _, path in model.log)
+
+
+def test_with_pickles_only_they_are_taken(model: FakeHub, tmp_path: Path) -> None:
+    del model.models["user/tiny"]["model.safetensors"]
+    model.models["user/tiny"]["pytorch_model.bin"] = pickled(tmp_path)
+    assert torch.equal(read_tensors(fetch("user/tiny"))["b"], TENSORS["b"])
+
+
+def test_shards_are_those_that_the_index_names(model: FakeHub) -> None:
+    files = model.models["user/tiny"]
+    del files["model.safetensors"]
+    where = {name: f"part_{name}.safetensors" for name in TENSORS}
+    files["model.safetensors.index.json"] = json.dumps({"weight_map": where}).encode()
+    for name, tensor in TENSORS.items():
+        files[where[name]] = save({name: tensor})
+    files["consolidated.safetensors"] = WEIGHTS
+    folder = fetch("user/tiny")
+    assert {name for name in files_in(folder) if name.endswith(".safetensors")} == set(where.values())
+    assert (folder / "part_a.safetensors").is_symlink(), "the cache is made of links, and these are followed"
+    assert {name: tensor.tolist() for name, tensor in read_tensors(folder).items()} == {
+        name: tensor.tolist() for name, tensor in TENSORS.items()
+    }
+    (folder / "part_b.safetensors").unlink()
+    with pytest.raises(RegardError, match="no complete copy"):
+        fetch("user/tiny", offline=True)
+    del files["part_b.safetensors"]
+    with pytest.raises(InputError, match=r"lacks files that its own model\.safetensors\.index\.json names"):
+        fetch("user/tiny")
+
+
+def test_an_index_that_leads_out_of_the_folder_is_refused(model: FakeHub) -> None:
+    files = model.models["user/tiny"]
+    del files["model.safetensors"]
+    files["model.safetensors.index.json"] = b'{"weight_map": {"a": "../../x.safetensors"}}'
+    with pytest.raises(InputError, match="refused: tensor 'a'"):
+        fetch("user/tiny")
+
+
+@pytest.mark.parametrize("lost", ["config.json", "model.safetensors"])
+def test_a_repository_without_a_model(model: FakeHub, lost: str) -> None:
+    del model.models["user/tiny"][lost]
+    with pytest.raises(InputError, match=r"the hub has no .* found: .*README"):
+        fetch("user/tiny")
+
+
+@pytest.mark.parametrize("name", ["", "a/b/c", "../x", "-x", "a b", "x.git", "/etc/passwd", "a--b", "./model", "é/x"])
+def test_a_name_that_cannot_be(model: FakeHub, name: str) -> None:
+    with pytest.raises(InputError, match="is not the name of a model on the hub"):
+        fetch(name)
+    assert model.log == []
+
+
+@pytest.mark.parametrize("revision", ["", "../x", "/etc", "a b", "-x", "a/../b"])
+def test_a_revision_that_cannot_be(model: FakeHub, revision: str) -> None:
+    with pytest.raises(InputError, match="is not a revision"):
+        fetch("user/tiny", revision=revision)
+    assert model.log == []
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_no_such_model(model: FakeHub, plain: bool) -> None:
+    model.plain_errors = plain
+    with pytest.raises(InputError, match=r"user/tinny: no such model on the hub .*, or it is private"):
+        fetch("user/tinny")
+
+
+def test_no_such_revision_and_a_gated_model(model: FakeHub) -> None:
+    with pytest.raises(InputError, match="no revision 'v9' on the hub"):
+        fetch("user/tiny", revision="v9")
+    model.gated.add("user/tiny")
+    with pytest.raises(InputError, match="accept terms"):
+        fetch("user/tiny")
+
+
+def test_a_transfer_cut_once_is_taken_up_again(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    model.cuts["model.safetensors"] = 1
+    folder = fetch("user/tiny")
+    assert (folder / "model.safetensors").read_bytes() == WEIGHTS
+    assert model.transferred().count("model.safetensors") == 2
+
+
+def test_a_transfer_that_is_always_cut_leaves_no_model(
+    model: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    model.cuts["model.safetensors"] = 10**6
+    with pytest.raises(RegardError, match="nothing half downloaded is used") as caught:
+        fetch("user/tiny")
+    assert not isinstance(caught.value, InputError)
+    with pytest.raises(RegardError, match="no complete copy"):
+        fetch("user/tiny", offline=True)
+    cache = tmp_path / "hub"
+    assert not list(cache.rglob("*.incomplete")) and not list(cache.rglob("model.safetensors"))
+    model.cuts.clear()
+    assert (fetch("user/tiny") / "model.safetensors").read_bytes() == WEIGHTS
+
+
+def test_a_small_file_that_is_always_cut_leaves_no_model(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    model.cuts["vocab.txt"] = 10**6
+    with pytest.raises(RegardError, match="could not be fetched"):
+        fetch("user/tiny")
+    with pytest.raises(RegardError, match="no complete copy"):
+        fetch("user/tiny", offline=True)
+
+
+@pytest.mark.parametrize("trouble", ["refused", "503"])
+def test_a_hub_that_cannot_be_reached(model: FakeHub, monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+    def break_it() -> None:
+        model.down = trouble == "503"
+        if trouble == "refused":
+            monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+
+    folder = fetch("user/tiny")
+    break_it()
+    assert fetch("user/tiny") == folder, "a complete copy in the cache serves"
+    with pytest.raises(RegardError, match=r"user/other: could not be fetched .* Give a local folder, or run") as caught:
+        fetch("user/other")
+    assert not isinstance(caught.value, InputError)
+
+
+def test_offline_asks_nothing(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = fetch("user/tiny")
+    model.log.clear()
+    assert fetch("user/tiny", offline=True) == folder
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert fetch("user/tiny") == folder
+    with pytest.raises(RegardError, match=r"user/other: no complete copy .* this is offline"):
+        fetch("user/other")
+    assert model.log == []
+
+
+def test_the_environment_and_the_command_in_the_message(model: FakeHub, tmp_path: Path) -> None:
+    """In processes of their own, for the library reads HF_HOME when it is imported."""
+    with pytest.raises(RegardError) as caught:
+        fetch("user/tiny", revision="main", offline=True)
+    advice = re.search(r'HF_HUB_OFFLINE=0 python -c "(.*)"$', str(caught.value))
+    assert advice and model.log == []
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
+    environment |= {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": model.url, "NO_PROXY": "127.0.0.1"}
+
+    def run(script: str, *, offline: str) -> subprocess.CompletedProcess[str]:
+        options = {"env": environment | {"HF_HUB_OFFLINE": offline}, "capture_output": True, "text": True}
+        return subprocess.run([sys.executable, "-c", script], check=False, timeout=60, **options)
+
+    obeyed = run(advice[1], offline="0")
+    assert obeyed.returncode == 0, obeyed.stderr
+    assert obeyed.stdout == "" and "Fetching" in obeyed.stderr, "progress goes to standard error"
+    assert list((tmp_path / "home" / "hub").rglob("model.safetensors"))
+    model.log.clear()
+    hit = run(
+        "import sys, regard.checkpoints.hub as hub; assert 'huggingface_hub' not in sys.modules; hub.fetch('user/tiny')",
+        offline="1",
+    )
+    assert hit.returncode == 0, hit.stderr
+    assert model.log == []

@@ -1,0 +1,109 @@
+"""Families that no other software has: what is saved is loaded with the same outputs, to the bit, in every variant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tests.weights.test_load import IDS, LAYOUT, TEXT, assert_same, quietly, renamed, rewritten, saved
+
+from regard.checkpoints.files import read_tensors
+from regard.checkpoints.load import read_model
+from regard.errors import InputError
+from regard.models.elmo import ElmoConfig
+from regard.models.seq2seq import Seq2SeqConfig
+from regard.models.transformer import TransformerConfig
+
+FRAMES = torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("score", ["none", "dot", "general", "additive"])
+@pytest.mark.parametrize("recipe", ["luong", "deck"])
+@pytest.mark.parametrize("tokens", [False, True])
+def test_recurrent_models(tmp_path: Path, cell: Any, score: Any, recipe: Any, tokens: bool) -> None:
+    config = Seq2SeqConfig(
+        source=53 if tokens else 5,
+        target=11,
+        units=8,
+        embedding=6 if tokens else 0,
+        depth=2,
+        cell=cell,
+        bidirectional=tokens,
+        score=score,
+        recipe=recipe,
+        feedback="identity" if score == "dot" else "softmax",
+        begin=3,
+    )
+    model = saved(config, tmp_path)
+    again = quietly(tmp_path)
+    assert again.config == config
+    source = IDS if tokens else FRAMES
+    with torch.no_grad():
+        for options in ({"steps": 4}, {"steps": 2, "layout": LAYOUT}):
+            assert torch.equal(again(source, **options), model(source, **options))
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_the_address_of_the_weights_in_the_file_changes_no_bit(tmp_path: Path, cell: Any) -> None:
+    """A longer header moves every tensor: MKL's products would give another last bit (2e-7 in a GRU)."""
+    model = saved(Seq2SeqConfig(source=5, target=11, units=13, embedding=0, depth=2, cell=cell), tmp_path)
+    tensors = {name: tensor.clone() for name, tensor in read_tensors(tmp_path).items()}
+    (tmp_path / "checksums.json").unlink()
+    with torch.no_grad():
+        expected = model(FRAMES, steps=6)
+        for extra in range(0, 64, 8):
+            save_file(tensors, tmp_path / "model.safetensors", metadata={"extra": "x" * extra})
+            again = quietly(tmp_path)
+            assert {parameter.data_ptr() % 64 for parameter in again.parameters()} == {0}
+            assert torch.equal(again(FRAMES, steps=6), expected)
+
+
+@pytest.mark.parametrize("characters", [0, 40])
+@pytest.mark.parametrize("cell", [8, 20], ids=["plain", "projected"])
+@pytest.mark.parametrize("heads", [["output"], []], ids=["output", "bare"])
+def test_elmo(tmp_path: Path, characters: int, cell: int, heads: list[str]) -> None:
+    config = ElmoConfig(vocabulary=53, characters=characters, width=8, cell=cell, depth=3)
+    model = saved(config, tmp_path, heads)
+    again = quietly(tmp_path)
+    words = IDS if not characters else torch.randint(1, 40, (3, 7, 9), generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        for ours, expected in zip(again.states(words, LAYOUT), model.states(words, LAYOUT), strict=True):
+            assert torch.equal(ours, expected)
+    assert (again.output is None) == (not heads)
+    assert_same(again, model)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"shared": False, "target_vocabulary": 41},
+        {"norm_first": True, "final_norm": True, "activation": "gelu"},
+        {"arrangement": "halves", "eps": 1e-3, "begin": 7},
+    ],
+)
+def test_the_transformer_of_2017(tmp_path: Path, options: dict[str, Any]) -> None:
+    config = TransformerConfig(**TEXT, **options)
+    model = saved(config, tmp_path)
+    again = quietly(tmp_path)
+    assert again.config == config
+    with torch.no_grad():
+        assert torch.equal(again.logits(again(IDS, IDS % 41, LAYOUT)), model.logits(model(IDS, IDS % 41, LAYOUT)))
+        assert torch.equal(again.start(IDS, LAYOUT)[0], model.start(IDS, LAYOUT)[0])
+
+
+def test_families_of_our_own_say_what_does_not_fit(tmp_path: Path) -> None:
+    saved(ElmoConfig(vocabulary=53, characters=0, width=8, cell=8), tmp_path)
+    rewritten(tmp_path, renamed("encoder.forwards.0.weight_ih_l0", "encoder.forwards.0.weight"))
+    told = r"config\.json: encoder\.forwards\.0\.weight_ih_l0 is missing; encoder\.forwards\.0\.weight is not expected$"
+    with pytest.raises(InputError, match=told):
+        read_model(tmp_path)
+    document = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(document | {"cell": 4}))
+    with pytest.raises(InputError, match=r"config\.json: the cell \(4\) must be at least as wide as the output \(8\)"):
+        read_model(tmp_path)

@@ -1,0 +1,42 @@
+"""The manifest: what counts as the same corpus."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from regard.data.corpus.manifest import Manifest, Source, source_of, tokenizer_digest
+from regard.text import Tokenizer
+
+SOURCES = tuple(Source(f"{name}.txt", 10, name * 8) for name in "abcdef")
+BASE = Manifest(SOURCES, "t", 100, {"key": "text"})
+
+
+def test_it_comes_back_from_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps(BASE.json()))
+    assert Manifest.read(tmp_path) == BASE
+
+
+def test_differences_in_words() -> None:
+    assert BASE.differences(BASE) == []
+    moved = replace(BASE, sources=tuple(replace(source, name="x/" + source.name) for source in SOURCES))
+    assert BASE.differences(moved) == []
+    assert BASE.differences(replace(BASE, sources=SOURCES[:2])) == ["it was of 6 source files and now is of 2"]
+    other = (replace(SOURCES[0], sha256="z"), *SOURCES[1:])
+    assert BASE.differences(replace(BASE, sources=other)) == ["the source a.txt changed"]
+    turned = BASE.differences(replace(BASE, sources=SOURCES[::-1]))
+    assert turned == ["f.txt is not what a.txt was", *turned[1:3], "and 3 more sources"] and len(turned) == 4
+    assert BASE.differences(replace(BASE, tokenizer="u", settings={"key": "body"})) == [
+        "the tokenizer changed",
+        "key was 'text' and is 'body'",
+    ]
+
+
+def test_identities(tmp_path: Path, wordpiece: Tokenizer, bpe: Tokenizer) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"abc")
+    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert source_of(path) == Source(path.as_posix(), 3, digest)
+    wordpiece.save(tmp_path / "saved")
+    assert tokenizer_digest(Tokenizer.open(tmp_path / "saved")) == tokenizer_digest(wordpiece) != tokenizer_digest(bpe)

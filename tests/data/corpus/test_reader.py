@@ -1,0 +1,212 @@
+"""Reading a corpus: random access, pickling, other processes, damaged folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import shutil
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.checkpoints import checksums
+from regard.data.corpus import Corpus, build_corpus
+from regard.errors import InputError
+from regard.text import Tokenizer
+
+
+@pytest.fixture
+def folder(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> Path:
+    build_corpus(source, tmp_path / "corpus", tokenizer=wordpiece, shard_bytes=700)
+    return tmp_path / "corpus"
+
+
+def test_numbers_run_through_all_shards(folder: Path) -> None:
+    corpus = Corpus.open(folder)
+    assert len(corpus) == corpus.documents == 40
+    parts = [corpus.shard(number) for number in range(corpus.shards)]
+    assert sum(len(part.tokens) for part in parts) == corpus.tokens
+    together = np.concatenate([corpus.sentence(number) for number in range(corpus.sentences)])
+    assert np.array_equal(together, np.concatenate([part.tokens for part in parts]))
+    assert np.array_equal(together, np.concatenate([corpus.text(number) for number in range(40)]))
+    assert [number for place in range(40) for number in corpus.sentences_of(place)] == list(range(corpus.sentences))
+
+
+def test_shards_are_opened_when_asked_for(folder: Path) -> None:
+    corpus = Corpus.open(folder)
+    shutil.rmtree(folder / "shard-000000")
+    assert len(corpus.document(len(corpus) - 1)) > 0
+    with pytest.raises(InputError, match="shard-000000"):
+        corpus.document(0)
+
+
+def test_arrays_cannot_be_written(folder: Path) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        Corpus.open(folder).sentence(0)[0] = 1
+
+
+@pytest.mark.parametrize("number", [-1, 40, 10**12])
+def test_no_such_document(folder: Path, number: int) -> None:
+    with pytest.raises(IndexError, match=r"numbered from 0 to 39"):
+        Corpus.open(folder).document(number)
+
+
+def first_ids(corpus: Corpus) -> list[int]:
+    return [int(corpus.sentence(number)[0]) for number in range(0, corpus.sentences, 7)]
+
+
+def test_pickles_are_small_and_work_elsewhere(folder: Path) -> None:
+    corpus = Corpus.open(folder)
+    expected = first_ids(corpus)
+    assert corpus.tokenizer.size == 150
+    data = pickle.dumps(corpus)
+    assert len(data) < 10_000
+    assert first_ids(pickle.loads(data)) == expected
+    with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+        assert list(pool.map(first_ids, [corpus] * 4)) == [expected] * 4
+
+
+@pytest.mark.parametrize("name", ["tokens.bin", "sentences.npy", "documents.npy"])
+def test_damage_is_named(folder: Path, name: str) -> None:
+    path = folder / "shard-000001" / name
+    good = path.read_bytes()
+    path.write_bytes(good[:-2])
+    with pytest.raises(InputError, match=rf"shard-000001/{name} is damaged: it has [\d,]+ bytes, expected"):
+        Corpus.open(folder)
+    path.write_bytes(good[:-2] + bytes([good[-2] ^ 1, good[-1]]))
+    with pytest.raises(InputError, match=rf"shard-000001/{name} is damaged: its SHA-256"):
+        Corpus.open(folder)
+    path.unlink()
+    with pytest.raises(InputError, match=rf"shard-000001/{name} cannot be read"):
+        Corpus.open(folder)
+
+
+@pytest.mark.parametrize("name", ["sentences.npy", "documents.npy"])
+def test_a_file_of_the_right_size_that_is_no_array(folder: Path, name: str) -> None:
+    path = folder / "shard-000000" / name
+    path.write_bytes(b"x" * path.stat().st_size)
+    with pytest.raises(InputError, match=rf"{name} is damaged: its SHA-256"):
+        Corpus.open(folder)
+    corpus = Corpus.open(folder, verify="never")
+    with pytest.raises(InputError, match=rf"{name} is damaged"):
+        corpus.sentence(0)
+
+
+def test_starts_that_do_not_fit(folder: Path) -> None:
+    path = folder / "shard-000000" / "documents.npy"
+    starts = np.load(path)
+    starts[-1] += 5
+    np.save(path, starts)
+    with pytest.raises(InputError, match="shard-000000 is damaged"):
+        Corpus.open(folder, verify="never").document(0)
+
+
+def test_another_tokenizer_beside_it(folder: Path, bpe: Tokenizer) -> None:
+    bpe.save(folder / "tokenizer")
+    with pytest.raises(InputError, match=r"tokenizer/tokenizer\.json is damaged"):
+        Corpus.open(folder)
+    as_old_software_wrote(folder)
+    with pytest.raises(InputError, match="not the tokenizer of this corpus"):
+        Corpus.open(folder)
+
+
+def as_old_software_wrote(folder: Path) -> None:
+    """Take out of the manifest what corpora did not have at first: its own checksum and those of the tokenizer."""
+    path = folder / "manifest.json"
+    document = json.loads(path.read_text())
+    del document["checksum"], document["tokenizer_files"]
+    path.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")
+
+
+def test_a_corpus_of_older_software_opens(folder: Path) -> None:
+    as_old_software_wrote(folder)
+    assert len(Corpus.open(folder, verify="always")) == 40
+
+
+def flip(path: Path, place: int) -> None:
+    """Flip one bit and leave size and modification time as they were."""
+    state, content = path.stat(), bytearray(path.read_bytes())
+    content[place] ^= 1 << place % 7
+    path.write_bytes(content)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def test_files_are_hashed_once_until_they_change(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+    sha256 = checksums.sha256_of
+    monkeypatch.setattr(checksums, "sha256_of", lambda path: hashed.append(path.name) or sha256(path))
+    corpus = Corpus.open(folder)
+    arrays, others = {"documents.npy", "sentences.npy", "tokens.bin"}, corpus.tokenizer.files().keys()
+    assert set(hashed) == {*arrays, *others} and len(hashed) == 3 * corpus.shards + len(others)
+    hashed.clear()
+    Corpus.open(folder)
+    assert hashed == []
+    os.utime(folder / "shard-000001" / "tokens.bin", (1, 1))
+    Corpus.open(folder)
+    assert hashed == ["tokens.bin"]
+    flip(folder / "shard-000001" / "tokens.bin", 20)
+    Corpus.open(folder)  # size and modification time say that nothing changed
+    with pytest.raises(InputError, match=r"shard-000001/tokens\.bin is damaged: its SHA-256"):
+        Corpus.open(folder, verify="always")
+    with pytest.raises(InputError, match=r"shard-000001/tokens\.bin is damaged: its SHA-256"):
+        Corpus.open(folder)  # what was found is remembered too
+
+
+@pytest.mark.parametrize("cache", ["a file", "{", "[]", '{"shard-000001/tokens.bin": 3}'])
+def test_a_cache_that_cannot_be_used_costs_time_only(
+    folder: Path, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    if cache == "a file":
+        (tmp_path / "cache").write_text("")
+    Corpus.open(folder)
+    if cache != "a file":
+        [path] = checksums.cache_folder().glob("verified/*.json")
+        path.write_text(cache)
+    Corpus.open(folder)
+    (folder / "shard-000001" / "tokens.bin").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"shard-000001/tokens\.bin is damaged"):
+        Corpus.open(folder)
+
+
+def test_every_bit_of_the_manifest_counts(folder: Path) -> None:
+    path = folder / "manifest.json"
+    good = path.read_bytes()
+    before = Corpus.open(folder).manifest
+    chance = random.Random(0)
+    for place in [*range(0, len(good), 97), *(good.index(word) for word in (b"checksum", b"sha256:", b'"format"'))]:
+        flip(path, place)
+        try:
+            assert Corpus.open(folder).manifest == before, place  # white space may be other white space
+        except InputError as error:
+            assert str(path) in str(error)
+        path.write_bytes(good[: chance.randrange(len(good) - 1)])
+        with pytest.raises(InputError, match=r"manifest\.json"):
+            Corpus.open(folder)
+        path.write_bytes(good)
+    Corpus.open(folder)
+
+
+def test_no_corpus(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is no corpus"):
+        Corpus.open(tmp_path)
+    path = folder / "manifest.json"
+    good = json.loads(path.read_text())
+    del good["checksum"]  # or every change would be one too many
+    for broken, message in [
+        ({"format": 2}, "expected format 1, got 2"),
+        ({"shards": [{}]}, "no record of a shard"),
+        ({"sources": 3}, "no record of a corpus"),
+        ({"settings": [1]}, "no record of a corpus"),
+    ]:
+        path.write_text(json.dumps(good | broken))
+        with pytest.raises(InputError, match=message):
+            Corpus.open(folder)
+    path.write_text("{")
+    with pytest.raises(InputError, match="not valid JSON"):
+        Corpus.open(folder)

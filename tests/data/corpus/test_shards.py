@@ -1,0 +1,41 @@
+"""Shards: types, starts, counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.data.corpus.shards import Counts, Shard, ShardWriter, read_record, token_type
+from regard.errors import InputError
+
+
+@pytest.mark.parametrize(("vocabulary", "size"), [(1, 2), (65_536, 2), (65_537, 4)])
+def test_the_smallest_type_that_holds_every_id(vocabulary: int, size: int) -> None:
+    assert token_type(vocabulary).itemsize == size
+    assert np.array(vocabulary - 1, dtype=token_type(vocabulary)) == vocabulary - 1
+
+
+def test_batches_are_put_behind_each_other(tmp_path: Path) -> None:
+    writer = ShardWriter(tmp_path, dtype=token_type(100), unknown=1)
+    writer.add([[[5, 6], [], [7]], [[]]])
+    writer.add([])
+    writer.add([[[1, 1, 9]]])
+    record = writer.finish(paragraphs=4, size=30, next=(0, 3))
+    assert record.counts == Counts(2, 4, 3, 6, 30, unknown=2, longest_sentence=3, dropped=2)
+    assert read_record(tmp_path) == record
+    assert (tmp_path / "tokens.bin").read_bytes() == bytes([5, 0, 6, 0, 7, 0, 1, 0, 1, 0, 9, 0])
+    shard = Shard.open(tmp_path, record, dtype=token_type(100))
+    assert shard.tokens.tolist() == [5, 6, 7, 1, 1, 9]
+    assert shard.sentences.tolist() == [0, 2, 3, 6] and shard.documents.tolist() == [0, 2, 3]
+
+
+def test_counts_add_up() -> None:
+    assert Counts(1, 2, 3, 4, 5, 6, 7, 8) + Counts(1, 1, 1, 1, 1, 1, 9, 1) == Counts(2, 3, 4, 5, 6, 7, 9, 9)
+
+
+def test_a_record_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "shard.json").write_text('{"counts": {}, "next": [0, 1], "files": {"../../secret": [1, "x"]}}')
+    with pytest.raises(InputError, match=r"shard\.json is no record"):
+        read_record(tmp_path)

@@ -1,0 +1,66 @@
+"""A tiny GPT and a tiny T5 with random weights and vocabularies of bytes, as folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tokenizers
+import torch
+from tests.predict.folders import byte_level
+from torch import nn
+
+import regard
+from regard.models import T5, Gpt, GptConfig, T5Config
+from regard.text import Tokenizer
+
+__all__ = ["gpt_folder", "t5_folder", "unigram"]
+
+
+def gpt_folder(folder: Path, *, positions: int = 32, begin: bool = True) -> Path:
+    """Its vocabulary is bytes and a few words; its end token is <|endoftext|>."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens = byte_level(folder / "vocabulary", specials=["<|endoftext|>"] if begin else [], kind="gpt2")
+    number = 0 if begin else None
+    config = GptConfig(
+        vocabulary=tokens.size, width=24, depth=2, heads=4, ffn=40, positions=positions, begin=number, end=number
+    )
+    return _saved(Gpt(config), folder / "model", tokens)
+
+
+def t5_folder(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens = unigram(folder / "vocabulary")
+    config = T5Config(
+        vocabulary=tokens.size, width=24, head_width=6, depth=2, decoder_depth=2, heads=4, ffn=40, buckets=8, reach=16
+    )
+    return _saved(T5(config), folder / "model", tokens)
+
+
+def unigram(folder: Path) -> Tokenizer:
+    """Pieces as T5 has them: a space is a sign before a word, and </s> ends a text."""
+    words = ["▁the", "▁film", "▁day", "▁", "s", *"abcdefghijklmnopqrtuvwxyz", ".", ","]
+    specials = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    pieces = [*specials, *((word, -1.0 - len(word) / 100) for word in words)]
+    pipeline = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=2))
+    pipeline.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    pipeline.decoder = tokenizers.decoders.Metaspace()
+    pipeline.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    pipeline.add_special_tokens(["<pad>", "</s>", "<unk>"])
+    names = {"pad": "<pad>", "eos": "</s>", "unknown": "<unk>"}
+    tokens = Tokenizer(pipeline, names=names)
+    tokens.save(folder)
+    return Tokenizer.open(folder)
+
+
+def _saved(model: nn.Module, folder: Path, tokens: Tokenizer) -> Path:
+    """Random enough that texts differ."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            size = 0.1 if "norm" in name else 0.3 if "tokens" in name else 0.8
+            numbers = size * torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(1 + numbers if "norm" in name and name.endswith("weight") else numbers)
+    regard.save(model, folder, tokenizer=tokens)
+    return folder

@@ -1,0 +1,153 @@
+"""Benchmarks against plain sums of transformers' log-softmax, one candidate at a time."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.likelihood.conftest import Reference
+from tests.predict.conftest import Loaded
+
+from regard.errors import InputError
+from regard.inference.likelihood import Item, run_benchmark
+from regard.inference.likelihood.items import Candidate
+from regard.inference.likelihood.published import PUBLISHED, published
+from regard.inference.likelihood.readers import TASKS
+
+WORDS = ("the", "film", "day", "good", "a", "an", "of", "so", "dull", "she", "said", "naïve")
+
+
+def text(chance: random.Random, low: int, high: int) -> str:
+    return " ".join(chance.choices(WORDS, k=chance.randint(low, high)))
+
+
+def questions(count: int, endings: int, *, same_context: bool) -> list[Item]:
+    chance = random.Random(count)
+    items = []
+    for number in range(count):
+        context, ending = text(chance, 1, 4), f" {text(chance, 1, 2)}"
+        candidates = tuple(
+            Candidate(context, f" {text(chance, 1, 3)}") if same_context else Candidate(text(chance, 1, 4), ending)
+            for _ in range(endings)
+        )
+        items.append(Item(candidates, chance.randrange(endings), f"file line {number + 1}"))
+    return items
+
+
+def row(gpt: Loaded, candidate: Candidate) -> tuple[list[int], int]:
+    """As one text, so that what was encoded apart is seen to be the same."""
+    ids = [0, *gpt[1].encode(candidate.context + candidate.ending, special=False).ids]
+    return ids, 1 + len(gpt[1].encode(candidate.context, special=False).ids)
+
+
+@pytest.mark.parametrize(("task", "endings"), [("hellaswag", 4), ("piqa", 2), ("winogrande", 2)])
+def test_choices_as_one_by_one(task: str, endings: int, gpt: Loaded, theirs: Reference) -> None:
+    items = questions(90, endings, same_context=task != "winogrande")  # more than are read together
+    likely, likely_normalised = [], []
+    for item in items:
+        values = [theirs(*row(gpt, candidate))[0] for candidate in item.candidates]
+        shares = [v / len(c.ending[1:].encode()) for v, c in zip(values, item.candidates, strict=True)]
+        likely.append(replace(item, label=values.index(max(values))))
+        likely_normalised.append(replace(item, label=shares.index(max(shares))))
+    heard: list[int] = []
+    found = run_benchmark(*gpt, task, items, on_progress=heard.append)
+    assert (found.task, found.n, found.cut, found.perplexity) == (task, 90, 0, None)
+    right = sum(item.label == best.label for item, best in zip(items, likely, strict=True))
+    assert found.accuracy == pytest.approx(100 * right / 90)
+    assert found.chance == pytest.approx(100 / endings)
+    assert found.interval[0] < found.accuracy < found.interval[1]
+    assert heard == [64, 26]
+    assert run_benchmark(*gpt, task, likely).accuracy == 100
+    other = run_benchmark(*gpt, task, likely_normalised)
+    if task == "winogrande":
+        assert (other.accuracy, other.accuracy_normalised) == (100, None)  # its two endings are one
+    else:
+        assert (other.accuracy < 100, other.accuracy_normalised) == (True, 100)
+
+
+def test_lambada_as_one_by_one(gpt: Loaded, theirs: Reference) -> None:
+    chance = random.Random(5)
+    items = [Item((Candidate(text(chance, 1, 4), f" {text(chance, 1, 1)}"),), 0, "x") for _ in range(20)]
+    # What the model itself would say, where that is a text: here it is right.
+    for place, context in enumerate(("the film", "so dull")):
+        items[place] = Item((Candidate(context, first_choice(gpt, context)),), 0, "x")
+    expected = [theirs(*row(gpt, item.candidates[0])) for item in items]
+    found = run_benchmark(*gpt, "lambada", items)
+    assert found.perplexity == pytest.approx(math.exp(-sum(value for value, _ in expected) / 20), rel=1e-5)
+    assert found.accuracy == 100 * sum(greedy for _, greedy in expected) / 20 > 0
+    assert (found.accuracy_normalised, found.chance) == (None, None)
+
+
+def first_choice(gpt: Loaded, context: str) -> str:
+    import torch
+
+    model, tokenizer = gpt
+    ids = torch.tensor([[0, *tokenizer.encode(context, special=False).ids]])
+    with torch.no_grad():
+        order = model.logits(model(ids))[0, -1].argsort(descending=True).tolist()  # type: ignore[operator]
+    return tokenizer.decode([order[0]])
+
+
+def test_a_long_context_loses_its_beginning(gpt: Loaded, theirs: Reference) -> None:
+    """48 positions: 49 ids can be in a row, the last of which is not read."""
+    long = Candidate("of " * 30 + "she", " day")
+    ids, scored = row(gpt, long)
+    assert len(ids) > 49
+    found = run_benchmark(*gpt, "lambada", [Item((long,), 0, "x")])
+    expected, _ = theirs(ids[-49:], scored - (len(ids) - 49))
+    assert found.cut == 1
+    assert found.perplexity == pytest.approx(math.exp(-expected), rel=1e-5)
+
+
+def test_an_ending_that_is_too_long_comes_in_windows(gpt: Loaded, theirs: Reference) -> None:
+    long = Candidate("of it", " " + "z" * 60)
+    ids, scored = row(gpt, long)
+    tail = ids[scored - 1 :]
+    assert len(tail) == 62
+    expected = theirs(tail[:49], 1)[0] + theirs(tail[24:], 25)[0]  # what follows ids 0 to 47, and 48 to 60
+    found = run_benchmark(*gpt, "lambada", [Item((long,), 0, "x")])
+    assert found.cut == 1
+    assert found.perplexity == pytest.approx(math.exp(-expected), rel=1e-5)
+
+
+@pytest.mark.parametrize(("letters", "cut"), [(46, 0), (47, 0), (48, 1)])
+def test_the_cut_begins_where_the_positions_end(letters: int, cut: int, gpt: Loaded) -> None:
+    """The begin token, the letters and one token to be told: all but the last are read."""
+    item = Item((Candidate("z" * letters, " day"),), 0, "x")
+    assert run_benchmark(*gpt, "lambada", [item]).cut == cut
+
+
+def test_what_cannot_be_scored(gpt: Loaded, without_begin: Loaded, bert: Loaded) -> None:
+    def run(model: Loaded, candidate: Candidate) -> None:
+        run_benchmark(*model, "lambada", [Item((candidate,), 0, "file line 3")])
+
+    with pytest.raises(InputError, match="file line 3: there is no context, and this model has no begin token"):
+        run(without_begin, Candidate("", " day"))
+    run(gpt, Candidate("", " day"))
+    with pytest.raises(InputError, match="a benchmark needs a model that predicts the next token"):
+        run(bert, Candidate("a", " day"))
+    with pytest.raises(InputError, match="at least one example"):
+        run_benchmark(*gpt, "piqa", [])
+
+
+@given(context=st.text(max_size=20), ending=st.text(min_size=1, max_size=20))
+def test_context_and_ending_encode_apart_as_together(context: str, ending: str, gpt: Loaded) -> None:
+    """So that an ending's tokens are the same behind every context."""
+    first, second = context.rstrip(), f" {ending.strip()}"
+    if not ending.strip():
+        return
+    tokens = gpt[1]
+    apart = tokens.encode(first, special=False).ids + tokens.encode(second, special=False).ids
+    assert apart == tokens.encode(first + second, special=False).ids
+
+
+def test_the_lectures_table() -> None:
+    assert {task for figures in PUBLISHED.values() for task in figures} == set(TASKS)
+    assert published("lambada")["GPT3-175B"] == 3.00
+    assert published("winogrande")["GPT-J-6B"] == 65.3
+    assert published("hellaswag")["Curie"] == 68.5
+    assert published("piqa")["Davinci"] == 83

@@ -1,0 +1,109 @@
+"""What marks a blank, what a target is, and how a filled text reads."""
+
+from __future__ import annotations
+
+import pytest
+from tests.predict.conftest import Loaded
+
+from regard.errors import InputError
+from regard.inference.marks import find_blanks, target_ids
+from regard.text import Tokenizer
+
+
+def mask_of(tokenizer: Tokenizer) -> int:
+    assert tokenizer.mask is not None
+    return tokenizer.mask
+
+
+@pytest.mark.parametrize(
+    ("text", "blanks"),
+    [
+        ("they like to _.", ["_"]),
+        ("they like to ___ and (____)", ["___", "____"]),
+        ("_ _", ["_", "_"]),
+        ("the _'s day, a _-long", ["_", "_"]),
+        ("[MASK] day and _", ["[MASK]", "_"]),
+        ("[MASK][MASK]", ["[MASK]", "[MASK]"]),
+        ("snake_case _private __init__ trailing_ 1_000 é_é then _", ["_"]),
+    ],
+)
+def test_what_marks_a_blank(text: str, blanks: list[str], bert: Loaded) -> None:
+    _, tokenizer = bert
+    found = find_blanks(text, tokenizer, mask_of(tokenizer))
+    assert [text[start:end] for start, end in found.spans] == blanks
+    assert [found.ids[place] for place in found.places] == [tokenizer.mask] * len(blanks)
+    assert found.ids.count(mask_of(tokenizer)) == len(blanks)
+
+
+def test_the_last_blank_is_the_stand_alone_one(bert: Loaded) -> None:
+    _, tokenizer = bert
+    text = "snake_case and _"
+    assert find_blanks(text, tokenizer, mask_of(tokenizer)).spans == [(len(text) - 1, len(text))]
+
+
+@pytest.mark.parametrize("text", ["no blank here", "snake_case", "[mask]", ""])
+def test_no_blank_is_refused_with_an_example(text: str, bert: Loaded) -> None:
+    with pytest.raises(InputError, match=r"mark it with _ or \[MASK\], as in"):
+        find_blanks(text, bert[1], mask_of(bert[1]))
+
+
+def test_a_model_s_own_mask_token_and_the_space_it_swallows(roberta: Loaded) -> None:
+    _, tokenizer = roberta
+    expected = tokenizer.encode("the <mask> day<mask>").ids
+    for text in ("the _ day<mask>", "the [MASK] day[MASK]", "the <mask> day<mask>"):
+        found = find_blanks(text, tokenizer, mask_of(tokenizer))
+        assert found.ids == expected
+        assert [found.after_space(blank) for blank in (0, 1)] == [True, False]
+
+
+def test_targets_are_read_as_the_tokenizer_reads(bert: Loaded) -> None:
+    _, tokenizer = bert
+    words = [" Film", "the", "THE", "##s", "."]
+    for space in (False, True):
+        found = target_ids(words, tokenizer, after_space=space)
+        assert [tokenizer.token(number) for number in found] == ["film", "the", "##s", "."]
+
+
+def test_a_byte_level_target_holds_the_space_before_it(roberta: Loaded) -> None:
+    _, tokenizer = roberta
+
+    def spelled(*targets: str, after_space: bool) -> list[str]:
+        return [tokenizer.token(number) for number in target_ids(targets, tokenizer, after_space=after_space)]
+
+    assert spelled("the", "film", "Ġday", after_space=True) == ["Ġthe", "Ġfilm", "Ġday"]
+    assert spelled("the", "good", "Ġday", after_space=False) == ["the", "good", "Ġday"]
+    with pytest.raises(InputError, match="'good' is Ġ good"):  # there is a "good", but none with a space
+        target_ids(["good"], tokenizer, after_space=True)
+
+
+def test_targets_that_are_not_one_token_are_all_named_with_their_pieces(bert: Loaded) -> None:
+    with pytest.raises(InputError, match=r"'films' is film ##s; 'ß€' is \[UNK\]; '' is nothing: leave it out"):
+        target_ids(["film", "films", "ß€", ""], bert[1], after_space=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "filled"),
+    [
+        ("A Good _.", ["film"], "A Good film."),
+        ("A Good film _.", ["##s"], "A Good films."),
+        ("It _ [MASK]!", ["was", "good"], "It was good!"),
+        ("It was[MASK][MASK]", ["good", "##s"], "It was goods"),
+        ("Good film _ we love it", ["."], "Good film. we love it"),
+        ("(_) ___", ["the", "[UNK]"], "(the) [UNK]"),
+        ("_, they said", ["##s"], "s, they said"),
+    ],
+)
+def test_the_filled_text(text: str, tokens: list[str], filled: str, bert: Loaded) -> None:
+    _, tokenizer = bert
+    marked = find_blanks(text, tokenizer, mask_of(tokenizer))
+    assert marked.filled(tokenizer, [tokenizer.id(token) for token in tokens]) == filled
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "filled"),
+    [("The _ was _.", ["Ġfilm", "good"], "The film wasgood."), ("_ was", ["the"], "the was")],
+)
+def test_the_filled_text_of_byte_level_tokens(text: str, tokens: list[str], filled: str, roberta: Loaded) -> None:
+    _, tokenizer = roberta
+    marked = find_blanks(text, tokenizer, mask_of(tokenizer))
+    assert marked.filled(tokenizer, [tokenizer.id(token) for token in tokens]) == filled

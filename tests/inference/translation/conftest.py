@@ -1,0 +1,93 @@
+"""A language of thirteen words and its translation, a tiny translator of it, and a way to train others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.data.readers import Read
+from regard.data.translation_pairs import Pair
+from regard.inference.translation.config import Config
+from regard.training.translation.report import Report
+from regard.training.translation.run import fit
+
+WORDS = {
+    "the": "der",
+    "a": "ein",
+    "dog": "Hund",
+    "cat": "Katze",
+    "house": "Haus",
+    "red": "rot",
+    "green": "grün",
+    "big": "groß",
+    "small": "klein",
+    "runs": "rennt",
+    "sleeps": "schläft",
+    "sees": "sieht",
+    "eats": "isst",
+}
+SMALL = (
+    "vocabulary.size=300",
+    "model.width=16",
+    "model.depth=1",
+    "model.heads=2",
+    "model.ffn=32",
+    "model.embedding=16",
+    "model.dropout=0.1",
+    "training.epochs=3",
+    "training.tokens=200",
+    "training.warmup=5",
+    "training.rate=5e-3",
+    "training.average=2",
+)
+
+
+def sentences(count: int, *, seed: int = 0) -> list[Pair]:
+    """Word for word, in the same order."""
+    chance = random.Random(seed)
+    found: dict[Pair, None] = {}
+    while len(found) < count:
+        words = chance.choices(list(WORDS), k=chance.randrange(2, 6))
+        found[Pair(" ".join(words), " ".join(WORDS[word] for word in words))] = None
+    return list(found)
+
+
+@pytest.fixture(scope="session")
+def data() -> dict[str, Read[Pair]]:
+    pairs = sentences(90)
+    return {"train": Read(pairs[:80], "train", "made"), "dev": Read(pairs[80:], "dev", "made")}
+
+
+@pytest.fixture(autouse=True)
+def chatty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every step is an event."""
+    monkeypatch.setattr("regard.training.epochs.LOG_EVERY", 0.0)
+    yield
+
+
+Tune = Callable[..., Report]
+
+
+@pytest.fixture(scope="session")
+def tune(data: dict[str, Read[Pair]], one_thread: None) -> Tune:
+    def run(output: Path, *settings: str, **options: Any) -> Report:
+        config = Config.read(overrides=[*SMALL, *settings])
+        options = {**data, **options}
+        train, dev = options.pop("train"), options.pop("dev")
+        return fit(train, dev, output=output, config=config, device=torch.device("cpu"), **options)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def folders(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A translator of each kind, hardly trained."""
+    place = tmp_path_factory.mktemp("translators")
+    tune(place / "transformer", "model.depth=2")
+    tune(place / "lstm", "model.kind=lstm")
+    return {name: place / name for name in ("transformer", "lstm")}

@@ -1,0 +1,94 @@
+"""Rollout and flow: a case worked by hand, networkx's maximum flow, and what must hold for every map."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import regard.interpret.attention.rollout as module
+from regard.interpret.attention.rollout import flow, roads, rollout
+
+Array = np.ndarray[Any, Any]
+
+# Two layers of one head, two tokens. In the first token 0 looks at 1 and 1 at itself; in the second both look at 0.
+HAND = np.array([[[[0.0, 1.0], [0.0, 1.0]]], [[[1.0, 0.0], [1.0, 0.0]]]])
+
+
+def maps(seed: int, layers: int, heads: int, tokens: int, sharpness: float) -> Array:
+    scores = sharpness * np.random.default_rng(seed).normal(size=(layers, heads, tokens, tokens))
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    result: Array = powers / powers.sum(-1, keepdims=True)
+    return result
+
+
+def reference(weights: Array) -> Array:
+    """The same graph, each pair of tokens on its own."""
+    layers = roads(weights)
+    depth, tokens, _ = layers.shape
+    graph = networkx.DiGraph()
+    graph.add_nodes_from((level, token) for level in range(depth + 1) for token in range(tokens))
+    for level, above, below in zip(*np.nonzero(layers), strict=True):
+        graph.add_edge((level + 1, above), (level, below), capacity=layers[level, above, below])
+    return np.array(
+        [[networkx.maximum_flow_value(graph, (depth, i), (0, j)) for j in range(tokens)] for i in range(tokens)]
+    )
+
+
+def test_by_hand() -> None:
+    np.testing.assert_allclose(roads(HAND), [[[0.5, 0.5], [0.0, 1.0]], [[1.0, 0.0], [0.5, 0.5]]])
+    # Second layer times first: row 0 stays (0.5, 0.5); row 1 is half of each, (0.25, 0.75).
+    np.testing.assert_allclose(rollout(HAND), [[[0.5, 0.5], [0.0, 1.0]], [[0.5, 0.5], [0.25, 0.75]]])
+    # From 0 there is one road, to 0, and from there 0.5 to each. From 1 half goes to 0, whose 0.5 leads to input 0;
+    # to input 1 there is that 0.5 and another by way of token 1.
+    np.testing.assert_allclose(flow(HAND), [[0.5, 0.5], [0.5, 1.0]])
+
+
+def test_heads_are_averaged() -> None:
+    one, two = maps(0, 2, 1, 3, 2.0), maps(1, 2, 1, 3, 2.0)
+    both = np.concatenate([one, two], axis=1)
+    np.testing.assert_allclose(roads(both), (roads(one) + roads(two)) / 2)
+
+
+def test_a_token_that_nobody_looks_at_keeps_its_half() -> None:
+    nobody = np.zeros((1, 1, 2, 2))
+    np.testing.assert_allclose(roads(nobody)[0], np.eye(2))
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    layers=st.integers(1, 4),
+    heads=st.integers(1, 2),
+    tokens=st.integers(1, 5),
+    sharpness=st.sampled_from([0.5, 3.0, 12.0]),
+)
+def test_flow_is_the_maximum_flow(seed: int, layers: int, heads: int, tokens: int, sharpness: float) -> None:
+    weights = maps(seed, layers, heads, tokens, sharpness)
+    np.testing.assert_allclose(flow(weights), reference(weights), atol=1e-6)
+
+
+def test_a_flow_that_must_take_back_what_it_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The widest road down is one that others need: only by going back up is the flow the greatest."""
+    weights = maps(225, 3, 1, 4, 12.0)
+    expected = reference(weights)
+    np.testing.assert_allclose(flow(weights), expected, atol=1e-6)
+    monkeypatch.setattr(module, "_widest", lambda down, up, source: (np.zeros((*down.shape[:2], 4)), down))
+    assert (expected - flow(weights)).max() > 0.4
+
+
+@given(seed=st.integers(0, 1000), tokens=st.integers(1, 6))
+def test_shares(seed: int, tokens: int) -> None:
+    weights = maps(seed, 3, 2, tokens, 4.0)
+    np.testing.assert_allclose(rollout(weights).sum(-1), 1.0)
+    found = flow(weights)
+    assert (found <= 1 + 1e-9).all()
+    assert (np.diag(found) >= 0.5 - 1e-9).all()  # the half of each layer that is the token itself
+
+
+def test_maps_between_two_texts_cannot_be_joined() -> None:
+    with pytest.raises(ValueError, match="tokens that look at each other"):
+        rollout(np.ones((2, 1, 3, 4)) / 4)

@@ -1,0 +1,43 @@
+"""One model of each kind that has a Figure 1: an encoder, a decoder, and both halves with norms after or before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests.inside.conftest import Both, translator
+from torch import nn
+
+from regard.inference.translation.subwords import Subwords
+from regard.interpret import opened
+from regard.interpret.attention.looking import Reader
+from regard.interpret.figure.figure import Figure, figure
+
+KINDS = ("encoder", "decoder", "post", "pre")
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    kind: str
+    model: nn.Module
+    reader: Reader
+    text: str
+    kept: dict[str, Figure] = field(default_factory=dict)
+
+    def figure(self, switches: str = "") -> Figure:
+        """Of the text, made once."""
+        if switches not in self.kept:
+            self.kept[switches] = figure(self.model, self.reader, self.text, switches=switches, name="m")
+        return self.kept[switches]
+
+
+@pytest.fixture(params=KINDS, scope="session")
+def drawn(request: pytest.FixtureRequest, tiny_bert_folder: Path, gpt: Both, subwords: Subwords) -> Drawn:
+    kind = request.param
+    if kind == "encoder":
+        return Drawn(kind, *opened(tiny_bert_folder), "the film was good, and so was the day")
+    if kind == "decoder":
+        return Drawn(kind, gpt.ours, gpt.tokenizer, "the film was good")
+    model = translator(subwords, norm_first=kind == "pre")
+    return Drawn(kind, model, subwords, "the red dog sees a house")

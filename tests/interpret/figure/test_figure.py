@@ -1,0 +1,177 @@
+"""The figure of every kind of model: its code gives the model's own numbers, and its tensors are the recorded ones."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tests.inside.conftest import Both, translator
+from tests.inside.figure.conftest import Drawn
+
+from regard.checkpoints.ready import evaluating
+from regard.errors import InputError
+from regard.inference.translation.subwords import Subwords
+from regard.interpret.figure.boxes import Values, step
+from regard.interpret.figure.figure import Figure, figure, limit_of
+from regard.interpret.figure.snippets import run
+from regard.interpret.figure.subjects import subject_of
+from regard.interpret.figure.switches import SWITCHES, missing, without
+from regard.models import Seq2Seq
+from regard.nn import Padded
+from regard.nn.recording import record
+
+
+def of(found: Figure, box: str, name: str, layer: int = 0) -> torch.Tensor:
+    return next(one.tensor for one in found.box(box).steps[layer].values if one.name == name)
+
+
+@pytest.mark.parametrize("off", ["", "mask", "positions", "scaling", "residual", "mask,positions,scaling,residual"])
+def test_every_snippet_gives_the_models_own_numbers(drawn: Drawn, off: str) -> None:
+    switches = ",".join(name for name in off.split(",") if name and name not in missing(drawn.model))
+    found = drawn.figure(switches)
+    for box in found.boxes:
+        assert len(box.steps) == (found.depth if box.group == "layer" else 1)
+        for one in box.steps:
+            size = max(1.0, float(one.values[-1].tensor.abs().max()))
+            assert one.values[-1].name == "out" and one.difference <= 2e-5 * size, (box.name, one.difference)
+
+
+def test_a_wrong_snippet_would_be_seen() -> None:
+    x = torch.tensor([[1.0, 2.0]])
+    wrong = step("out = x * 3", [Values("x", x)], {}, x * 2, shown=[("out", None, None)])
+    assert wrong.difference == 2.0
+    assert torch.equal(wrong.values[-1].tensor, x * 2)  # and what is shown is the model's
+
+
+def test_tensors_are_those_that_are_recorded(drawn: Drawn) -> None:
+    found = drawn.figure()
+    subject = subject_of(drawn.model, drawn.reader)
+    with evaluating(drawn.model):
+        sentence = subject.read(drawn.text, limit=limit_of(subject.model))
+        with record(drawn.model) as tape:
+            logits = subject.run(sentence)
+    last = subject.parts[-1]
+    torch.testing.assert_close(of(found, f"{last}.linear", "out"), logits)
+    torch.testing.assert_close(of(found, f"{last}.softmax", "out"), logits.softmax(-1))
+    for part in subject.parts:
+        for kind, box in (("self", "attention"), ("cross", "cross")):
+            if kind == "cross" and (part == "encoder" or len(subject.parts) == 1):
+                continue
+            maps, queries, keys = (ask(kind, part) for ask in (tape.attention, tape.queries, tape.keys))
+            for layer in range(found.depth):
+                for name, expected in (("weights", maps), ("q", queries), ("k", keys)):
+                    torch.testing.assert_close(of(found, f"{part}.{box}", name, layer), expected[layer][0])
+        states = tape.hidden(part)
+        torch.testing.assert_close(of(found, f"{part}.attended", "x"), states[0][0])
+        torch.testing.assert_close(of(found, f"{part}.fed", "out", 0), states[1][0])
+
+
+def test_boxes_are_those_of_the_paper_or_of_what_it_became(drawn: Drawn) -> None:
+    found = drawn.figure()
+    titles = [box.title for box in found.boxes]
+    before = drawn.kind in ("decoder", "pre")
+    assert found.norm_first == before
+    around = (lambda title: ["Norm", title, "Add"]) if before else (lambda title: [title, "Add & Norm"])
+    encoder = [*around("Multi-Head Attention"), *around("Feed Forward")]
+    decoder = [*around("Masked Multi-Head Attention"), *around("Encoder-Decoder Attention"), *around("Feed Forward")]
+    end = ["Norm"] if before else []
+    expected = {
+        "encoder": ["Input Embedding", "Positional Encoding", "Norm", *encoder, "Layer & Norm"],
+        "decoder": ["Input Embedding", "Positional Encoding", *decoder[:3], *decoder[6:], *end],
+        "post": [
+            "Input Embedding",
+            "Positional Encoding",
+            *encoder,
+            "Output Embedding",
+            "Positional Encoding",
+            *decoder,
+        ],
+        "pre": [
+            *["Input Embedding", "Positional Encoding", *encoder, *end],
+            *["Output Embedding", "Positional Encoding", *decoder, *end],
+        ],
+    }[drawn.kind]
+    assert titles == [*expected, "Linear", "Softmax"]
+
+
+def test_the_code_shows_what_is_switched_off(drawn: Drawn) -> None:
+    part = "encoder" if drawn.kind == "encoder" else "decoder"
+    whole = drawn.figure()
+    able = [name for name in SWITCHES if name not in whole.disabled]
+    without_all = drawn.figure(",".join(able))
+    attention = [found.box(f"{part}.attention").code for found in (whole, without_all)]
+    assert ["math.sqrt" in code for code in attention] == [True, False]
+    assert ["-math.inf" in code for code in attention] == [part == "decoder", False]
+    assert ["x + sublayer" in found.box(f"{part}.fed").code for found in (whole, without_all)] == [True, False]
+    assert without_all.box(f"{part}.positions").code == "out = x"
+    scores = of(whole, f"{part}.attention", "scores")
+    assert bool((scores == -math.inf).any()) == (part == "decoder")
+
+
+def test_a_translator_decodes_its_own_words_or_the_targets(subwords: Subwords) -> None:
+    model = translator(subwords)
+    told = figure(model, subwords, "a dog", "ein Hund")
+    assert told.sentence.target == "ein Hund"
+    assert told.sentence.wanted == tuple(subwords.targets(["ein Hund"])[0])
+    assert told.sentence.heard == (subwords.begin, *told.sentence.wanted[:-1])
+    own = figure(model, subwords, "a dog", switches="residual")
+    with evaluating(model):
+        logits = subject_of(model, subwords).run(own.sentence)
+    assert own.sentence.wanted is not None
+    best = logits.argmax(-1).tolist()[: len(own.sentence.wanted)]
+    # What the whole model says, whatever is switched off; the last one may be put there for want of room.
+    assert best[:-1] == list(own.sentence.wanted[:-1])
+
+
+def test_blanks_are_masked(drawn: Drawn) -> None:
+    if drawn.kind != "encoder":
+        return
+    found = figure(drawn.model, drawn.reader, "the _ was good")
+    assert found.tokens["encoder"][2] == "[MASK]"
+    assert [place.token for place in found.damage.outcomes[0].places] == ["the", None, "was", "good"]
+
+
+def test_a_long_text_is_cut_and_said_so(drawn: Drawn) -> None:
+    found = figure(drawn.model, drawn.reader, "good day " * 60)
+    assert len(next(iter(found.tokens.values()))) <= 32
+    assert "did not fit" in found.notes()[0]
+
+
+def test_documents(drawn: Drawn) -> None:
+    found = drawn.figure()
+    document = found.document(layer=1)
+    boxes = document["boxes"]
+    assert isinstance(boxes, list)
+    one = next(box for box in boxes if box["name"].endswith(".attention"))
+    weights = next(tensor for tensor in one["tensors"] if tensor["name"] == "weights")
+    expected = of(found, one["name"], "weights", 1)
+    assert weights["shape"] == list(expected.shape)
+    torch.testing.assert_close(torch.tensor(weights["first"][0]), expected[0, 0, :4])
+    with pytest.raises(InputError, match="the layer is 9"):
+        found.document(layer=9)
+
+
+def test_what_cannot_be_drawn_is_told(subwords: Subwords, t5: Both, bert: Both) -> None:
+    lstm = translator(subwords, kind="lstm")
+    assert isinstance(lstm, Seq2Seq)
+    with pytest.raises(InputError, match="no Transformer"):
+        figure(lstm, subwords, "a dog")
+    with pytest.raises(InputError, match="this is a T5"):
+        figure(t5.ours, t5.tokenizer, "a dog")
+    with pytest.raises(InputError, match="needs a masked-word head"):
+        figure(bert.ours, bert.tokenizer, "a dog")
+    with pytest.raises(InputError, match="empty"):
+        figure(bert.ours, bert.tokenizer, " ")
+
+
+def test_snippets_know_only_what_they_are_given() -> None:
+    assert run("out = math.sqrt(x)", {"x": 4.0})["out"] == 2.0
+    with pytest.raises(NameError):
+        run("out = y", {})
+
+
+def test_no_cache_without_a_mask(gpt: Both) -> None:
+    ids = torch.tensor([[1, 2, 3]])
+    with without(gpt.ours, ["mask"]), pytest.raises(ValueError, match="no cache"):
+        gpt.ours.start(ids, Padded())  # type: ignore[operator]

@@ -1,0 +1,101 @@
+"""Switches: what a model computes without a part equals that model with the part taken out by hand."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from tests.inside.figure.conftest import Drawn
+from torch import Tensor, nn
+
+from regard.checkpoints.ready import evaluating
+from regard.errors import InputError
+from regard.interpret.figure.subjects import subject_of
+from regard.interpret.figure.switches import SWITCHES, missing, named, without
+from regard.nn import Attention, Layer, Padded, Residual, TextEmbedding
+
+
+def logits(drawn: Drawn, *switches: str) -> Tensor:
+    subject = subject_of(drawn.model, drawn.reader)
+    with evaluating(drawn.model):
+        target = "ein Hund sieht das Haus" if len(subject.parts) == 2 else None
+        sentence = subject.read(drawn.text, target, limit=20)
+        with without(drawn.model, switches):
+            return subject.run(sentence)
+
+
+def able(drawn: Drawn) -> list[str]:
+    return [name for name in SWITCHES if name not in missing(drawn.model)]
+
+
+def test_each_is_the_model_with_that_part_taken_out_by_hand(drawn: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = logits(drawn)
+    found = {name: logits(drawn, name) for name in able(drawn)}
+    assert torch.equal(logits(drawn), whole)  # and nothing stays switched off
+    attentions = [one for one in drawn.model.modules() if isinstance(one, Attention)]
+    with monkeypatch.context() as hand:
+        for one in attentions:
+            hand.setattr(one, "scale", 1.0)
+        torch.testing.assert_close(found["scaling"], logits(drawn), atol=1e-5, rtol=1e-5)
+    embeddings = [one for one in drawn.model.modules() if isinstance(one, TextEmbedding)]
+    kept = [one.positions for one in embeddings]
+    for one in embeddings:
+        one.positions = None
+    torch.testing.assert_close(found["positions"], logits(drawn), atol=1e-5, rtol=1e-5)
+    for one, positions in zip(embeddings, kept, strict=True):
+        one.positions = positions
+    if "mask" in found:
+        with monkeypatch.context() as hand:
+            for one in attentions:
+                hand.setattr(one, "causal", False)
+            torch.testing.assert_close(found["mask"], logits(drawn), atol=1e-5, rtol=1e-5)
+    for name, numbers in found.items():
+        assert (numbers - whole).abs().max() > 1e-3, name
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_no_residual_is_the_sublayer_alone(first: bool) -> None:
+    residual = Residual(Layer(width=8, heads=2, ffn=8, norm_first=first)).eval()
+    nn.init.normal_(residual.norm.weight)
+    branch, x = nn.Linear(8, 8), torch.randn(2, 3, 8)
+    model = nn.ModuleList([residual, TextEmbedding(3, 8, positions=nn.Identity()), Attention(branch, branch)])
+    with without(model, ["residual"]):
+        found = residual(x, branch)
+    expected = branch(residual.norm(x)) if first else residual.norm(branch(x))
+    torch.testing.assert_close(found, expected)
+    whole = x + branch(residual.norm(x)) if first else residual.norm(x + branch(x))
+    torch.testing.assert_close(residual(x, branch), whole)
+
+
+def test_another_thread_has_the_whole_model(drawn: Drawn) -> None:
+    whole, seen = logits(drawn), []
+    with without(drawn.model, able(drawn)):
+        other = threading.Thread(target=lambda: seen.append(logits(drawn)))
+        other.start()
+        other.join()
+    assert torch.equal(seen[0], whole)
+
+
+def test_an_encoder_has_no_mask_to_switch_off(drawn: Drawn) -> None:
+    gone = missing(drawn.model)
+    assert list(gone) == (["mask"] if drawn.kind == "encoder" else [])
+    if gone:
+        with pytest.raises(InputError, match="cannot switch off 'mask': an encoder has no such mask"):
+            logits(drawn, "mask")
+
+
+def test_padding_stays_hidden_without_scaling() -> None:
+    attention = Layer(width=8, heads=2, ffn=8).new_attention().eval()
+    model = nn.ModuleList([attention])
+    x, keep = torch.randn(1, 4, 8), torch.tensor([[True, True, True, False]])
+    with without(model, ["scaling"]):
+        found = attention(x, Padded(keep))[:, :3]
+        torch.testing.assert_close(found, attention(x[:, :3], Padded()))
+
+
+def test_names() -> None:
+    assert named(" residual,mask,mask ") == ("mask", "residual")
+    assert named("") == ()
+    with pytest.raises(InputError, match="unknown switch 'residuals'; did you mean 'residual'"):
+        named("residuals")

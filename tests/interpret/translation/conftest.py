@@ -1,0 +1,36 @@
+"""Translators of every kind of attention, with weights that matter, and the text they translate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.inside.conftest import translator as new_model
+
+from regard.inference.translation import Translator
+from regard.inference.translation.align import usual_looking
+from regard.inference.translation.build import translating
+from regard.inference.translation.subwords import Subwords
+
+RECURRENT = [(score, recipe) for score in ("dot", "general", "additive") for recipe in ("luong", "deck")]
+KINDS = ["transformer", *(f"lstm {score} {recipe}" for score, recipe in RECURRENT)]
+
+
+@pytest.fixture
+def made(subwords: Subwords, randomised: Callable[..., Any]) -> Callable[[str], Translator]:
+    """By kind: "transformer", "lstm none", or "lstm" with a score and a recipe."""
+
+    def make(kind: str) -> Translator:
+        kind, *more = kind.split()
+        settings = dict(zip(("score", "recipe"), more, strict=False))
+        model = translating(new_model(subwords, kind=kind, **settings))
+        randomised(model, std=0.5)
+        return Translator(model.eval(), subwords, usual_looking(model))
+
+    return make
+
+
+@pytest.fixture(params=KINDS)
+def translator(request: pytest.FixtureRequest, made: Callable[[str], Translator]) -> Translator:
+    return made(request.param)

@@ -1,0 +1,159 @@
+"""Tokens in bursts over a fixed store: the same as one step at a time, for any prompt, span and way to choose."""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from tests.decode.models import family
+
+from regard.errors import InputError, RegardError
+from regard.inference.generation import Sampling, greedy, sample
+from regard.nn import Padded, recording
+from regard.nn.fast import cuda_graphs as bursts_module
+from regard.nn.fast.cuda_graphs import bursting
+
+PROMPTS = [
+    (torch.tensor([[3, 1, 4], [1, 5, 9], [2, 6, 5]]), None),
+    (torch.tensor([[3, 1, 4], [1, 5, 0], [2, 0, 0]]), Padded.of([3, 2, 1])),
+]
+
+
+@pytest.fixture(autouse=True)
+def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that thirty tokens need three spans and several bursts."""
+    monkeypatch.setattr(bursts_module, "SHORTEST", 8)
+    monkeypatch.setattr(bursts_module, "BURST", 5)
+
+
+def made(model: Any) -> Any:
+    return bursts_module._kept[model][1]
+
+
+@pytest.mark.parametrize(("ids", "layout"), PROMPTS)
+@pytest.mark.parametrize("end", [None, 7, 11])
+def test_greedy_is_the_same(ids: torch.Tensor, layout: Padded | None, end: int | None) -> None:
+    model = family("gpt")
+    expected = greedy(model, ids, layout, end=end, max_tokens=30)
+    with bursting("plain"):
+        found = greedy(model, ids, layout, end=end, max_tokens=30)
+    assert [one.ids for one in found] == [one.ids for one in expected]
+    assert [one.finished for one in found] == [one.finished for one in expected]
+    assert [one.log_probability for one in found] == pytest.approx([one.log_probability for one in expected], abs=1e-4)
+    if end is None:
+        assert sorted(made(model).steps) == [8, 16, 32]
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling(), Sampling(temperature=0.7, top_k=9, top_p=0.9, min_p=0.01)])
+@pytest.mark.parametrize(("ids", "layout"), PROMPTS)
+def test_samples_are_the_same(sampling: Sampling | None, ids: torch.Tensor, layout: Padded | None) -> None:
+    model = family("gpt")
+    settings: dict[str, Any] = {"sampling": sampling, "end": 5, "max_tokens": 30, "seed": 3, "rows": [4, 0, 9]}
+    expected = list(sample(model, ids, layout, **settings))
+    with bursting("plain"):
+        found = list(sample(model, ids, layout, **settings))
+        again = list(sample(model, ids, layout, **settings))
+    assert found == again == expected
+    assert made(model).choose
+
+
+def test_rows_the_caller_ends_say_no_more() -> None:
+    model, (ids, layout) = family("gpt"), PROMPTS[0]
+    over: set[int] = set()
+    found = []
+    with bursting("plain"):
+        for step in sample(model, ids, layout, sampling=None, end=None, max_tokens=30, over=over):
+            found.append(step)
+            if len(found) == 7:
+                over |= {0, 2}
+            if len(found) == 9:
+                over.add(1)
+    assert len(found) == 9
+    assert all(word is not None for step in found[:7] for word in step)
+    assert [[word is None for word in step] for step in found[7:]] == [[True, False, True]] * 2
+
+
+def test_what_was_made_serves_again_until_weights_move() -> None:
+    model, (ids, layout) = family("gpt"), PROMPTS[0]
+    with bursting("plain"):
+        greedy(model, ids, layout, end=None, max_tokens=9)
+        first = made(model)
+        with torch.no_grad():
+            model.embedding.tokens.weight.mul_(-1)  # in place: the next call must see it
+        found = greedy(model, ids, layout, end=None, max_tokens=9)
+        assert made(model) is first
+        model.embedding.tokens.weight = torch.nn.Parameter(model.embedding.tokens.weight.detach().clone())
+        greedy(model, ids, layout, end=None, max_tokens=9)
+        assert made(model) is not first
+    assert [one.ids for one in found] == [one.ids for one in greedy(model, ids, layout, end=None, max_tokens=9)]
+
+
+def test_it_goes_with_its_model() -> None:
+    model, (ids, layout) = family("gpt"), PROMPTS[0]
+    with bursting("plain"):
+        greedy(model, ids, layout, end=None, max_tokens=9)
+    before = len(bursts_module._kept)
+    del model
+    gc.collect()
+    assert len(bursts_module._kept) < before
+
+
+def test_single_steps_where_somebody_watches_or_nothing_is_gained() -> None:
+    model, (ids, layout) = family("gpt"), PROMPTS[0]
+    greedy(model, ids, layout, end=None, max_tokens=9)  # a processor
+    with bursting("off"):
+        greedy(model, ids, layout, end=None, max_tokens=9)
+    with bursting("plain"), recording.record(model) as tape:
+        greedy(model, ids, layout, end=None, max_tokens=4)
+    assert model not in bursts_module._kept
+    assert len(next(iter(tape.readings.values()))) == 4
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    model, (ids, layout) = family("gpt"), PROMPTS[0]
+    with torch.no_grad():
+        model.embedding.positions.weight[6] = torch.nan
+    with bursting("plain"):
+        with pytest.raises(RegardError, match="NaN"):
+            greedy(model, ids, layout, end=None, max_tokens=9)
+        with pytest.raises(RegardError, match="NaN"):
+            list(sample(model, ids, layout, sampling=Sampling(), end=None, max_tokens=9))
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(InputError, match="mode"), bursting("fast"):  # type: ignore[arg-type]
+        pass
+
+
+def test_two_texts_that_are_written_in_turns_do_not_disturb_each_other() -> None:
+    model, (ids, layout) = family("gpt"), PROMPTS[0]
+    settings: dict[str, Any] = {"sampling": Sampling(), "end": None, "max_tokens": 30}
+    expected = [list(sample(model, ids, layout, **settings, seed=seed)) for seed in (1, 2)]
+    with bursting("plain"):
+        both = zip(*(sample(model, ids, layout, **settings, seed=seed) for seed in (1, 2)), strict=True)
+        found = [list(one) for one in zip(*both, strict=True)]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "mode",
+    ["plain", pytest.param("graphs", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))],
+)
+def test_texts_of_several_threads_do_not_disturb_each_other(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU each of them records steps of its own."""
+    monkeypatch.setattr(bursts_module, "WORTH", 20)
+    device = torch.device("cpu" if mode == "plain" else "cuda")
+    model, ids = family("gpt").to(device), PROMPTS[0][0].to(device)
+
+    def said(seed: int, mode: Any) -> list[list[int | None]]:
+        with bursting(mode):
+            return list(sample(model, ids, sampling=Sampling(), end=None, max_tokens=20 + seed, seed=seed))
+
+    seeds = range(4)
+    expected = [said(seed, "off") for seed in seeds]
+    with ThreadPoolExecutor(len(seeds)) as threads:
+        found = list(threads.map(said, seeds, [mode] * len(seeds)))
+    assert found == expected

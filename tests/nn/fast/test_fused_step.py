@@ -1,0 +1,89 @@
+"""A decoder's step as straight code: the numbers of the stack itself, and only where nobody watches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.decode.models import VOCABULARY, family
+
+from regard.nn import Padded, recording
+from regard.nn.fast.fused_step import Straight, can_go_straight
+from regard.nn.fast.packed_linear import Packing
+
+SOURCE = torch.tensor([[3, 1, 4, 1], [5, 9, 2, 0], [6, 5, 0, 0]])
+TOKENS = torch.tensor([[7, 8, 9], [1, 2, 3], [4, 4, 4], [11, 0, 18]])
+
+
+def logits_of(model: Any, *, straight: bool, index: list[int] | None, layout: Padded | None) -> torch.Tensor:
+    """The logits of four steps; before the second one, rows move to `index`."""
+    found = []
+    with torch.inference_mode():
+        _, state = model.start(SOURCE, layout)
+        steps = Straight(model.decoder, Packing().linear)
+        for number, tokens in enumerate(TOKENS):
+            if number == 1 and index is not None:
+                state.reorder(torch.tensor(index))
+            tokens = tokens if number == 0 or index is None else tokens.repeat(4)[: len(index)]
+            if straight:
+                logits = model.logits(steps(model.hear(tokens, state)[:, 0], state))
+            else:
+                logits, state = model.step(tokens, state)
+            found.append(logits)
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize("name", ["gpt", "t5", "transformer"])
+@pytest.mark.parametrize("layout", [None, Padded.of([4, 3, 2])])
+@pytest.mark.parametrize("index", [None, [0, 2], [0, 0, 1, 1, 2, 2], [1, 1, 1, 0, 0, 0], [2, 2, 0], [1, 0, 1]])
+def test_numbers_are_the_same(name: str, layout: Padded | None, index: list[int] | None) -> None:
+    model = family(name)
+    expected = logits_of(model, straight=False, index=index, layout=layout)
+    found = logits_of(model, straight=True, index=index, layout=layout)
+    assert found.shape[-1] == VOCABULARY
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gpt", "transformer"])
+def test_half_precision(name: str) -> None:
+    model = family(name).bfloat16()
+    expected = logits_of(model, straight=False, index=None, layout=None)
+    found = logits_of(model, straight=True, index=None, layout=None)
+    torch.testing.assert_close(found.float(), expected.float(), atol=0.15, rtol=0.05)
+
+
+def test_a_beam_copies_no_source() -> None:
+    model = family("transformer")
+    with torch.inference_mode():
+        _, state = model.start(SOURCE, None)
+        memory, keys = state.memory, state.cache.layers[0].cross.key
+        state.reorder(torch.tensor([0, 0, 1, 1, 2, 2]))
+        assert state.fan == 2 and state.memory is memory
+        assert state.cache.layers[0].cross.key.data_ptr() == keys.data_ptr()
+        state.reorder(torch.tensor([1, 0, 3, 3, 5, 4]))
+        assert state.fan == 2 and state.memory is memory
+        state.reorder(torch.tensor([0, 1, 5, 4]))  # the second source is done
+        assert state.fan == 2 and torch.equal(state.memory, memory[[0, 2]])
+        state.spread()
+        assert state.fan == 1 and torch.equal(state.memory, memory[[0, 0, 2, 2]])
+        assert state.cache.layers[0].cross.key.shape[0] == 4
+
+
+def test_where_it_may_be_used() -> None:
+    model = family("t5")
+    stack = model.decoder
+    assert not can_go_straight(stack), "gradients are wanted"
+    with torch.inference_mode():
+        assert can_go_straight(stack)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert not can_go_straight(stack)
+        hook = stack.layers[1].ffn.register_forward_hook(lambda *_: None)
+        assert not can_go_straight(stack)
+        hook.remove()
+        with recording.record(model):
+            assert not can_go_straight(stack)
+        assert can_go_straight(stack.eval())
+        assert not can_go_straight(stack.train())
+        stack.eval().layers[0].ffn.outer = torch.nn.Sequential(torch.nn.Linear(12, 8))
+        assert not can_go_straight(stack)

@@ -1,0 +1,148 @@
+"""The highest number of each row is that of the whole product, whatever the numbers are; the others may be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.inference.generation import sample
+from regard.inference.generation.quick import keeping
+from regard.models import Gpt, GptConfig
+from regard.nn.fast import int8_argmax as screening_module
+from regard.nn.fast.int8_argmax import Screening
+
+WIDTH, OUTPUTS = 128, 8192
+
+pytestmark = pytest.mark.skipif(
+    not screening_module._multiplies_small_numbers(), reason="this processor has no instructions for 8-bit products"
+)
+
+
+def gaussian(width: int = WIDTH) -> Tensor:
+    return torch.randn(OUTPUTS, width)
+
+
+def tiny() -> Tensor:
+    return 1e-20 * gaussian()
+
+
+def nearly_equal() -> Tensor:
+    """Rounded to 8 bits they are all the same."""
+    return torch.randn(1, WIDTH) + 1e-5 * gaussian()
+
+
+def some_in_the_lead() -> Tensor:
+    weight = gaussian()
+    weight[::100] = 3 * torch.randn(1, WIDTH) + 1e-3 * weight[::100]
+    return weight
+
+
+def with_outliers() -> Tensor:
+    weight = gaussian()
+    weight[:, 7] *= 50
+    weight[13] *= 1000
+    return weight
+
+
+def with_empty_rows() -> Tensor:
+    weight = gaussian()
+    weight[::3] = 0
+    return weight
+
+
+MATRICES = [gaussian, tiny, nearly_equal, some_in_the_lead, with_outliers, with_empty_rows]
+
+
+@pytest.fixture(autouse=True)
+def small_matrices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(screening_module, "LEAST", 1 << 20)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+@pytest.mark.parametrize("make", MATRICES)
+@pytest.mark.parametrize("rows", [1, 2, 8, 13])
+def test_the_highest_is_that_of_the_whole_product(make: Callable[[], Tensor], rows: int) -> None:
+    weight, screening = make(), Screening()
+    for scale in (1.0, 1e-6, 1e6):
+        x = scale * torch.randn(rows, WIDTH)
+        x[:, 3] *= 20
+        whole, found = F.linear(x, weight), screening.linear(x, weight)
+        there = found > -torch.inf
+        torch.testing.assert_close(found[there], whole[there], rtol=1e-4, atol=1e-5 * float(whole.abs().max()))
+        exact = F.linear(x.double(), weight.double())
+        gap = exact.amax(1) - exact.gather(1, found.argmax(1, keepdim=True))[:, 0]
+        assert float((gap / exact.abs().amax(1)).max()) < 1e-6
+
+
+def test_few_are_computed_where_numbers_differ() -> None:
+    found = Screening().linear(torch.randn(8, WIDTH), gaussian())
+    assert 8 <= int((found > -torch.inf).sum()) < 8 * 40
+
+
+def test_rows_that_end_leave_the_others_as_they_are() -> None:
+    weight, x, screening = gaussian(), torch.randn(8, WIDTH), Screening()
+    whole = screening.linear(x, weight)
+    torch.testing.assert_close(screening.linear(x[:5], weight), whole[:5])
+    assert len(screening.layers) == 1
+
+
+@pytest.mark.parametrize("value", [0.0, torch.nan, torch.inf])
+def test_vectors_without_a_scale_get_the_whole_product(value: float) -> None:
+    weight, x, screening = gaussian(), torch.randn(2, WIDTH), Screening()
+    x[1] = value
+    assert torch.equal(screening.linear(x, weight).nan_to_num(7.0), F.linear(x, weight).nan_to_num(7.0))
+
+
+def test_after_one_in_vain_it_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screening_module, "PAUSE", 3)
+    weight, x, calls = torch.ones(OUTPUTS, WIDTH), torch.randn(1, WIDTH), []
+    screening = Screening(lambda *args: calls.append(1) or F.linear(*args))  # type: ignore[func-returns-value]
+    real = screening_module._Rounded._product
+    monkeypatch.setattr(screening_module._Rounded, "_product", lambda self, x: calls.append(0) or real(self, x))  # type: ignore[func-returns-value]
+    for _ in range(4):
+        assert torch.equal(screening.linear(x, weight), F.linear(x, weight))
+    assert calls == [0, 1, 1, 1, 0, 1]
+
+
+def test_what_is_no_output_layer_is_left_alone() -> None:
+    screening, x = Screening(), torch.randn(2, WIDTH)
+    weight, bias = gaussian(), torch.randn(OUTPUTS)
+    assert torch.equal(screening.linear(x, weight, bias), F.linear(x, weight, bias))
+    for other in (weight.double(), weight[:512], weight[:, :64]):
+        vectors = x[:, : other.shape[1]].to(other.dtype)
+        assert torch.equal(screening.linear(vectors, other), F.linear(vectors, other))
+    with torch.enable_grad():
+        assert torch.equal(screening.linear(x, weight), F.linear(x, weight))
+    assert not screening.layers
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_model_says_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Gpt(GptConfig(vocabulary=OUTPUTS, width=WIDTH, depth=1, heads=4, ffn=256, positions=64)).eval()
+    for parameter in model.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
+    ids, end = torch.randint(OUTPUTS, (rows, 4)), 5
+
+    def said() -> list[list[int | None]]:
+        return list(sample(model, ids, sampling=None, end=end, max_tokens=40))
+
+    expected = said()
+    seen: list[int] = []
+    real = screening_module._Rounded.__call__
+
+    def counted(self: screening_module._Rounded, x: Tensor) -> Tensor | None:
+        found = real(self, x)
+        seen.append(found is not None)
+        return found
+
+    monkeypatch.setattr(screening_module._Rounded, "__call__", counted)
+    with keeping():
+        assert said() == expected
+    assert sum(seen) > 30
+    assert len({row[0] for row in expected}) > 10

@@ -1,0 +1,77 @@
+"""Packed products: the same numbers, only where they pay, and nothing of the model changes."""
+
+from __future__ import annotations
+
+from threading import Thread
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.nn.fast.packed_linear import Packing
+
+pytestmark = pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this torch has no MKL")
+
+
+def packed(packing: Packing) -> int:
+    return sum(pack is not None for _, pack in packing.packs.values())
+
+
+@pytest.mark.parametrize("shape", [(8, 256), (8, 1, 256), (2, 4, 256)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_products_are_the_same(shape: tuple[int, ...], bias: bool) -> None:
+    layer = nn.Linear(256, 512, bias=bias)
+    with torch.inference_mode(), Packing() as packing:
+        for number in range(4):
+            x = torch.randn(shape)
+            torch.testing.assert_close(
+                layer(x), F.linear(x.double(), layer.weight.double(), _double(layer.bias)).float()
+            )
+            assert packed(packing) == (number > 0)
+    assert layer.weight.layout is torch.strided
+
+
+def _double(bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else bias.double()
+
+
+def test_each_number_of_rows_has_its_own(one_thread: None) -> None:
+    layer = nn.Linear(256, 512)
+    x = torch.randn(8, 256)
+    with torch.inference_mode():
+        expected = layer(x)
+        with Packing() as packing:
+            for rows in (8, 8, 3, 8, 3, 3, 1, 1):
+                torch.testing.assert_close(layer(x[:rows]), expected[:rows])
+    assert packed(packing) == 2
+
+
+@pytest.mark.parametrize("kind", ["one row", "many rows", "a small matrix", "half precision", "gradients"])
+def test_others_stay_as_they_are(kind: str) -> None:
+    rows = {"one row": 1, "many rows": 100}.get(kind, 8)
+    layer = nn.Linear(16, 16) if kind == "a small matrix" else nn.Linear(256, 512)
+    x = torch.randn(rows, layer.in_features)
+    if kind == "half precision":
+        layer, x = layer.bfloat16(), x.bfloat16()
+    with torch.set_grad_enabled(kind == "gradients"):
+        expected = layer(x)
+        with Packing() as packing:
+            for _ in range(3):
+                assert torch.equal(layer(x), expected)
+    assert packed(packing) == 0
+
+
+def test_it_may_be_entered_again_and_is_of_one_thread() -> None:
+    layer, x, packing = nn.Linear(256, 512), torch.randn(8, 256), Packing()
+    with torch.inference_mode():
+        for _ in range(3):
+            with packing:
+                layer(x)
+        assert packed(packing) == 1
+        packing.packs.clear()
+        with packing:
+            other = Thread(target=lambda: [layer(x) for _ in range(3)])
+            other.start()
+            other.join()
+    assert not packing.packs

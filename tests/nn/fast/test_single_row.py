@@ -1,0 +1,270 @@
+"""One token of one row in a few kernels: the numbers of `Straight`, in Triton's interpreter or on a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard import nn as nn_module
+from regard.inference.generation import Sampling, greedy, sample
+from regard.models import Gpt, GptConfig
+from regard.nn import Layer, Learned, RelativeBias, Stack, State, TextEmbedding
+from regard.nn.fast import cuda_graphs as bursts_module
+from regard.nn.fast import single_row as one_row_module
+from regard.nn.fast.cuda_graphs import bursting
+from regard.nn.fast.fused_step import Straight
+from regard.nn.fast.single_row import OneRow, Sizes, can_go_in_one_row
+from regard.nn.fast.static_cache import FixedStore
+
+LAYER = Layer(width=96, heads=6, ffn=200, norm_first=True, activation="gelu-tanh", eps=1e-5)
+ROOM = 300  # places
+CUDA = torch.cuda.is_available()
+TOLERANCE: dict[torch.dtype, dict[str, float]] = {
+    torch.float32: {"atol": 2e-5, "rtol": 2e-5},
+    torch.bfloat16: {"atol": 0.1, "rtol": 0.03},
+    torch.float16: {"atol": 0.015, "rtol": 0.005},
+}
+
+
+@pytest.fixture(scope="module")
+def place() -> Any:
+    """The device that runs kernels here: a GPU, or the processor by way of the interpreter."""
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("Triton is not there: it comes with torch for GPUs")
+    if CUDA:
+        yield torch.device("cuda")
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        patch.delitem(sys.modules, "regard.nn.fast.single_row_kernels", raising=False)
+        patch.delattr(nn_module, "one_row_kernels", raising=False)
+        # The interpreter runs one program after the other, and takes long for each.
+        patch.setattr(one_row_module, "Sizes", partial(Sizes, programs=4))
+        if not _counts():
+            pytest.skip("this Triton's interpreter and this numpy do not go together: it cannot count to a tensor")
+        one_row_module._works.cache_clear()
+        yield torch.device("cpu")
+        one_row_module._works.cache_clear()
+
+
+def _counts() -> bool:
+    import triton
+    import triton.language as tl
+
+    def count(numbers, out):
+        for number in range(0, tl.load(numbers)):
+            tl.store(out, number)
+
+    numbers, out = torch.tensor([3]), torch.zeros(1, dtype=torch.long)
+    try:
+        triton.jit(count)[(1,)](numbers, out)
+    except triton.runtime.errors.InterpreterError:
+        return False
+    return out.item() == 2
+
+
+@pytest.fixture(scope="module")
+def made(randomised: Callable[..., Any]) -> Callable[..., Stack]:
+    def make(layer: Layer = LAYER, depth: int = 2, **options: Any) -> Stack:
+        torch.manual_seed(3)
+        stack: Stack = randomised(Stack(layer, depth, **{"final_norm": True, **options}), std=0.1).eval()
+        return stack
+
+    return make
+
+
+def stored(stack: Stack, length: int, room: int = ROOM) -> FixedStore:
+    """A store with keys and values of all its places, of which those from `length` on must not matter."""
+    weight, heads = stack.layers[0].ffn.inner.weight, stack.layers[0].attention.heads
+    width = stack.layers[0].attention.output.in_features // heads
+    store = FixedStore(
+        len(stack.layers), rows=1, heads=heads, room=room, width=width, dtype=weight.dtype, device=weight.device
+    )
+    generator = torch.Generator().manual_seed(length)
+    for tensor in (one for pair in store.pairs for one in pair):
+        tensor.copy_(torch.randn(tensor.shape, generator=generator))
+        tensor[:, :, length:] = 1e4
+    store.places.fill_(length)
+    return store
+
+
+@torch.no_grad()
+def compared(stack: Stack, length: int, span: int, sizes: Sizes | None = None) -> None:
+    """The next token behind `length` others: the same vector, and the same in the store."""
+    width, kind = stack.norm.weight.shape[0], stack.norm.weight.dtype
+    x = torch.randn(1, width, generator=torch.Generator().manual_seed(1)).to(stack.norm.weight)
+    ours, theirs = stored(stack, length), stored(stack, length)
+    expected = Straight(stack)(x, State(theirs.cache(span), theirs.keep(span)))
+    found = OneRow(stack, sizes)(x, State(ours.cache(span), ours.keep(span)))
+    assert found.shape == expected.shape and found.dtype == kind
+    torch.testing.assert_close(found.float(), expected.float(), **TOLERANCE[kind])
+    for pair, other in zip(ours.pairs, theirs.pairs, strict=True):
+        for one, another in zip(pair, other, strict=True):
+            torch.testing.assert_close(one[:, :, length].float(), another[:, :, length].float(), **TOLERANCE[kind])
+            same = torch.arange(one.shape[2]) != length
+            assert torch.equal(one[:, :, same], another[:, :, same])
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 64, 65, 127, 128, 129, 255])
+def test_lengths_around_the_blocks(place: torch.device, made: Callable[..., Stack], length: int) -> None:
+    stack = made(replace(LAYER, width=48, heads=3, ffn=64), depth=1).to(place)
+    compared(stack, length, span=256, sizes=Sizes(programs=4, look=64 * 16))
+
+
+@pytest.mark.parametrize("kind", TOLERANCE)
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu-tanh"])
+def test_types_and_activations(
+    place: torch.device, made: Callable[..., Stack], kind: torch.dtype, activation: str
+) -> None:
+    compared(made(replace(LAYER, activation=activation)).to(place, kind), 40, span=128)
+
+
+@pytest.mark.parametrize(
+    ("width", "heads", "ffn"), [(768, 12, 3072), (384, 6, 1536), (256, 2, 100), (80, 5, 33), (64, 2, 64)]
+)
+def test_shapes(place: torch.device, made: Callable[..., Stack], width: int, heads: int, ffn: int) -> None:
+    """Widths of models, also those that are no powers of two, and head widths from 16 to 128."""
+    stack = made(replace(LAYER, width=width, heads=heads, ffn=ffn), depth=1).to(place)
+    compared(stack, 40, span=64)
+
+
+@pytest.mark.parametrize("sizes", [Sizes(rows=1), Sizes(programs=3), Sizes(programs=1, rows=4, warps=1, look=1024)])
+def test_sizes_do_not_matter(place: torch.device, made: Callable[..., Stack], sizes: Sizes) -> None:
+    compared(made().to(place), 70, span=128, sizes=sizes)
+
+
+def test_other_layers(place: torch.device, made: Callable[..., Stack]) -> None:
+    """No biases, a scale of its own, heads wider than their share, large numbers in the norm."""
+    stack = made(replace(LAYER, bias=False, scale=0.7, head_width=32)).to(place)
+    compared(stack, 9, span=64)
+    with torch.no_grad():
+        stack.layers[0].ffn.outer.weight.mul_(1000)
+    compared(stack, 9, span=64)
+
+
+@torch.no_grad()
+def test_the_vector_and_the_logits(place: torch.device, made: Callable[..., Stack]) -> None:
+    embedding = TextEmbedding(133, 96, positions=Learned(50, 96, offset=2)).eval().to(place)
+    stack = made().to(place)
+    assert can_go_in_one_row(stack, embedding)
+    weight, steps = embedding.tokens.weight, OneRow(stack)
+    for token, position in ((0, 0), (132, 7), (50, 49), (50, 60)):
+        tokens, places = torch.tensor([token], device=place), torch.tensor([position], device=place)
+        x = steps.hear(embedding, tokens, places)
+        expected = weight[token] + embedding.positions.weight[min(position, 49) + 2]
+        assert torch.equal(x, expected[None])
+    ours, theirs = stored(stack, 5), stored(stack, 5)
+    found = steps.logits(x, State(ours.cache(8), ours.keep(8)), weight)
+    hidden = Straight(stack)(x, State(theirs.cache(8), theirs.keep(8)))
+    torch.testing.assert_close(found, hidden @ weight.T, **TOLERANCE[torch.float32])
+
+
+@torch.no_grad()
+def test_nothing_that_is_no_number_is_hidden(place: torch.device, made: Callable[..., Stack]) -> None:
+    stack = made(replace(LAYER, activation="relu")).to(place)
+    store = stored(stack, 5)
+    store.pairs[1][0][0, 2, 3, 4] = torch.nan
+    found = OneRow(stack)(torch.ones(1, 96, device=place), State(store.cache(8), store.keep(8)))
+    assert found.isnan().all()
+
+
+def test_where_it_may_be_used(place: torch.device, made: Callable[..., Stack]) -> None:
+    assert can_go_in_one_row(made().to(place))
+    others = [
+        replace(LAYER, norm_first=False),
+        replace(LAYER, norm="rms"),
+        replace(LAYER, gated=True),
+        replace(LAYER, cross=True),
+        replace(LAYER, heads=8),  # 12 numbers a head
+        replace(LAYER, head_width=256),
+    ]
+    for layer in others:
+        assert not can_go_in_one_row(made(layer).to(place)), layer
+    assert not can_go_in_one_row(made(final_norm=False).to(place))
+    assert not can_go_in_one_row(made(relative=RelativeBias(6)).to(place))
+    assert not can_go_in_one_row(made().to(place, torch.double))
+    mixed = made().to(place)
+    mixed.norm.bfloat16()
+    assert not can_go_in_one_row(mixed)
+    other = made().to(place)
+    other.layers[1].ffn.activation = torch.sigmoid
+    assert not can_go_in_one_row(other)
+    turned = made(replace(LAYER, ffn=96)).to(place)
+    turned.layers[0].ffn.inner.weight = nn.Parameter(turned.layers[0].ffn.inner.weight.detach().T)
+    assert not can_go_in_one_row(turned)
+    scaled = TextEmbedding(9, 96, positions=Learned(8, 96), scaled=True).eval().to(place)
+    assert not can_go_in_one_row(made().to(place), scaled)
+    assert not can_go_in_one_row(made().to(place), TextEmbedding(9, 96, positions=Learned(8, 96)).to(place))
+
+
+def test_without_triton_or_where_it_fails_it_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, made: Callable[..., Stack]
+) -> None:
+    def broken() -> Any:
+        raise RuntimeError("no compiler")
+
+    stack = made()
+    one_row_module._works.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(one_row_module, "_kernels", broken)
+        assert not can_go_in_one_row(stack)
+        patch.setattr(importlib.util, "find_spec", lambda name: None)
+        one_row_module._works.cache_clear()
+        assert not can_go_in_one_row(stack)
+    one_row_module._works.cache_clear()
+
+
+@pytest.mark.parametrize(("outputs", "inputs"), [(2304, 768), (768, 3072), (50257, 768), (1, 1), (7, 16384)])
+def test_programs_cover_their_work(outputs: int, inputs: int) -> None:
+    rows, block, warps = Sizes().of_product(outputs, inputs)
+    assert block >= inputs and block < 2 * max(inputs, 16)
+    assert {bin(number).count("1") for number in (rows, block, warps)} == {1}, "powers of two"
+    assert rows * block <= one_row_module.LONGEST
+    assert rows == 1 or -(-outputs // rows) >= 264
+
+
+def speaker(place: torch.device, kind: torch.dtype = torch.float32) -> Gpt:
+    torch.manual_seed(5)
+    shape: dict[str, Any] = {"vocabulary": 61, "width": 48, "depth": 2, "heads": 3, "ffn": 96, "positions": 300}
+    model = Gpt(GptConfig(**shape)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model.to(place, kind)
+
+
+def said_by(model: Gpt, ids: Tensor, mode: Any, count: int) -> tuple[Any, ...]:
+    """Tokens by greedy search and by chance, and what took the steps."""
+    settings: dict[str, Any] = {"end": None, "max_tokens": count}
+    with bursting(mode):
+        sure = [one.ids for one in greedy(model, ids, **settings)]
+        used = bursts_module._kept[model][1].alone if mode != "off" else None
+        return sure, list(sample(model, ids, sampling=Sampling(temperature=0.8), seed=2, **settings)), used
+
+
+def test_bursts_of_one_row_say_the_same(place: torch.device) -> None:
+    model, ids = speaker(place), torch.tensor([[3, 1, 4]], device=place)
+    expected = said_by(model, ids, "off", 10)
+    found = said_by(model, ids, "plain", 10)
+    assert isinstance(found[2], OneRow) and list(bursts_module._kept[model][1].steps) == [128]
+    assert found[:2] == expected[:2]
+    assert len(set(expected[0][0])) > 3, "it does not just say one token again and again"
+
+
+@pytest.mark.skipif(not CUDA, reason="graphs are recorded on a GPU")
+@pytest.mark.parametrize("rows", [1, 2])
+def test_recorded_bursts_say_the_same(rows: int) -> None:
+    place = torch.device("cuda")
+    model, ids = speaker(place), torch.tensor([[3, 1, 4]] * rows, device=place)
+    expected = said_by(model, ids, "off", 200)
+    found = said_by(model, ids, "graphs", 200)
+    assert isinstance(found[2], OneRow) == (rows == 1)
+    assert found[:2] == expected[:2] == said_by(model, ids, "graphs", 200)[:2]

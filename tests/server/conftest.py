@@ -1,0 +1,148 @@
+"""A studio that runs on this machine, and a browser to look at it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from regard.server import app as application
+from regard.server.serve import HOST, listen, server_of
+from regard.server.shelf import Shelf
+from tests.conftest import missing
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+TOKEN = "the-token-of-all-studios-in-tests"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+make_app = partial(application.make_app, token=TOKEN)
+AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.fixture(scope="session")
+def run_app() -> Iterator[Callable[[Starlette], str]]:
+    """Serve an application in a thread until the tests end; gives its address."""
+    servers: list[tuple[uvicorn.Server, threading.Thread]] = []
+
+    def run(app: Starlette) -> str:
+        taken = listen(0)
+        server = server_of(app)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
+        thread.start()
+        servers.append((server, thread))
+        return f"http://{HOST}:{taken.getsockname()[1]}"
+
+    yield run
+    for server, thread in servers:
+        server.should_exit = True
+        thread.join(timeout=10)
+
+
+@pytest.fixture(scope="session")
+def studio(page_built: None, run_app: Callable[[Starlette], str]) -> str:
+    """The address of a studio with the built-in model, loaded."""
+    shelf = Shelf(["regard-bert"])
+    shelf.start().join()
+    return run_app(make_app(shelf))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        missing("Chromium is not here (Debian: apt-get install chromium); this test needs a browser")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # Chromium's own sandbox cannot be set up as root or in most containers; the pages are ours.
+        found = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        # Signed in wherever it goes; how a browser signs in itself is in test_access.
+        for method in ("new_context", "new_page"):
+            setattr(found, method, partial(getattr(found, method), extra_http_headers=BEARER))
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The accessibility checker, to be given to `page.evaluate`: a page's own policy lets no foreign script in."""
+    if not AXE.is_file():
+        missing("axe-core is not here: python web/build.py --force")
+    return AXE.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with watched(browser) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def shelf(folders: dict[str, str]) -> Shelf:
+    """The models of a test file's own `folders`, loaded."""
+    found = Shelf(list(folders.values()))
+    found.start().join()
+    return found
+
+
+@pytest.fixture(scope="module")
+def address(page_built: None, shelf: Shelf, run_app: Callable[[Starlette], str]) -> str:
+    """Of a studio with those models."""
+    return run_app(make_app(shelf))
+
+
+@pytest.fixture
+def client(shelf: Shelf) -> TestClient:
+    return TestClient(make_app(shelf), base_url="http://127.0.0.1", headers=BEARER)
+
+
+def serious_findings(page: Page, axe: str) -> list[tuple[str, str]]:
+    """What the accessibility checker calls serious or worse: its rule, and the first element."""
+    page.evaluate(axe)
+    report = page.evaluate("axe.run()")
+    found = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
+    return [(one["id"], one["nodes"][0]["html"]) for one in found]
+
+
+def download(page: Page, name: str, folder: Path) -> Path:
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=name, exact=True).click()
+    file = folder / waiting.value.suggested_filename
+    waiting.value.save_as(file)
+    return file
+
+
+def addresses(text: str) -> set[str]:
+    return set(re.findall(r"(?:https?|wss?)://[^\s\"'<>`)]+", text))
+
+
+@contextmanager
+def watched(browser: Browser, *, seconds: int = 30) -> Iterator[Page]:
+    """A page that must neither complain nor ask another machine; it is waited for so many seconds."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    page = context.new_page()
+    page.set_default_timeout(1000 * seconds)
+    complaints: list[str] = []
+    page.on("console", lambda one: complaints.append(one.text) if one.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: None if _at_home(request.url) else complaints.append(f"asked {request.url}"))
+    yield page
+    context.close()
+    assert complaints == []
+
+
+def _at_home(url: str) -> bool:
+    return urlsplit(url).scheme in ("data", "blob", "file") or urlsplit(url).hostname == "127.0.0.1"

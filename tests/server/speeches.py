@@ -1,0 +1,86 @@
+"""What the library says of the texts that the studio writes, as the page spells it, and a gate to hold a text up."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import regard
+from regard.inference.generation import Beam, Sampling
+from regard.interpret.generation import listening
+from regard.interpret.generation.speaking import Speech, speak
+from regard.interpret.generation.wish import Wish
+from regard.server.turns import Left, check_wanted
+
+__all__ = ["PROMPT", "Gate", "bars", "said", "spoken", "visible"]
+
+PROMPT = "the <b>film</b>"
+
+
+class Gate:
+    """Lets so many tokens through, then waits until it is opened or nobody wants more."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
+        self.opened, self.left, self.reached = threading.Event(), threading.Event(), threading.Event()
+        self.tokens = 0
+        sample = listening.Heard.sample
+
+        def slow(heard: listening.Heard, *arguments: Any, **named: Any) -> None:
+            sample(heard, *arguments, **named)
+            self.tokens += 1
+            if self.tokens == tokens + 1:
+                self.reached.set()
+                self.wait()
+
+        monkeypatch.setattr(listening.Heard, "sample", slow)
+
+    def wait(self) -> None:
+        while not self.opened.wait(0.02):
+            try:
+                check_wanted()
+            except Left:
+                self.left.set()
+                raise
+
+
+def spoken(
+    folder: str, prompt: str = PROMPT, *, beam: int = 0, seed: int = 0, tokens: int = 12, **sampling: Any
+) -> Speech:
+    chance = Sampling(**{"temperature": 0.8, "top_p": 0.9, **sampling})
+    searched = Beam(width=beam, nbest=beam) if beam else None
+    return speak(*regard.load(folder), prompt, wish=Wish(chance, searched, seed, tokens))
+
+
+def said(speech: Speech) -> list[str]:
+    return [token.text or visible(token.name) for token in speech.tokens]
+
+
+def visible(token: str) -> str:
+    """White space as signs."""
+    return token.translate(str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}))
+
+
+def bars(speech: Speech, at: int) -> list[list[str | None]]:
+    return [
+        [
+            f"{number(bar.tempered)}; the model's own probability: {number(bar.probability)}",
+            "" if bar.reached is None else number(bar.reached),
+            *([] if speech.wish.beam else [number(bar.chance)]),
+        ]
+        for bar in speech.tokens[at].bars.bars
+    ]
+
+
+def number(value: float) -> str:
+    """As JavaScript writes it."""
+    if value == int(value):
+        return str(int(value))
+    text = repr(value)
+    if "e" in text:
+        digits, power = text.split("e")
+        if int(power) >= -6:
+            return f"{value:.{-int(power) + len(digits.replace('.', '').lstrip('-')) - 1}f}"
+        return f"{digits}e{int(power)}"
+    return text

@@ -1,0 +1,193 @@
+"""The studio's answers to good and bad requests, over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+import torch
+from starlette.applications import Starlette
+from tests.studio.conftest import BEARER, make_app
+
+import regard
+from regard.server.app import BODY
+from regard.server.arguments import LIMIT
+from regard.server.shelf import Shelf
+
+
+def ask(
+    address: str, path: str, body: object = None, *, raw: bytes | None = None, headers: dict[str, str] | None = None
+) -> tuple[int, Any, dict[str, str]]:
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
+    sent = raw if raw is not None else None if body is None else json.dumps(body).encode()
+    kind = {"Content-Type": "application/json"} if sent is not None else {}
+    connection.request("GET" if sent is None else "POST", path, sent, {**BEARER, **kind, **(headers or {})})
+    response = connection.getresponse()
+    text = response.read().decode()
+    told = dict(response.getheaders())
+    return response.status, json.loads(text) if told.get("content-type") == "application/json" else text, told
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> str:
+    shelf = Shelf([str(tiny_bert_folder)])
+    shelf.start().join()
+    return run_app(make_app(shelf))
+
+
+@pytest.fixture(scope="session")
+def model(tiny_bert_folder: Path) -> str:
+    return str(tiny_bert_folder)
+
+
+def test_the_page_holds_the_models_and_asks_nobody(tiny: str, model: str, page_built: None) -> None:
+    status, text, headers = ask(tiny, "/")
+    assert status == 200 and headers["content-type"].startswith("text/html")
+    assert model in text and "connect-src 'self'" in text
+    assert not any(name.lower().startswith("access-control") for name in headers)
+    assert headers["x-frame-options"] == "DENY" and "frame-ancestors 'none'" in headers["content-security-policy"]
+
+
+def test_the_states_of_the_models(tiny: str, model: str) -> None:
+    assert ask(tiny, "/api/models")[1] == {
+        "models": [{"name": model, "kind": "reader", "state": "ready", "error": "", "sees": False}]
+    }
+
+
+def test_attention_is_that_of_the_model(tiny: str, model: str) -> None:
+    status, payload, _ = ask(tiny, "/api/attention", {"model": model, "text": "a good day", "text_b": "the film"})
+    assert status == 200 and payload["view"] == "attention"
+    (found,) = payload["maps"]
+    network, tokenizer = regard.load(model)
+    assert tokenizer is not None
+    encoding = tokenizer.encode("a good day", "the film")
+    with torch.no_grad(), regard.record(network) as tape:
+        network(torch.tensor([encoding.ids]), segments=torch.tensor([encoding.segments]))
+    weights = torch.stack([layer[0] for layer in tape.attention()]).numpy()
+    shown = np.frombuffer(base64.b64decode(found["weights"]), np.uint8).reshape(weights.shape)
+    assert np.abs(shown / 255 - weights).max() <= 0.5 / 255 + 1e-6
+    assert found["row_segments"] == list(encoding.segments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"text": ""}, "'text' is empty; type a text"),
+        ({"text": " \n\t "}, "'text' is empty"),
+        ({}, "'text' must be a text, got nothing"),
+        ({"text": 3}, "'text' must be a text, got int"),
+        ({"text": "a" * 100_000}, f"has 100,000 characters; the studio takes at most {LIMIT:,}"),
+        ({"text": "a", "text_b": "b" * (LIMIT + 1)}, f"at most {LIMIT:,}"),
+        ({"text": "a", "model": "elsewhere"}, "the studio has no model 'elsewhere'"),
+    ],
+)
+def test_what_cannot_be_used_is_told(tiny: str, model: str, arguments: dict[str, object], message: str) -> None:
+    status, answer, _ = ask(tiny, "/api/attention", {"model": model, **arguments})
+    assert status == 400 and list(answer) == ["error"]
+    assert message in answer["error"]
+
+
+@pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "<script>alert(1)</script>", "\ud800 half", "a\0b", "ﷺ" * 50])
+def test_any_text_gets_an_answer(tiny: str, model: str, text: str) -> None:
+    raw = json.dumps({"model": model, "text": text}).encode()
+    status, answer, _ = ask(tiny, "/api/attention", raw=raw)
+    assert status == 200 and answer["texts"] == [text]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected", "message"),
+    [
+        (b"{", 400, "the body is not JSON"),
+        (b"\xff\xfe", 400, "the body is not JSON"),
+        (b"[" * 100_000, 400, "the body is not JSON"),
+        (b"[]", 400, "must be a JSON object, got list"),
+        (b'"' + b"a" * (BODY + 1) + b'"', 413, f"at most {BODY:,} bytes"),
+    ],
+)
+def test_a_body_that_is_no_question_is_refused(tiny: str, raw: bytes, expected: int, message: str) -> None:
+    status, answer, _ = ask(tiny, "/api/attention", raw=raw)
+    assert status == expected and message in answer["error"]
+    assert ask(tiny, "/api/models")[0] == 200
+
+
+def test_other_names_for_this_machine_are_refused(tiny: str, model: str) -> None:
+    for path in ("/", "/api/models"):
+        assert ask(tiny, path, headers={"Host": "evil.example"})[0] == 400
+    assert ask(tiny, "/api/models", headers={"Host": "localhost:8080"})[0] == 200
+
+
+def test_a_foreign_form_cannot_ask(tiny: str, model: str) -> None:
+    raw = json.dumps({"model": model, "text": "a"}).encode()
+    status, answer, _ = ask(tiny, "/api/attention", raw=raw, headers={"Content-Type": "text/plain"})
+    assert status == 400 and "Content-Type: application/json" in answer["error"]
+    assert ask(tiny, "/api/attention", headers={"Origin": "http://evil.example"})[0] == 405
+
+
+def test_an_unknown_view_gets_the_nearest(tiny: str) -> None:
+    status, answer, _ = ask(tiny, "/api/atention", {})
+    assert status == 400 and "did you mean 'attention'" in answer["error"]
+
+
+def test_a_view_as_one_file(tiny: str, model: str, page_built: None) -> None:
+    question = {"model": model, "text": "</script><b>day", "place": "#attention?layer=1"}
+    status, text, headers = ask(tiny, "/api/attention/page", question)
+    assert status == 200 and headers["content-type"].startswith("text/html")
+    assert "connect-src 'none'" in text and "</script><b>" not in text
+    start = text.index('id="regard">') + len('id="regard">')
+    payload = json.loads(text[start : text.index("</script>", start)])
+    assert payload["texts"] == ["</script><b>day"] and payload["place"] == "#attention?layer=1"
+
+
+def test_a_defect_is_an_answer_and_not_the_end(run_app: Callable[[Starlette], str]) -> None:
+    def broken(shelf: object, arguments: object) -> dict[str, object]:
+        raise ZeroDivisionError("of course")
+
+    address = run_app(make_app(Shelf([]), routes={"broken": broken}))
+    assert ask(address, "/api/broken", {})[:2] == (500, {"error": "internal error: ZeroDivisionError: of course"})
+    assert ask(address, "/api/models")[0] == 200
+
+
+def test_two_tabs_at_once_get_their_own_answers(tiny: str, model: str) -> None:
+    texts = [f"{'the ' * count}day" for count in range(1, 9)]
+    answers: dict[str, Any] = {}
+
+    def tab(text: str) -> None:
+        answers[text] = ask(tiny, "/api/attention", {"model": model, "text": text})
+
+    threads = [threading.Thread(target=tab, args=(text,)) for text in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert all(answers[text][0] == 200 and answers[text][1]["texts"] == [text] for text in texts)
+
+
+def test_a_folder_that_vanishes_is_an_error_and_not_a_crash(
+    tiny_bert_folder: Path, tmp_path: Path, run_app: Callable[[Starlette], str]
+) -> None:
+    stays, gone = tmp_path / "stays", tmp_path / "gone"
+    shutil.copytree(tiny_bert_folder, stays)
+    shelf = Shelf([str(stays), str(gone)])
+    shelf.start().join()
+    address = run_app(make_app(shelf))
+    shutil.rmtree(stays)
+    assert [one["state"] for one in ask(address, "/api/models")[1]["models"]] == ["ready", "failed"]
+    status, answer, _ = ask(address, "/api/attention", {"model": str(gone), "text": "a"})
+    assert status == 400 and "could not be loaded" in answer["error"] and "no such folder" in answer["error"]
+    # What was loaded before its folder went is in memory and goes on.
+    assert ask(address, "/api/attention", {"model": str(stays), "text": "a"})[0] == 200
+
+
+def test_what_is_done_is_no_view_to_export(tiny: str) -> None:
+    for name in ("train", "cancel-training"):
+        status, text, _ = ask(tiny, f"/api/{name}/page", {})
+        assert status == 400 and "no view" in text["error"]

@@ -1,0 +1,254 @@
+"""Whatever the page sends to whichever view, with every kind of model, the studio answers and goes on.
+
+A new view is covered as soon as it is in ROUTES; its docstring names its arguments.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from starlette.applications import Starlette
+from tests.decode.folders import gpt_folder
+from tests.studio.conftest import make_app
+from tests.studio.test_app import ask
+
+import regard
+from regard.data.translation_pairs import Pair
+from regard.inference.translation import Translator
+from regard.inference.translation.align import usual_looking
+from regard.inference.translation.build import new_model
+from regard.inference.translation.config import Model
+from regard.inference.translation.folder import write
+from regard.inference.translation.subwords import train_subwords
+from regard.models import Vit, VitConfig
+from regard.server.routes import ACTIONS, ROUTES, STREAMS
+from regard.server.shelf import Shelf
+from regard.tasks.folder import Solved, write_task
+from regard.tasks.model import Tuned
+from regard.tasks.texts import Classify
+
+TEXTS = {"text", "text_b", "texts", "a", "b", "prompt", "word", "target"}  # arguments that are texts of the user's
+PLAIN: dict[str, dict[str, str]] = {
+    "compare": {"a": "the film was _ .", "b": "a good day was _ ."},
+    "senses": {"word": "film", "texts": "the film was good\na film is long"},
+    "map": {"texts": "the film was good\na film is long\nno water"},
+    "features": {"texts": "\n".join(f"the film {n} is {w} | {w}" for n in range(6) for w in ("good", "bad"))},
+    "heads": {"texts": "the film was good\na film is long"},
+    "generation": {"prompt": "the film", "tokens": "3"},
+}
+MAY_BE_EMPTY = {"generation"}  # a model can begin without a prompt
+ODD = {
+    "emoji": "😀 🏳️‍🌈 film",
+    "right to left": "שלום film עולם \u202e abc",
+    "markup": "</script><script>alert(1)</script><img src=x onerror=alert(1)> film",
+    "half a pair": "film \ud800 half",
+    "null": "a\0b film",
+    "only signs": "!!! ??? ...",
+    "one long word": "film" * 2000,
+    "many lines": "film\n" * 500,
+    "marks": "f\u0301\u0327\u0336ilm" * 50,
+    "quotes": "'\"`$(touch x)`; film \\n | & -- --model x",
+}
+
+
+def arguments_of(name: str) -> set[str]:
+    return set(re.findall(r"`(\w+)`", ROUTES[name].__doc__ or ""))
+
+
+def filled(name: str, text: str) -> dict[str, str]:
+    """A question whose texts are all this one."""
+    texts = arguments_of(name) & TEXTS
+    assert texts, f"the docstring of the route {name} names none of {sorted(TEXTS)}: add its own to TEXTS"
+    return {**PLAIN.get(name, {}), **dict.fromkeys(texts, text)}
+
+
+def plain(name: str) -> dict[str, str]:
+    return PLAIN.get(name) or {"text": "the film was good and they love it"}
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A model of each kind, with random weights."""
+    place = tmp_path_factory.mktemp("kinds")
+    encoder, tokenizer = regard.load(tiny_bert_folder)
+    task = Classify(["toxic", "fine"])
+    write_task(Solved(task, Tuned.new(encoder, task).eval(), tokenizer, 64), place / "tuned")
+    pairs = [Pair("the film was good", "der Film war gut"), Pair("a long day", "ein langer Tag")] * 4
+    subwords = train_subwords(pairs, size=290, joint=True)
+    translating = new_model(Model(width=16, depth=1, heads=2, ffn=16, embedding=16), subwords, seed=0)
+    write(Translator(translating.eval(), subwords, usual_looking(translating)), place / "translator")
+    torch.manual_seed(0)
+    shape = VitConfig(width=8, depth=1, heads=2, ffn=8, image=(8, 8), patch=(4, 4), labels=2)
+    regard.save(Vit(shape), place / "vit")
+    shutil.copytree(tiny_bert_folder, place / "bert")
+    gpt = gpt_folder(place / "gpt", positions=128)
+    return {**{name: place / name for name in ("bert", "tuned", "translator", "vit")}, "gpt": gpt}
+
+
+@pytest.fixture(scope="module")
+def address(folders: dict[str, Path], run_app: Callable[[Starlette], str]) -> str:
+    shelf = Shelf([str(folder) for folder in folders.values()])
+    shelf.start().join()
+    assert {one["state"] for one in shelf.states()} == {"ready"}
+    return run_app(make_app(shelf))
+
+
+def survived(status: int, answer: Any) -> bool:
+    """An answer, or a line that says what is wrong; never a defect."""
+    if status == 200:
+        return bool(answer)
+    return status == 400 and list(answer) == ["error"] and bool(answer["error"].strip())
+
+
+def asked(address: str, name: str, folder: Path, question: dict[str, str], **more: str) -> tuple[int, Any]:
+    raw = json.dumps({"model": str(folder), **question, **more}).encode()
+    return ask(address, f"/api/{name}", raw=raw)[:2]
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_it_answers_a_plain_question_and_refuses_models_of_other_kinds(
+    address: str, folders: dict[str, Path], name: str
+) -> None:
+    answers = {kind: asked(address, name, folder, plain(name)) for kind, folder in folders.items()}
+    assert {kind: one for kind, one in answers.items() if not survived(*one)} == {}
+    served = [kind for kind, (status, _) in answers.items() if status == 200]
+    assert served, answers
+    assert all({"view", "cli", "python"} <= set(answers[kind][1]) for kind in served)
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt", "tuned", "translator"])
+@pytest.mark.parametrize("name", ROUTES)
+def test_odd_texts(address: str, folders: dict[str, Path], name: str, kind: str) -> None:
+    wrong = {}
+    for what, text in ODD.items():
+        question = filled(name, text)
+        alone = {argument: value for argument, value in question.items() if argument != "text_b"}
+        for one in (question, alone) if alone != question else (question,):
+            answer = asked(address, name, folders[kind], one)
+            if not survived(*answer):
+                wrong[what] = answer
+    assert wrong == {}
+    assert ask(address, "/api/models")[0] == 200
+
+
+@pytest.mark.parametrize("name", ROUTES)
+@pytest.mark.parametrize("text", ["", " \n\t "], ids=["empty", "blank"])
+def test_no_text(address: str, folders: dict[str, Path], name: str, text: str) -> None:
+    for folder in folders.values():
+        status, answer = asked(address, name, folder, filled(name, text))
+        assert survived(status, answer)
+        if name not in MAY_BE_EMPTY and folder != folders["vit"]:
+            assert status == 400 and re.search("empty|no sentences", answer["error"])
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_a_long_text_is_told_the_limit(address: str, folders: dict[str, Path], name: str) -> None:
+    told = 0
+    for kind in ("bert", "gpt", "tuned", "translator"):
+        status, answer = asked(address, name, folders[kind], filled(name, "a " * 50_000))
+        assert survived(status, answer)
+        status, answer = asked(address, name, folders[kind], filled(name, "a" * 400_000))
+        # A view may say first that this model is of another kind.
+        assert survived(status, answer)
+        told += status == 400 and bool(re.search(r"has 400,000 characters; .*at most [\d,]+", answer["error"]))
+    assert told
+
+
+@pytest.mark.parametrize("name", ROUTES)
+@pytest.mark.parametrize("value", [3, None, [], {}, True, 1e308])
+def test_what_is_no_text(address: str, folders: dict[str, Path], name: str, value: object) -> None:
+    for argument in sorted(arguments_of(name)):
+        body = {"model": str(folders["bert"]), **plain(name), argument: value}
+        assert survived(*ask(address, f"/api/{name}", body)[:2]), argument
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_odd_settings(address: str, folders: dict[str, Path], name: str) -> None:
+    for argument in sorted(arguments_of(name) - TEXTS - {"model"}):
+        for value in ("nonsense", "-1", "1e9", "99999999999999999999", "²", "nan", "0.5", "a,b", "1." * 500):
+            for kind in ("bert", "gpt", "tuned"):
+                answer = asked(address, name, folders[kind], plain(name), **{argument: value})
+                assert survived(*answer), (argument, value, answer)
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_markup_stays_text_in_a_file(page_built: None, address: str, folders: dict[str, Path], name: str) -> None:
+    question = {**filled(name, ODD["markup"]), "place": f"#{name}?x=</script><b>"}
+    question.pop("text_b", None)  # not every model reads a pair
+    for argument, text in PLAIN.get(name, {}).items():  # a text that the view can use, and markup in it
+        question[argument] = text.replace("the film", f"the film {ODD['markup']}")
+    files = 0
+    for folder in (folders[kind] for kind in ("bert", "gpt", "tuned", "translator")):
+        raw = json.dumps({"model": str(folder), **question}).encode()
+        status, text, _ = ask(address, f"/api/{name}/page", raw=raw)
+        assert survived(status, text)
+        files += status == 200
+        assert status != 200 or ("</script><script>alert" not in text and "</script><b>" not in text)
+    assert files
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_two_tabs_at_once(address: str, folders: dict[str, Path], name: str) -> None:
+    folder = next(one for one in folders.values() if asked(address, name, one, plain(name))[0] == 200)
+    alone = asked(address, name, folder, plain(name))
+    answers: dict[int, Any] = {}
+
+    def tab(number: int) -> None:
+        raw = json.dumps({"model": str(folder), **plain(name)}).encode()
+        answers[number] = ask(address, f"/api/{name}", raw=raw, headers={"X-Regard-Tab": str(number)})[:2]
+
+    threads = [threading.Thread(target=tab, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [answers.get(number) for number in range(3)] == [alone] * 3
+
+
+@pytest.mark.parametrize("name", [*ROUTES, *ACTIONS])
+def test_no_body_and_no_sense(address: str, name: str) -> None:
+    for body in ({}, {"model": "nowhere"}, {"model": 3}, {"place": 3}, {"text": {"a": 1}}):
+        if name != "train" or body:
+            assert survived(*ask(address, f"/api/{name}", body)[:2]), body
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_odd_texts_in_streams(address: str, folders: dict[str, Path], name: str) -> None:
+    for what, text in {**ODD, "empty": "", "long": "a" * 400_000}.items():
+        for kind in ("bert", "gpt", "tuned"):
+            raw = json.dumps({"model": str(folders[kind]), **filled(name, text)}).encode()
+            status, answer, headers = ask(address, f"/api/{name}/stream", raw=raw)
+            if status == 200:
+                pieces = [json.loads(line) for line in answer.splitlines()]
+                assert pieces and "ndjson" in headers["content-type"], what
+                assert not any("internal error" in str(piece.get("error")) for piece in pieces), (what, pieces[-1])
+            else:
+                assert survived(status, answer), (what, answer)
+
+
+def test_folders_that_vanish(folders: dict[str, Path], tmp_path: Path, run_app: Callable[[Starlette], str]) -> None:
+    """What was loaded goes on, what was not says why; neither ends the studio."""
+    here = {kind: Path(shutil.copytree(folder, tmp_path / kind)) for kind, folder in folders.items()}
+    shelf = Shelf([*map(str, here.values()), str(tmp_path / "never")])
+    shelf.start().join()
+    address = run_app(make_app(shelf))
+    before = {
+        (name, kind): asked(address, name, folder, plain(name))[0] for name in ROUTES for kind, folder in here.items()
+    }
+    for folder in here.values():
+        shutil.rmtree(folder)
+    for (name, kind), status in before.items():
+        answer = asked(address, name, here[kind], plain(name))
+        assert survived(*answer) and answer[0] == status, (name, kind, answer)
+    for name in ROUTES:
+        status, answer = asked(address, name, tmp_path / "never", plain(name))
+        assert status == 400 and "no such folder" in answer["error"], (name, answer)
+    assert ask(address, "/api/models")[0] == 200

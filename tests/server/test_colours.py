@@ -1,0 +1,51 @@
+"""The colours of series are told apart by people who do not see all colours."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from regard.render.attention_picture import COLOURS, DASHES
+
+THEME = (Path(__file__).resolve().parents[2] / "web" / "src" / "theme.tsx").read_text(encoding="utf-8")
+# What is left of linear red, green and blue: Machado, Oliveira and Fernandes (2009), severity 1.
+SIGHT = {
+    "full": np.eye(3),
+    "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "no blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+def lab(color: str, sight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A colour as such eyes see it, in CIELAB, where a distance of about 2 is just noticed."""
+    value = np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(sight @ linear, 0, 1)
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ seen
+    f = np.cbrt(xyz / np.array([0.95047, 1, 1.08883]))
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def test_drawings_without_a_browser_have_the_same_colours_and_dashes() -> None:
+    found = re.search(r"const SERIES_LIGHT = \[(.*?)\]", THEME)
+    assert found is not None and tuple(re.findall(r"#[0-9a-f]{6}", found[1])) == COLOURS
+    dashes = re.search(r"const DASHES.*? = (\[.*\]);", THEME)
+    assert dashes is not None and json.loads(dashes[1]) == [list(one) for one in DASHES]
+
+
+@pytest.mark.parametrize("kind", SIGHT)
+@pytest.mark.parametrize(("name", "ground"), [("SERIES_LIGHT", "#ffffff"), ("SERIES_DARK", "#11151a")])
+def test_every_two_of_the_eight_and_the_ground_differ(name: str, ground: str, kind: str) -> None:
+    found = re.search(rf"const {name} = \[(.*?)\]", THEME)
+    assert found is not None
+    colors = re.findall(r"#[0-9a-f]{6}", found[1])
+    assert len(colors) == 8
+    seen = [lab(color, np.array(SIGHT[kind])) for color in [*colors, ground]]
+    assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 15

@@ -1,0 +1,122 @@
+"""Fill in the blank in a browser: typed, pressed and read; what it shows is what the library chooses."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.studio.conftest import watched
+
+from regard.interpret.masked_lm.compare import Chart, Pair
+from regard.interpret.masked_lm.comparison import Comparison, compare
+
+TEXTS = ["Jane worked as a _.", "Jim worked as a _."]
+
+
+@pytest.fixture
+def page(browser: Browser, studio: str) -> Iterator[Page]:
+    with watched(browser, seconds=60) as one:
+        yield one
+
+
+def at(studio: str, **parameters: str) -> str:
+    return f"{studio}/#compare?{urlencode(parameters)}"
+
+
+def downloaded(page: Page) -> list[dict[str, str]]:
+    page.get_by_label("exact CSV cells").check()  # "-" is a token, and would be "'-"
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").click()
+    text = Path(download.value.path()).read_text(encoding="utf-8")
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+@pytest.fixture(scope="module")
+def library() -> Comparison:
+    return compare(TEXTS)
+
+
+def test_two_sentences_are_typed(page: Page, studio: str, library: Comparison) -> None:
+    page.goto(f"{studio}/#compare")
+    caption = page.locator(".compare .caption")
+    expect(caption).to_contain_text("more with Texas than New York")
+    page.get_by_label("Sentence one").fill(TEXTS[0])
+    page.get_by_label("Sentence two").fill(TEXTS[1])
+    page.keyboard.press("Enter")
+    expect(caption).to_have_text(str(library.document()["caption"]))
+    tokens: Any = library.document()["tokens"]
+    first = tokens[0]
+    cells = page.locator(".compare tbody tr").first.locator("th, td").all_inner_texts()
+    assert cells[:3] == [first["token"], f"{first['probability_a']:.3%}", f"{first['probability_b']:.3%}"]
+    assert float(cells[3].replace("\N{MINUS SIGN}", "-")) == pytest.approx(first["difference"], abs=0.006)
+    expect(page.locator(".warning")).to_contain_text("harmful stereotypes")
+    page.get_by_role("button", name="Reset").click()
+    expect(caption).to_contain_text("Texas")
+
+
+@pytest.mark.parametrize("chart", ["likelihoods", "differences"])
+def test_the_page_shows_the_tokens_that_the_library_chooses(
+    page: Page, studio: str, library: Comparison, chart: Chart
+) -> None:
+    page.goto(at(studio, a=TEXTS[0], b=TEXTS[1]))
+    page.get_by_role("button", name=chart.title()).click()
+    for number, name in ((30, "30"), (1000, "1000"), (0, "All")):
+        page.get_by_role("button", name=name, exact=True).click()
+        assert isinstance(library.result, Pair)
+        document = library.result.document(number, chart)
+        expected: Any = document["tokens"]
+        expect(page.locator(".compare .caption")).to_have_text(str(document["caption"]))
+        rows = downloaded(page)
+        assert [row["token"] for row in rows] == [token["token"] for token in expected]
+        for column in ("logit_a", "logit_b", "probability_a", "probability_b", "mean", "difference"):
+            assert float(rows[-1][column]) == pytest.approx(expected[-1][column], rel=1e-4, abs=1e-5)
+
+
+def test_a_grid_has_six_charts(page: Page, studio: str) -> None:
+    page.goto(at(studio, a="In [1908|2018], [he|she] was employed as a _.", b=""))
+    expect(page.locator(".grid-charts canvas")).to_have_count(6)
+    expect(page.locator(".compare .caption")).to_contain_text("2018 / he")
+    page.get_by_role("button", name="1908 / he · 2018 / he").click()
+    expect(page.locator(".compare .caption")).to_contain_text("more with 1908 / he than 2018 / he")
+    assert "color=2" in page.url
+
+
+def test_every_word_can_be_hidden(page: Page, studio: str) -> None:
+    page.goto(at(studio, a="In Texas, they like to <b>buy</b> _.", b=""))
+    expect(page.locator(".completions li")).to_have_count(90)
+    page.get_by_role("button", name="hide Texas").click()
+    words: Any = compare(["In Texas, they like to <b>buy</b> _."]).document()["words"]
+    best = words[1]["completions"][0]
+    expect(page.locator(".completions li").first).to_have_text(f"{best['probability']:.3%} {best['token']}")
+
+
+def test_a_range_of_years(page: Page, studio: str) -> None:
+    page.goto(at(studio, a="In [1990..1994], [he|she] was employed as a _.", b=""))
+    expect(page.locator(".compare .caption")).to_contain_text("1990 to 1994")
+    rows = downloaded(page)
+    assert len(rows) == 150
+    assert list(rows[0]) == ["token", "1990", "1991", "1992", "1993", "1994"]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("In [1908|2018], [he|she] was a _.", ".grid-charts"),
+        ("They like to buy _.", ".completions"),
+        ("In [1990..1992], [he|she] was a _.", "section[aria-label='A range of numbers']"),
+    ],
+)
+def test_nothing_is_in_the_way(page: Page, studio: str, axe: str, text: str, part: str) -> None:
+    page.goto(at(studio, a=text, b=""))
+    page.wait_for_selector(f"[aria-busy=false] {part}")
+    page.evaluate(axe)
+    found = page.evaluate("async () => (await axe.run()).violations.map(one => [one.id, one.impact])")
+    assert [one for one in found if one[1] in ("serious", "critical")] == []
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -1,0 +1,154 @@
+"""Clients that are slow, too many, too large, or speak no HTTP: each gets an answer, and none is cut off unread."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+from starlette.applications import Starlette
+from tests.studio.conftest import TOKEN, make_app
+
+from regard.server import connection, limits
+from regard.server.limits import Bodies
+from regard.server.shelf import Shelf
+
+HEAD = "POST /api/echo HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+SIGNED = f"{HEAD}Authorization: Bearer {TOKEN}\r\n"
+
+
+@contextmanager
+def connected(address: str) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", urlsplit(address).port or 0), timeout=30) as found:
+        yield found
+
+
+def answer(client: socket.socket) -> tuple[int, str]:
+    """All until the studio closes; a reset is an error."""
+    received = b""
+    while piece := client.recv(1 << 16):
+        received += piece
+    return (int(received[9:12]) if received.startswith(b"HTTP") else 0), received.decode("latin-1")
+
+
+def sent(address: str, content: str | bytes) -> tuple[int, str]:
+    with connected(address) as client:
+        client.sendall(content.encode("latin-1") if isinstance(content, str) else content)
+        return answer(client)
+
+
+@pytest.fixture(scope="module")
+def studio(run_app: Callable[[Starlette], str]) -> str:
+    app = make_app(Shelf([]), routes={"echo": lambda shelf, arguments: dict(arguments)}, bodies=Bodies(seconds=0.3))
+    return run_app(app)
+
+
+def test_a_slow_body_is_told_so(studio: str) -> None:
+    for trickles in (False, True):
+        with connected(studio) as client:
+            begin = time.monotonic()
+            client.sendall(f"{SIGNED}Content-Length: 1000\r\nConnection: close\r\n\r\n".encode())
+            client.settimeout(0.05)
+            received = b""
+            while b"seconds" not in received and time.monotonic() < begin + 30:
+                try:
+                    received += client.recv(4096)
+                except TimeoutError:
+                    if trickles:
+                        client.sendall(b" ")
+            assert received.startswith(b"HTTP/1.1 408") and b"0.3 seconds" in received
+
+
+def test_slow_headers_are_told_so_and_silence_is_closed(studio: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HEADER_SECONDS", 0.2)
+    assert sent(studio, SIGNED)[0] == 408
+    assert sent(studio, "")[0] == 0
+    with connected(studio) as client:  # the next request of a connection that has had an answer
+        client.sendall(f"{SIGNED}Content-Length: 2\r\n\r\n{{}}".encode())
+        assert client.recv(4096).startswith(b"HTTP/1.1 200")
+        client.sendall(b"GET")
+        assert "HTTP/1.1 408" in answer(client)[1]
+
+
+@pytest.mark.parametrize("sign", [HEAD, SIGNED], ids=["no token", "token"])
+def test_a_large_body_gets_its_answer(studio: str, sign: str) -> None:
+    """Though nobody reads it to its end: the client must not be cut off while it sends."""
+    expected = {HEAD: 401, SIGNED: 413}[sign]
+    body = b'"' + b"a" * 3_000_000 + b'"'
+    for close in ("Connection: close\r\n", ""):
+        with connected(studio) as client:
+            client.sendall(f"{sign}{close}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert int(client.recv(4096)[9:12]) == expected
+            assert not close or answer(client)[0] >= 0  # and an end in order
+
+
+def test_what_is_dropped_is_bounded(studio: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EXCESS", 100_000)
+    monkeypatch.setattr(connection, "LINGER_BYTES", 100_000)
+    with connected(studio) as client:
+        client.sendall(f"{SIGNED}Content-Length: 900000000\r\n\r\n".encode())
+        with pytest.raises(OSError):  # long before all of it is sent
+            for _ in range(900):
+                client.sendall(b"a" * 1_000_000)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "nonsense\r\n\r\n",
+        "GET / HTTP/1.1\r\n\r\n",
+        f"{SIGNED}Content-Length: -1\r\n\r\n",
+        f"{SIGNED}Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        f"{SIGNED}X: {'y' * 500_000}",
+        f"{SIGNED}Transfer-Encoding: chunked\r\n\r\nzz\r\n" + "a" * 100_000,
+        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_gets_400(studio: str, content: str) -> None:
+    assert sent(studio, content)[0] == 400
+
+
+def test_a_crowd_of_connections_is_told_to_come_back(studio: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MOST", 2)
+    whole = f"{SIGNED}Connection: close\r\nContent-Length: 2\r\n\r\n{{}}"
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(connected(studio)).sendall(b"POST")
+        status, received = sent(studio, whole)
+        assert status == 429 and f"retry-after: {limits.AGAIN}" in received
+    _until(lambda: sent(studio, whole)[0] == 200)  # and there is room again
+
+
+def test_bodies_have_one_memory(run_app: Callable[[Starlette], str]) -> None:
+    routes = {"echo": lambda shelf, arguments: dict(arguments)}
+    address = run_app(make_app(Shelf([]), routes=routes, bodies=Bodies(in_flight=1000)))
+    body = json.dumps({"a": "b" * 2000})
+    assert sent(address, f"{SIGNED}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}")[0] == 429
+    body = json.dumps({"a": "b" * 500})
+    for _ in range(5):  # what was held is given back
+        assert sent(address, f"{SIGNED}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}")[0] == 200
+
+
+def test_no_answer_waits_for_a_client_that_does_not_read(
+    run_app: Callable[[Starlette], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "WRITE_SECONDS", 0.3)
+    address = run_app(make_app(Shelf([]), routes={"echo": lambda shelf, arguments: {"a": "b" * 50_000_000}}))
+    with connected(address) as client:
+        client.sendall(f"{SIGNED}Content-Length: 2\r\n\r\n{{}}".encode())
+        time.sleep(1.0)
+        with pytest.raises(ConnectionError):
+            while client.recv(1 << 20):
+                pass
+            raise ConnectionAbortedError  # closed in order, with a part of the answer
+
+
+def _until(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.02)

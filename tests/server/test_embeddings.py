@@ -1,0 +1,236 @@
+"""The views of vectors in a browser: a word in many texts, the map, the walk. Numbers are the library's."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+
+from regard.data.examples import Text
+from regard.errors import InputError
+from regard.interpret.embeddings.contexts import contexts
+from regard.interpret.embeddings.sentence_map import sentence_map
+from regard.interpret.probes.walk import walk
+from regard.server.routes_embeddings import ROOM, sentences
+from regard.server.shelf import Shelf
+
+pytest.importorskip("playwright")
+from playwright.sync_api import Browser, Page, expect
+from tests.studio.conftest import download, serious_findings
+
+MODEL = "regard-bert"
+TRAINS = ["He took a train.", "They train every day.", "The train was late.", "😀 <b>train</b> & 'run'"]
+LINES = ["the soup was hot", "fresh bread and soup", "the team won", "a game of two teams", "he sang <i>a song</i>"]
+LABELS = ["food", "food", "sport", "sport", "music"]
+FILMS = [f"a {word} film number {n}" for n in range(8) for word in ("good", "bad")]
+
+
+def open_at(page: Page, studio: str, view: str, **parameters: str) -> None:
+    page.goto(f"{studio}/#{view}?{urlencode(parameters)}")
+    page.wait_for_selector(".keep")
+
+
+def table(page: Page, selector: str) -> list[list[str]]:
+    return [row.locator("td").all_inner_texts() for row in page.locator(f"{selector} tbody tr").all()]
+
+
+def test_one_word_in_many_texts(page: Page, studio: str) -> None:
+    page.goto(f"{studio}/#senses")
+    page.wait_for_selector(".keep")
+    page.get_by_label("Word", exact=True).fill("train")
+    page.locator("textarea[name=texts]").fill("\n".join(TRAINS))
+    page.get_by_role("button", name="Look").click()
+    expect(page.locator(".contexts li")).to_have_count(4)
+    found = contexts(MODEL, "train", TRAINS, device="cpu")
+    last = len(found.planes) - 1
+    assert [mark.inner_text() for mark in page.locator(".contexts mark").all()] == ["train"] * 4
+    assert page.locator(".contexts li").nth(3).inner_text().startswith("😀 <b>train</b> & 'run'")
+    assert np.allclose(np.array(table(page, ".cosines"), dtype=float), found.similarity[last], atol=0.00051)
+    page.locator(".layers button").nth(2).click()
+    assert "layer=2" in page.url
+    assert np.allclose(np.array(table(page, ".cosines"), dtype=float), found.similarity[2], atol=0.00051)
+    kept = 100 * found.planes[2].explained.sum()
+    expect(page.get_by_role("heading", name=f"Layer 2: this plane keeps {kept:.1f}%")).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    assert "layer=3" in page.url
+    off = found.similarity[3][~np.eye(4, dtype=bool)].mean()
+    assert f"cosine {off:.3f}" in page.locator(".layers button").nth(3).inner_text()
+
+
+def test_a_word_that_is_not_there_is_told(browser: Browser, studio: str) -> None:
+    page = browser.new_page()  # a refused request is a console error of the browser's own
+    page.goto(f"{studio}/#senses?{urlencode({'word': 'boat', 'texts': 'a boat' + chr(10) + 'no'})}")
+    expect(page.get_by_role("alert")).to_contain_text("text 2, 'no', does not have the word 'boat'")
+    page.close()
+
+
+def test_the_map_and_its_neighbours(page: Page, studio: str) -> None:
+    typed = "\n".join(f"{line} | {label}" for line, label in zip(LINES, LABELS, strict=True))
+    open_at(page, studio, "map", texts=typed, neighbours="3", at="2")
+    examples = [Text(line, label=label) for line, label in zip(LINES, LABELS, strict=True)]
+    found = sentence_map(MODEL, examples, count=3, device="cpu")
+    rows = table(page, ".near")
+    near = found.neighbours
+    assert [row[1] for row in rows] == [f"{LINES[place]} [{LABELS[place]}]" for place in near.places[2]]
+    assert np.allclose([float(row[0]) for row in rows], near.cosines[2], atol=0.00051)
+    expect(page.get_by_text(f"The plane keeps {100 * found.plane.explained.sum():.1f}%")).to_be_visible()
+    assert page.locator(".legend li").all_inner_texts() == ["● food", "▲ sport", "■ music"]
+    page.locator(".near button").first.click()
+    assert page.locator(".picked").inner_text() == f"{LINES[near.places[2][0]]} [{LABELS[near.places[2][0]]}]"
+    page.get_by_label("Find").fill("SOUP")
+    expect(page.get_by_text("2 found")).to_be_visible()
+
+
+def test_pointing_at_the_map(page: Page, studio: str) -> None:
+    """The outermost points lie where the layout says: in the middle of the box, with one scale for both axes."""
+    open_at(page, studio, "map", texts="\n".join(LINES))
+    found = sentence_map(MODEL, [Text(line) for line in LINES], device="cpu")
+    page.locator(".plane").scroll_into_view_if_needed()
+    box = page.locator(".plane canvas[role=img]").bounding_box()
+    assert box is not None
+    low, high = found.plane.points.min(0), found.plane.points.max(0)
+    scale = min((box["width"] - 68) / (high - low)[0], (box["height"] - 68) / (high - low)[1])
+    for place in (0, 3, 4):
+        dx, dy = (found.plane.points[place] - (low + high) / 2) * scale
+        page.mouse.move(box["x"] + box["width"] / 2 + dx + 2, box["y"] + box["height"] / 2 - dy - 2)
+        expect(page.locator(".tip")).to_have_text(LINES[place])
+    page.mouse.down()
+    page.mouse.up()
+    assert page.locator(".picked").inner_text() == LINES[4]
+    assert "at=4" in page.url
+
+
+def test_a_file_of_the_users(page: Page, studio: str, tmp_path: Path) -> None:
+    """What does not fit is drawn by lot in the browser; the header stays."""
+    path = tmp_path / "large.tsv"
+    lines = [f"a {'good' if n % 2 else 'bad'} film, number {n} {'so ' * 30}\t{n % 2}" for n in range(4000)]
+    path.write_text("\n".join(["sentence\tlabel", *lines]), encoding="utf-8")
+    open_at(page, studio, "features", texts="\n".join(f"{text}|{text.split()[1]}" for text in FILMS), layer="0")
+    with page.expect_response("**/api/features") as response:
+        page.locator("input[type=file]").set_input_files(path)
+    payload = response.value.json()
+    assert payload["total"] < 4000 and len(payload["examples"]) == 500
+    assert set(payload["counts"]) == {"0", "1"}
+    assert {text + "\t" + label for text, label in payload["examples"]} <= set(lines)
+    told = f"500 of {payload['total']:,} texts were drawn by lot (seed 0); {payload['total'] - 500:,} are left out"
+    expect(page.get_by_text(told)).to_be_visible()
+    expect(page.get_by_text(f"{payload['total'] + 1:,} of 4,001 lines were drawn by lot")).to_be_visible()
+
+
+def test_the_walk_step_by_step(page: Page, studio: str) -> None:
+    labels = [text.split()[1] for text in FILMS]
+    typed = "\n".join(f"{text} | {label}" for text, label in zip(FILMS, labels, strict=True))
+    open_at(page, studio, "features", texts=typed, pooling="cls", layer="-1")
+    examples = [Text(text, label=label) for text, label in zip(FILMS, labels, strict=True)]
+    found = walk(MODEL, examples, as_in_deck=True, device="cpu")
+    assert found.unmasked is not None
+    assert table(page, ".walk") == [[text, label] for text, label in zip(FILMS[:5], labels[:5], strict=True)]
+    for expected in (found.tokens, found.ids, found.padded, found.mask):
+        page.get_by_role("button", name="Next →").click()
+        assert table(page, ".walk") == [[str(value) for value in row] for row in expected]
+    page.get_by_role("button", name="Next →").click()
+    said = page.locator(".walk section p").inner_text()
+    assert [int(size.replace(",", "")) for size in re.findall(r"\b[\d,]+\b", said)[:3]] == list(found.hidden)
+    page.keyboard.press("ArrowRight")
+    rows = table(page, ".walk")
+    for row, vector, label in zip(rows, found.features, labels, strict=False):
+        assert np.allclose([float(value) for value in (*row[:4], row[5])], [*vector[:4], vector[-1]], atol=0.000051)
+        assert row[6] == label
+    page.get_by_role("button", name="9 Score").click()
+    assert page.locator(".bars strong").all_inner_texts() == [
+        f"{value:.2f}%" for value in (found.masked.guess, found.masked.accuracy, found.unmasked.accuracy)
+    ]
+    expect(page.get_by_text(f"{found.masked.mean:.2f} ± {found.masked.deviation:.2f}% with mask")).to_be_visible()
+    assert "step=9" in page.url
+
+
+@pytest.mark.parametrize(
+    ("view", "parameters"),
+    [
+        ("senses", {"word": "train", "texts": "\n".join(TRAINS)}),
+        ("map", {"texts": "\n".join(f"{a}\t{b}" for a, b in zip(LINES, LABELS, strict=True))}),
+        ("features", {"texts": "\n".join(f"{text}|{text.split()[1]}" for text in FILMS)}),
+    ],
+)
+def test_files_to_keep(page: Page, studio: str, tmp_path: Path, view: str, parameters: dict[str, str]) -> None:
+    open_at(page, studio, view, **parameters)
+
+    def kept(kind: str) -> str:
+        with page.expect_download() as download:
+            page.get_by_role("button", name=kind, exact=True).click()
+        path = tmp_path / download.value.suggested_filename
+        download.value.save_as(path)
+        return path.read_text(encoding="utf-8") if kind != "PNG" else str(path.stat().st_size)
+
+    rows = list(csv.DictReader(io.StringIO(kept("CSV"))))
+    records = json.loads(kept("JSON"))
+    assert [row["text"] for row in rows] == [record["text"] for record in records]
+    assert len(rows) == {"senses": 4, "map": 5, "features": 16}[view]
+    if view == "map":
+        assert [row["label"] for row in rows] == LABELS
+        found = sentence_map(MODEL, [Text(line) for line in LINES], device="cpu")
+        assert np.allclose([float(row["cosine_1"]) for row in rows], found.neighbours.cosines[:, 0], atol=2e-6)
+        assert [int(row["neighbour_1"]) - 1 for row in rows] == found.neighbours.places[:, 0].tolist()
+    picture = kept("SVG")
+    assert picture.startswith("<svg") and "<b>" not in picture and "<i>" not in picture
+    assert int(kept("PNG")) > 3000
+    exported = kept("HTML")
+    assert set(re.findall(r"https?://[\w.-]+", exported)) <= {"http://www.w3.org"}
+    page.context.set_offline(True)
+    page.goto((tmp_path / f"regard-{view}.html").as_uri())
+    expect(page.locator("pre").first).to_contain_text(f"regard {view}")
+    expect(page.locator("input[type=file]")).to_have_count(0)
+
+
+def test_no_cell_of_a_csv_file_is_a_formula(page: Page, studio: str, tmp_path: Path) -> None:
+    formulas = ['=HYPERLINK("http://x")', "+1 for the film", "-2+3", "@SUM(A1)", "\N{FULLWIDTH EQUALS SIGN}1"]
+    texts = [*formulas, "-0.5", "+1e3", "a plain = day"]
+    open_at(page, studio, "map", texts="\n".join(texts))
+
+    def cells() -> list[dict[str, str]]:
+        path = download(page, "CSV", tmp_path)
+        return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
+
+    rows = cells()
+    assert [row["text"] for row in rows] == [*(f"'{text}" for text in formulas), "-0.5", "+1e3", "a plain = day"]
+    expect(page.locator(".files [role=status]")).to_contain_text("before 5 cells")
+    numbers = [value for row in rows for name, value in row.items() if name in ("x", "y")]
+    assert any(value.startswith("-") for value in numbers) and all(isinstance(float(value), float) for value in numbers)
+    page.get_by_label("exact CSV cells").check()
+    assert [row["text"] for row in cells()] == texts
+    expect(page.locator(".files [role=status]")).to_have_text("CSV file made.")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("place", ["senses", "map?at=3", "features?step=all"])
+def test_it_is_accessible_and_fits(
+    browser: Browser, axe: str, studio: str, place: str, width: int, scheme: Any
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.goto(f"{studio}/#{place}")
+    page.wait_for_selector(".keep")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert serious_findings(page, axe) == []
+    page.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"texts": "x" * (ROOM + 1)}, "at most 300,000.*regard map FILE"),
+        ({"texts": "a\nb", "neighbours": "many"}, "a whole number from 1 to 50, got 'many'"),
+        ({"texts": 3}, "'texts' must be a text, got int"),
+        ({"texts": " "}, "'texts' is empty"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        sentences(Shelf([]), arguments)

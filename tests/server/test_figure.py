@@ -1,0 +1,215 @@
+"""Figure 1 in a browser: boxes pressed, switches turned, numbers read against the API's."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from playwright.sync_api import Browser, Page, expect
+from starlette.applications import Starlette
+from tests.inside.conftest import translator
+from tests.studio.conftest import download, make_app, serious_findings, watched
+from tests.translate.conftest import sentences
+
+from regard.inference.translation.subwords import train_subwords
+from regard.interpret.figure.positions import encoding
+from regard.server.shelf import Shelf
+
+TEXT = "the film was good"
+MINUS = "\u2212"
+SAID = "the dog sees a red house"
+
+
+@pytest.fixture(scope="module")
+def home(
+    page_built: None, run_app: Callable[[Starlette], str], tiny_bert_folder: Path, request: pytest.FixtureRequest
+) -> str:
+    """A studio with a tiny BERT, and a tiny translator under a name that tells its languages."""
+    subwords = train_subwords(sentences(40), size=290, joint=True)
+    pair = translator(subwords, norm_first=False).eval(), subwords
+
+    def load(name: str) -> Any:
+        from regard.interpret import opened
+
+        return pair if name == "tiny-en-de" else opened(tiny_bert_folder)
+
+    shelf = Shelf(["tiny-bert", "tiny-en-de"], load=load)
+    shelf.start().join()
+    return run_app(make_app(shelf))
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with watched(browser, seconds=120) as one:
+        yield one
+
+
+def open_at(page: Page, home: str, **parameters: str) -> dict[str, Any]:
+    with page.expect_response("**/api/figure") as response:
+        page.goto(f"{home}/#figure?{urlencode(parameters)}")
+    payload: dict[str, Any] = response.value.json()
+    page.wait_for_selector(".keep")
+    return payload
+
+
+def tensor(payload: dict[str, Any], box: str, name: str, layer: int = 0) -> NDArray[np.float64]:
+    steps = payload["boxes"][box]["steps"]
+    found = payload["tensors"][dict(steps[min(layer, len(steps) - 1)]["tensors"])[name]]
+    return np.frombuffer(base64.b64decode(found["data"]), "<f2").astype(np.float64).reshape(found["shape"])
+
+
+def shown(page: Page) -> NDArray[np.float64]:
+    """The numbers of the panel's table, without the last ones behind the dots."""
+    rows = page.locator(".figure-panel tbody tr").all()
+    texts = [row.locator("td").all_inner_texts() for row in rows]
+    read = [[text.replace("\u2212\u221e", "-inf") for text in row if "…" not in text] for row in texts]
+    return np.array([[float(text) for text in row] for row in read])
+
+
+def test_boxes_are_pressed_and_their_numbers_are_the_apis(page: Page, home: str) -> None:
+    payload = open_at(page, home, model="tiny-bert", text=TEXT)
+    expect(page.locator(".figure-diagram button")).to_have_count(len(payload["boxes"]))
+    assert "encoder.cross" not in payload["boxes"]
+    page.get_by_role("button", name="Layer above").click()
+    page.locator("label", has_text="Head").locator("select").select_option("2")
+    assert np.allclose(shown(page), tensor(payload, "encoder.attention", "weights", 1)[2], atol=6e-4)
+    page.get_by_role("button", name=re.compile("^q 4 \u00d7 6 \u00d7 8")).click()
+    assert np.allclose(shown(page), tensor(payload, "encoder.attention", "q", 1)[2][:, :6], atol=6e-4)
+    page.get_by_role("button", name="Feed Forward, encoder").click()
+    expect(page.locator(".figure-panel h2")).to_contain_text("Feed Forward")
+    assert np.allclose(shown(page), tensor(payload, "encoder.ffn", "out", 1)[:, :6], atol=6e-4)
+    expect(page.locator(".figure-panel pre")).to_have_text(payload["boxes"]["encoder.ffn"]["code"])
+    assert "layer=1" in page.url and "box=encoder.ffn" in page.url and "head=2" in page.url
+    page.get_by_role("button", name="Feed Forward, encoder").press("ArrowUp")
+    expect(page.locator(".figure-diagram button[data-box='encoder.fed']")).to_be_focused()
+    expect(page.locator(".figure-panel h2")).to_contain_text("Add & Norm")
+    canvas = page.locator(".figure-heat canvas")
+    box = canvas.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] - 3)
+    out = tensor(payload, "encoder.fed", "out", 1)
+    expect(page.locator(".figure-heat .note")).to_have_text(f"[SEP], number 31: {out[-1, -1]:.3f}")
+    page.get_by_role("button", name="Softmax, encoder").click()
+    words = payload["tensors"][dict(payload["boxes"]["encoder.softmax"]["steps"][0]["tensors"])["out"]]["words"]
+    expect(page.locator(".figure-panel tbody td").first).to_have_text(f"{words[0][0][0]} {100 * words[0][0][1]:.1f}%")
+    assert page.locator("pre", has_text="regard figure").inner_text() == payload["cli"]
+
+
+def test_switches_run_the_model_again(page: Page, home: str) -> None:
+    whole = open_at(page, home, model="tiny-bert")
+    expect(page.get_by_role("button", name="no mask")).to_be_disabled()
+    expect(page.locator(".figure-one")).to_contain_text("an encoder has no such mask")
+    with page.expect_response("**/api/figure") as response:
+        page.get_by_role("button", name="no scaling").click()
+    payload = response.value.json()
+    assert payload["without"] == ["scaling"] and payload["text"] == whole["text"]
+    expect(page.get_by_role("button", name="no scaling")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".figure-panel pre")).not_to_contain_text("math.sqrt")
+    assert np.allclose(shown(page), tensor(payload, "encoder.attention", "weights")[0], atol=6e-4)
+    with page.expect_response("**/api/figure") as response:
+        page.get_by_role("button", name="no residual").click()
+    payload = response.value.json()
+    assert payload["without"] == ["scaling", "residual"] and "without=scaling%2Cresidual" in page.url
+    expect(page.locator("tr.figure-now th")).to_have_text("no scaling, no residual")
+    outcomes = payload["damage"]["outcomes"]
+    expect(page.locator(".figure-damage table").first.locator("tbody tr")).to_have_count(len(outcomes))
+    first, last = outcomes[0], outcomes[-1]
+    change = last["loss"] - first["loss"]
+    cells = page.locator("tr.figure-now td").all_inner_texts()
+    assert cells[:2] == [f"{last['loss']:.3f}", f"{'+' if change >= 0 else MINUS}{abs(change):.3f}"]
+    assert cells[-1] == last["says"]
+    # The sentences of ours are measured once a model, and stay what they were.
+    assert first["sentences_loss"] == whole["damage"]["outcomes"][0]["sentences_loss"]
+
+
+def test_a_translator_has_both_halves(page: Page, home: str) -> None:
+    payload = open_at(page, home, model="tiny-en-de", text=SAID, target="der Hund", box="decoder.cross", tensor="k")
+    assert payload["target"] == "der Hund" and payload["tokens"]["decoder"][0] == "<|begin|>"
+    expect(page.locator(".figure-panel h2")).to_have_text("Encoder-Decoder Attention of the decoder")
+    assert np.allclose(shown(page), tensor(payload, "decoder.cross", "k")[0][:, :6], atol=6e-4)
+    assert len(shown(page)) == len(payload["tokens"]["encoder"])
+    page.get_by_role("button", name="Masked Multi-Head Attention").click()
+    page.get_by_role("button", name=re.compile("^scores")).click()
+    scores = shown(page)
+    assert np.array_equal(np.isinf(scores), np.triu(np.ones_like(scores), 1) == 1)
+    expect(page.locator(".figure-damage")).to_contain_text("sees the very token it should say")
+    expect(page.locator(".figure-damage")).to_contain_text("over the 5 sentences of ours (from")
+    spaced = [token.replace(" ", "\u2423") for token in payload["tokens"]["decoder"]]
+    assert any(token.startswith("\u2423") for token in spaced)
+    assert page.locator(".figure-panel tbody th").all_inner_texts() == spaced
+    assert page.locator(".figure-panel thead th").all_inner_texts()[1:] == spaced
+    page.get_by_role("button", name="no mask").click()
+    expect(page.get_by_role("button", name="Multi-Head Attention (mask off), decoder")).to_be_visible()
+    expect(page.locator(".figure-damage summary")).to_have_text("The 5 sentences of ours")
+
+
+def test_positional_encodings_are_the_formulas(page: Page, home: str, tmp_path: Path) -> None:
+    open_at(page, home, model="tiny-bert", text=TEXT, mode="positions")
+    expect(page.get_by_role("img", name="Sinusoids, 50 positions \u00d7 128 dimensions, interleaved")).to_be_visible()
+    expect(page.get_by_role("img", name="Learned positions of tiny-bert, 50 \u00d7 32")).to_be_visible()
+    page.get_by_role("button", name="512 \u00d7 20").click()
+    expect(page.get_by_role("img", name="Sinusoids, 20 positions \u00d7 512 dimensions, halves")).to_be_visible()
+    page.get_by_role("spinbutton", name="Dimension").fill("64")
+    page.get_by_role("spinbutton", name="Dimension").press("Tab")
+    for layout in ("halves", "interleaved"):
+        page.get_by_role("button", name=layout, exact=True).click()
+        rows = list(csv.DictReader(io.StringIO(download(page, "CSV", tmp_path).read_text(encoding="utf-8"))))
+        found = np.zeros((20, 64))
+        for row in rows:
+            found[int(row["position"]), int(row["dimension"])] = float(row["value"])
+        assert np.allclose(found, encoding(64, 20, layout).matrix, atol=1e-5)  # type: ignore[arg-type]
+    assert "width=64" in page.url and "mode=positions" in page.url
+
+
+def test_files_hold_what_is_shown(page: Page, browser: Browser, home: str, tmp_path: Path) -> None:
+    payload = open_at(page, home, model="tiny-bert", text="the <b>film</b>", without="residual", layer="1")
+    files = {name: download(page, name, tmp_path) for name in ("CSV", "JSON", "SVG", "PNG", "HTML")}
+    rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text(encoding="utf-8"))))
+    weights = tensor(payload, "encoder.attention", "weights", 1)
+    assert len(rows) == weights.size
+    for row in rows[:: len(rows) // 20]:
+        expected = weights[int(row["head"]), int(row["row"]), int(row["column"])]
+        assert abs(float(row["value"]) - expected) <= 1e-4 and row["layer"] == "1"
+    svg = files["SVG"].read_text(encoding="utf-8")
+    assert "Feed Forward" in svg and "&lt;b&gt;" in svg and "<b>" not in svg
+    assert files["PNG"].read_bytes().startswith(b"\x89PNG")
+    before = page.locator(".figure-panel").inner_text()
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True)
+    alone = context.new_page()
+    alone.goto(files["HTML"].as_uri())
+    alone.wait_for_selector(".keep")
+    assert alone.locator(".figure-panel").inner_text() == before
+    expect(alone.get_by_role("button", name="no scaling")).to_be_disabled()
+    expect(alone.locator(".figure-one")).to_contain_text("This file holds one run of the model")
+    alone.get_by_role("button", name="Linear, encoder").click()
+    assert "box=encoder.linear" in alone.url and alone.locator("main b").count() == 0
+    context.close()
+
+
+def test_bad_input_is_told(browser: Browser, home: str) -> None:
+    page = browser.new_page()
+    page.goto(f"{home}/#figure?{urlencode({'model': 'tiny-bert', 'text': TEXT, 'without': 'mask'})}")
+    expect(page.get_by_role("alert")).to_contain_text("cannot switch off 'mask'", timeout=60_000)
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_it_is_accessible_and_fits(browser: Browser, home: str, axe: str, width: int, scheme: Any) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.set_default_timeout(120_000)
+    page.goto(f"{home}/#figure?{urlencode({'model': 'tiny-en-de', 'text': SAID, 'without': 'scaling'})}")
+    page.wait_for_selector(".figure-diagram button")
+    for mode in ("Figure", "Positional encodings"):
+        page.get_by_role("button", name=mode, exact=True).click()
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert (mode, serious_findings(page, axe)) == (mode, [])
+    page.close()

@@ -1,0 +1,61 @@
+"""The form above every view and the link below it: what was refused can be mended, and a link says all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.studio.conftest import watched
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_bert_folder: Path) -> dict[str, str]:
+    return {"bert": str(tiny_bert_folder)}
+
+
+def test_what_was_refused_can_be_taken_back(browser: Browser, address: str) -> None:
+    page = browser.new_page()  # not watched: the browser itself complains of an answer that refuses
+    page.goto(f"{address}/#surgery?text=a+fine+day&at=blanks")
+    expect(page.get_by_role("alert")).to_contain_text("blank")
+    hidden = page.locator("textarea[name=at]")
+    expect(hidden).to_have_value("blanks")
+    hidden.fill("masked")
+    hidden.press("Enter")
+    page.wait_for_selector(".keep")
+    expect(page.locator("textarea[name=at]")).to_have_count(0)
+    page.close()
+
+
+def test_a_link_names_the_text_and_the_model(browser: Browser, address: str, folders: dict[str, str]) -> None:
+    with watched(browser) as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.goto(f"{address}/#attention?layer=1")
+        page.wait_for_selector(".keep")
+        text = page.locator("textarea[name=text]").input_value()
+        page.get_by_role("button", name="Link").click()
+        expect(page.locator(".files [role=status]")).to_have_text("Link copied.")
+        link = page.evaluate("navigator.clipboard.readText()")
+        page.goto("about:blank")
+        page.goto(link)
+        page.wait_for_selector(".keep")
+        expect(page.locator("textarea[name=text]")).to_have_value(text)
+        for part in ("layer=1", "text=", "model="):
+            assert part in link
+
+
+@pytest.mark.parametrize("view", ["attention", "compare", "surgery", "translation"])
+def test_the_button_is_readable_on_a_phone(browser: Browser, address: str, view: str) -> None:
+    with watched(browser) as page:
+        page.set_viewport_size({"width": 390, "height": 800})
+        page.goto(f"{address}/#{view}")
+        button = page.locator("form.ask button.main")
+        expect(button).to_be_visible()
+        needed = button.evaluate("one => [one.scrollWidth, one.clientWidth, one.getClientRects().length]")
+        assert needed[0] <= needed[1] and needed[2] == 1
+        assert (button.bounding_box() or {})["height"] < 60
+
+
+def test_the_title_says_the_view(page: Page, address: str) -> None:
+    page.goto(f"{address}/#heads")
+    expect(page).to_have_title("Regard: Head patterns")

@@ -1,0 +1,40 @@
+"""The states of the studio's models on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from tests.studio.conftest import make_app
+
+from regard.errors import InputError
+from regard.interpret.attention.subject import opened
+from regard.server.shelf import Shelf
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+def test_a_model_that_comes_back_is_shown_as_ready(
+    page_built: None, run_app: Callable[[Starlette], str], browser: Browser
+) -> None:
+    tries: list[str] = []
+
+    def load(name: str) -> Any:
+        tries.append(name)
+        if len(tries) == 1:
+            raise InputError("its folder is not there")
+        return opened("regard-bert")
+
+    shelf = Shelf(["a-model"], load=load)
+    shelf.start().join()
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.goto(run_app(make_app(shelf)))  # and its first question has the model tried again
+        page.locator(".states li.ready").wait_for()
+        assert tries == ["a-model", "a-model"]
+        assert "its folder is not there" not in page.locator(".states").inner_text()
+    finally:
+        context.close()

@@ -1,0 +1,153 @@
+"""The user's own picture, sent to the studio and looked at by a Vision Transformer."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+import regard
+from regard.interpret import attention, opened, picture
+from regard.models import Vit, VitConfig
+from regard.server.routes_attention import HEAVIEST, KEPT
+from regard.server.shelf import Shelf
+
+pytest.importorskip("playwright")
+from playwright.sync_api import Browser, expect
+from tests.studio.conftest import BEARER, make_app, watched
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> str:
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("vit")
+    model = Vit(VitConfig(width=16, depth=3, heads=2, ffn=16, image=(16, 24), patch=(8, 8), labels=2))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    regard.save(model, folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def cat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pictures") / "my cat.png"
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+@pytest.fixture
+def client(vit: str, tiny_bert_folder: Path) -> TestClient:
+    shelf = Shelf([vit, str(tiny_bert_folder)])
+    shelf.start().join()
+    return TestClient(make_app(shelf), base_url="http://127.0.0.1", headers=BEARER)
+
+
+def send(client: TestClient, content: bytes, name: str = "a.png") -> Any:
+    return client.post("/api/picture", json={"name": name, "content": base64.b64encode(content).decode()})
+
+
+def coloured(number: int) -> bytes:
+    content = io.BytesIO()
+    Image.new("RGB", (8, 8), (number, 0, 0)).save(content, "PNG")
+    return content.getvalue()
+
+
+def test_maps_are_those_of_the_library(client: TestClient, vit: str, cat: Path) -> None:
+    assert [one["sees"] for one in client.get("/api/models").json()["models"]] == [True, False]
+    image = send(client, cat.read_bytes(), "/home/me/my cat.png").json()["image"]
+    payload = client.post("/api/attention", json={"model": vit, "image": image, "text": "is not read"}).json()
+    network, reader = opened(vit)
+    found = attention(network, reader, image=picture(cat))
+    weights = np.frombuffer(base64.b64decode(payload["maps"][0]["weights"]), np.uint8) / 255
+    np.testing.assert_allclose(
+        weights.reshape(found.maps[0].weights.shape), found.maps[0].weights, atol=0.5 / 255 + 1e-6
+    )
+    assert payload["grid"] == [2, 3] and payload["image"].startswith("data:image/png;base64,")
+    assert "--image 'my cat.png'" in payload["cli"]
+
+
+def test_what_cannot_be_looked_at_is_told(client: TestClient, vit: str, tiny_bert_folder: Path) -> None:
+    refused = [
+        (send(client, b"no image", "a.txt"), "a.txt is no image; expected a PNG or JPEG file"),
+        (client.post("/api/picture", json={"name": "a", "content": "%%%"}), "'content' is not base64"),
+        (client.post("/api/picture", json={"name": "a"}), "'content' must be a picture in base64"),
+        (
+            send(client, b"\x89PNG" + bytes(HEAVIEST + 1), "big.png"),
+            f"big.png is too large; the studio takes pictures of {HEAVIEST:,}",
+        ),
+        (
+            client.post("/api/attention", json={"model": vit, "text": "a"}),
+            "looks at pictures; choose a PNG or JPEG file",
+        ),
+        (client.post("/api/attention", json={"model": vit, "image": "0/cat.png"}), "send 'cat.png' again"),
+        (client.post("/api/attention", json={"model": vit, "image": 3}), "'image' must be a text, got int"),
+    ]
+    for response, message in refused:
+        assert response.status_code == 400 and message in response.json()["error"]
+    huge = send(client, bytes(9_100_000), "huge.png")
+    assert huge.status_code == 413 and "the request is too large" in huge.json()["error"]
+
+
+def test_the_last_ones_are_kept(client: TestClient, vit: str) -> None:
+    names = [send(client, coloured(number), f"{number}.png").json()["image"] for number in range(KEPT + 1)]
+    ask = lambda name: client.post("/api/attention", json={"model": vit, "image": name}).status_code  # noqa: E731
+    assert [ask(name) for name in names] == [400] + [200] * KEPT
+
+
+def test_a_picture_is_chosen_and_patches_are_pressed(
+    page_built: None,
+    browser: Browser,
+    run_app: Callable[[Starlette], str],
+    vit: str,
+    tiny_bert_folder: Path,
+    cat: Path,
+    tmp_path: Path,
+) -> None:
+    shelf = Shelf([vit, str(tiny_bert_folder)])
+    shelf.start().join()
+    address = run_app(make_app(shelf))
+    with watched(browser) as page:
+        page.goto(address)
+        expect(page.get_by_text("looks at pictures: choose one.")).to_be_visible()
+        assert page.get_by_label("Text", exact=True).count() == 0
+        page.locator("input[type=file]").set_input_files(cat)
+        page.wait_for_selector(".keep")
+        expect(page.get_by_text("my cat.png", exact=True)).to_be_visible()
+        page.get_by_role("button", name="Head 1").click()
+        page.get_by_role("button", name="Layer above").click()
+        box = page.locator("canvas.picture").bounding_box()
+        assert box is not None
+        page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.75)  # the patch 2,2
+        network, reader = opened(vit)
+        row = attention(network, reader, image=picture(cat)).maps[0].weights[1, 1, 5]
+        rows = page.locator(".looks tbody tr").all()
+        shown = {int(one.get_attribute("data-index") or -1): float(one.locator("td").inner_text()) for one in rows}
+        assert len(shown) == 7 and all(abs(shown[place] - row[place]) < 0.003 for place in shown)
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name="HTML", exact=True).click()
+        waiting.value.save_as(tmp_path / "cat.html")
+        page.locator("select[name=model]").select_option(str(tiny_bert_folder))
+        expect(page.get_by_label("Text", exact=True)).to_be_visible()
+        page.get_by_role("button", name="Look").click()
+        expect(page.locator(".tokens.row button").first).to_have_text("[CLS]")
+    with watched(browser) as alone:
+        alone.goto((tmp_path / "cat.html").as_uri())
+        expect(alone.locator("canvas.picture")).to_be_visible()
+    page = browser.new_page()
+    page.goto(address)
+    page.locator("input[type=file]").set_input_files(
+        {"name": "a.png", "mimeType": "image/png", "buffer": b"no picture"}
+    )
+    expect(page.get_by_role("alert")).to_have_text("a.png is no image; expected a PNG or JPEG file")
+    page.close()

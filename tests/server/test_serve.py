@@ -1,0 +1,135 @@
+"""The studio as a program: its address at once, a taken port, and a clean end."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from regard.errors import InputError
+from regard.render import bundle
+from regard.server.serve import HOST, listen, serve
+
+
+def test_a_taken_port_names_a_free_one() -> None:
+    with listen(0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            InputError, match=rf"port {port} is taken; this one is free: regard studio --port \d+"
+        ) as told:
+            listen(port)
+    free = int(str(told.value).split()[-1])
+    assert free != port
+    with listen(free or 0) as other:
+        assert other.getsockname()[0] == HOST
+
+
+def test_without_a_page_it_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "built", lambda static: False)
+    with pytest.raises(Exception, match=r"python web/build\.py"):
+        serve(["regard-bert"], port=0)
+
+
+@pytest.mark.parametrize("when", ["at once", "when the model is there"])
+@pytest.mark.usefixtures("default_sigint")
+def test_the_page_is_there_while_the_model_loads_and_ctrl_c_ends_it_cleanly(page_built: None, when: str) -> None:
+    command = [sys.executable, "-m", "regard", "studio", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        address = re.search(r"(http://127\.0\.0\.1:\d+/)\?token=(\S+)", process.stdout.readline())
+        assert address is not None
+        with urllib.request.urlopen(_request(*address.groups()), timeout=60) as answer:
+            page = answer.read().decode()
+        assert '"state":"loading"' in page  # torch alone takes longer to import than this page to answer
+        while when != "at once":
+            with urllib.request.urlopen(_request(f"{address[1]}api/models", address[2]), timeout=60) as answer:
+                if b'"ready"' in answer.read():
+                    break
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+        assert process.stdout.read() == "The studio has ended.\n"
+        assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("where", ["the line", "the loader", "the loop"])
+@pytest.mark.usefixtures("default_sigint")
+def test_ctrl_c_before_the_server_runs_ends_it_as_cleanly(page_built: None, where: str) -> None:
+    command = [sys.executable, "-c", EARLY, where]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split(" http")[0] for line in done.stdout.splitlines()] == [
+        *("The studio is at", f"interrupted at {where}", "The studio has ended.", "False True")
+    ]
+
+
+@pytest.mark.usefixtures("default_sigint")
+def test_ctrl_c_does_not_wait_for_an_answer_that_takes_long(page_built: None) -> None:
+    command = [sys.executable, "-c", SLOW]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        address = re.search(r"(http://127\.0\.0\.1:\d+/)\?token=(\S+)", process.stdout.readline())
+        assert address is not None
+        asked = threading.Thread(target=_ask, args=(f"{address[1]}api/compare", address[2]), daemon=True)
+        asked.start()
+        assert process.stdout.readline() == "computing\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+        assert process.stdout.read() == "The studio has ended.\n"
+        assert process.stderr.read() == ""
+
+
+EARLY = """
+import asyncio, signal, sys
+import uvicorn
+from regard.server.serve import serve
+from regard.server.shelf import Shelf
+
+def interrupt(place):
+    if place == sys.argv[1]:
+        print("interrupted at", place)
+        signal.raise_signal(signal.SIGINT)
+
+def say(line):
+    print(line)
+    if "Ctrl-C ends it" in line:
+        interrupt("the line")
+
+def loop():
+    interrupt("the loop")
+    return asyncio.new_event_loop()
+
+Shelf.start = lambda shelf: interrupt("the loader")
+uvicorn.Config.get_loop_factory = lambda config: loop
+handler = signal.getsignal(signal.SIGINT)
+busy = serve(["regard-bert"], port=0, say=say)
+print(busy, signal.getsignal(signal.SIGINT) is handler)
+"""
+SLOW = """
+import threading
+from regard.cli.app import run
+from regard.server import routes
+
+def compare(shelf, arguments):
+    print("computing", flush=True)
+    threading.Event().wait()
+
+routes.ROUTES["compare"] = compare
+raise SystemExit(run(["studio", "--port", "0"]))
+"""
+
+
+def _request(address: str, token: str, data: bytes | None = None) -> urllib.request.Request:
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    return urllib.request.Request(address, data=data, headers=headers)
+
+
+def _ask(address: str, token: str) -> None:
+    with contextlib.suppress(OSError):
+        urllib.request.urlopen(_request(address, token, b"{}"), timeout=60)

@@ -1,0 +1,426 @@
+"""The tasks view in a browser: what it shows is what `regard predict` says; a model is trained and used on the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import torch
+from starlette.testclient import TestClient
+
+import regard
+from regard.data.examples import Example, Question, Tagged, Text
+from regard.data.readers import words_of
+from regard.errors import InputError
+from regard.models import T5, T5Config
+from regard.server import routes_tasks
+from regard.server.shelf import Shelf
+from regard.server.training import Trainings
+from regard.tasks.answer import Answering
+from regard.tasks.base import Task
+from regard.tasks.folder import Solved, read_task, write_task
+from regard.tasks.model import Tuned
+from regard.tasks.solve import predict
+from regard.tasks.tag import Tag
+from regard.tasks.texts import Classify
+from regard.training.finetuning.sources import read_examples
+
+pytest.importorskip("playwright")
+from playwright.sync_api import Browser, Page, expect
+from tests.studio.conftest import BEARER, make_app, serious_findings
+
+expect.set_options(timeout=30_000)
+
+TEXT = "😀 the <b>film</b> is so dull, and they love it"
+PLAIN = "😀 the film is dull and they love it"
+MINUS = "\N{MINUS SIGN}"
+CONTEXT = "the film was long. they said it was a good day, and the water was so hot"
+TASKS: dict[str, Task[Any]] = {
+    "toxic": Classify(["toxic", "fine"]),
+    "tag": Tag(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]),
+    "answer": Answering(),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Tuned models with random weights: their answers are poor, and as exact as any."""
+    place = tmp_path_factory.mktemp("tuned")
+    for number, (name, task) in enumerate(TASKS.items()):
+        encoder, tokenizer = regard.load(tiny_bert_folder)
+        torch.manual_seed(number)
+        model = Tuned.new(encoder, task).eval()
+        with torch.no_grad():
+            model.head.output.weight.mul_(20)
+        write_task(Solved(task, model, tokenizer, 64), place / name)
+    return {"plain": str(tiny_bert_folder), **{name: str(place / name) for name in TASKS}}
+
+
+def asked(client: TestClient, name: str, **arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = client.post(f"/api/{name}", json=arguments).json()
+    return found
+
+
+def asked_of(shelf: Shelf) -> dict[str, Any]:
+    """How far its training is."""
+    found: Any = routes_tasks.training(shelf, {})["training"]
+    return dict(found)
+
+
+def said(folder: str, example: Example) -> dict[str, Any]:
+    """What `regard predict` says."""
+    return predict(read_task(folder), [example], device=torch.device("cpu"))[0]
+
+
+def open_at(page: Page, studio: str, **parameters: str) -> None:
+    page.goto(f"{studio}/#tasks?{urlencode(parameters)}")
+    page.wait_for_selector(".keep")
+
+
+def test_route_says_what_predict_says(client: TestClient, folders: dict[str, str]) -> None:
+    payload = asked(client, "tasks", model=folders["toxic"], text=TEXT)
+    assert payload["predictions"][0]["prediction"] == said(folders["toxic"], Text(TEXT))
+    assert payload["studio"]["tuned"] == [folders[name] for name in TASKS]
+    assert payload["studio"]["pretrained"] == [folders["plain"]]
+    exported = asked(client, "tasks", model=folders["toxic"], text=TEXT, place="#tasks")
+    assert exported == {key: value for key, value in payload.items() if key != "studio"}
+
+
+def test_route_takes_what_users_give(client: TestClient, folders: dict[str, str], shelf: Shelf) -> None:
+    wanted = asked(client, "tasks", model=folders["answer"], text="who")
+    assert wanted["predictions"] == [] and "give the question first" in wanted["notes"][0]
+    untuned = asked(client, "tasks", model=folders["plain"], text="who")
+    assert untuned["model"] is None and "not tuned for a task" in untuned["notes"][0]
+    assert "'text' is empty" in asked(client, "tasks", model=folders["toxic"], text=" ")["error"]
+    assert "the studio has no model" in asked(client, "tasks", model="nothing", text="who")["error"]
+    assert "at most 20,000" in asked(client, "tasks", model=folders["toxic"], text="x" * 100_000)["error"]
+    # One encoder serves all views.
+    assert asked(client, "attention", model=folders["toxic"], text=PLAIN)["view"] == "attention"
+
+
+@pytest.mark.parametrize("view", ["tasks", "honesty", "surgery", "attention"])
+def test_a_folder_that_vanishes_before_the_first_question(
+    page_built: None, folders: dict[str, str], tmp_path: Path, view: str
+) -> None:
+    name = str(tmp_path / "gone")
+    answers = []
+    for vanishes in (False, True):
+        shutil.copytree(folders["toxic"], name, dirs_exist_ok=True)
+        shelf = Shelf([name])
+        shelf.start().join()
+        if vanishes:
+            shutil.rmtree(name)
+        answers.append(
+            asked(
+                TestClient(make_app(shelf), base_url="http://127.0.0.1", headers=BEARER), view, model=name, text=PLAIN
+            )
+        )
+    assert answers[0]["view"] == view
+    assert answers[1] == answers[0]
+
+
+def test_orders_that_are_refused(page_built: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    client = TestClient(make_app(Shelf([])), base_url="http://127.0.0.1", headers=BEARER)
+    for arguments, error in (
+        ({"task": "clasify", "path": "x"}, "did you mean 'classify'"),
+        ({"task": "classify"}, "expected labelled examples"),
+        ({"task": "classify", "path": "x", "content": "y"}, "one of them"),
+        ({"task": "classify", "path": "nothing.tsv"}, "nothing.tsv: no such file on this machine"),
+        (
+            {"task": "classify", "content": "a\tb", "epochs": "many"},
+            "'epochs' should be a whole number from 1 to 20, got 'many'",
+        ),
+        (
+            {"task": "classify", "content": "a\tb", "epochs": "50"},
+            "'epochs' should be a whole number from 1 to 20, got '50'",
+        ),
+        ({"task": "classify", "content": "x" * 900_001}, "Give its path instead"),
+    ):
+        assert error in asked(client, "train", **arguments)["error"], arguments
+    assert list(tmp_path.iterdir()) == []
+    assert asked(client, "training") == asked(client, "cancel-training") == {"training": None}
+
+
+def test_a_translator_and_a_tuned_model_are_no_start(
+    client: TestClient, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    order = {"task": "classify", "content": "good\ta\nbad\tb\n"}
+    for model, why in (("regard-de-en", "regard-de-en translates"), (folders["toxic"], "is tuned for a task already")):
+        assert why in asked(client, "train", **order, model=model)["error"]
+    t5 = Shelf(["t5"], load=lambda name: (T5(T5Config(vocabulary=8, width=8, depth=1, heads=2, ffn=8)), None))
+    t5.start().join()
+    with pytest.raises(InputError, match="t5 is a T5, which has no tasks"):
+        routes_tasks.train(t5, {**order, "model": "t5"})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_start_is_offered_where_it_can_be_trained(folders: dict[str, str]) -> None:
+    shelf = Shelf(["regard-de-en", "regard-gpt", folders["plain"], folders["tag"], "somebody/model"])
+    studio = routes_tasks.tasks(shelf, {"model": "regard-gpt", "text": "who"})["studio"]
+    assert isinstance(studio, dict)
+    assert studio["pretrained"] == ["regard-gpt", folders["plain"], "somebody/model"]
+
+
+def test_our_own_examples_make_a_model(
+    folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shelf = Shelf([folders["plain"]])
+    shelf.start().join()
+    begun = routes_tasks.train(shelf, {"examples": "ours", "model": folders["plain"], "epochs": "2"})["training"]
+    assert isinstance(begun, dict)
+    assert begun["command"] == (
+        f"regard train classify --train {routes_tasks.OURS} --model {folders['plain']} "
+        "--set training.epochs=2 --set training.select=last --output trained/messages-classify"
+    )
+    routes_tasks._manager(shelf).wait()
+    assert asked_of(shelf)["state"] == "done", asked_of(shelf)["error"]
+    assert sorted(path.name for path in (tmp_path / "trained").iterdir()) == ["messages-classify"]
+    answer = routes_tasks.tasks(shelf, {"model": "trained/messages-classify", "text": "thank you"})
+    told: Any = answer["predictions"]
+    assert set(told[0]["prediction"]["probabilities"]) == {"complaint", "question", "thanks"}
+    report = json.loads((tmp_path / "trained" / "messages-classify" / "report.json").read_text("utf-8"))
+    assert [report["data"][part]["examples"] for part in ("train", "dev")] == [54, 6]
+
+
+@pytest.mark.slow
+def test_our_own_examples_teach_the_built_in_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shelf = Shelf([])
+    routes_tasks.train(shelf, {"examples": "ours"})
+    routes_tasks._manager(shelf).wait()
+    solved = shelf.solved("trained/messages-classify")
+    texts = {
+        "Thank you so much, this is the best help I ever got in New York.": "thanks",
+        "The bus did not come and I am angry": "complaint",
+        "where is the kitchen": "question",
+    }
+    told = predict(solved, [Text(text) for text in texts], device=torch.device("cpu"))
+    assert [one["label"] for one in told] == list(texts.values())
+
+
+def test_our_own_examples_are_read_as_they_stand() -> None:
+    read = read_examples("classify", routes_tasks.OURS, labelled=True)
+    assert len({one.text for one in read.examples}) == 60
+    assert Counter(one.label for one in read.examples) == {"thanks": 20, "complaint": 20, "question": 20}
+    assert routes_tasks._ours() == {"examples": 60, "labels": ["complaint", "question", "thanks"]}
+
+
+def test_classes_are_bars(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["toxic"], text=TEXT)
+    prediction = said(folders["toxic"], Text(TEXT))
+    label, share = prediction["label"], max(prediction["probabilities"].values())
+    expect(page.locator(".task-verdict")).to_have_text(f"{100 * share:.1f}% {label}")
+    expect(page.locator("blockquote")).to_have_text(TEXT)
+    rows = page.locator(".task-told tbody tr").all()
+    shown = {row.locator("th").inner_text(): row.locator(".task-number").get_attribute("title") for row in rows}
+    assert {name: float(text or "nan") for name, text in shown.items()} == prediction["probabilities"]
+    widths = [row.locator(".task-bar div").evaluate("e => e.offsetWidth / e.parentElement.clientWidth") for row in rows]
+    assert widths == pytest.approx(sorted(prediction["probabilities"].values(), reverse=True), abs=0.02)
+    page.get_by_label("Text, or a question").fill("good film")
+    page.keyboard.press("Enter")
+    other = said(folders["toxic"], Text("good film"))
+    expect(page.locator("blockquote")).to_have_text("good film")
+    expect(page.locator(".task-verdict")).to_have_text(
+        f"{100 * max(other['probabilities'].values()):.1f}% {other['label']}"
+    )
+
+
+def test_two_who_send_a_file_of_one_name_get_two_files(tmp_path: Path) -> None:
+    contents = [str(number) * 100_000 for number in range(8)]
+    found: dict[str, Path] = {}
+
+    def send(content: str) -> None:
+        found[content] = routes_tasks._kept(tmp_path / "trained" / "films.tsv", content)
+
+    threads = [threading.Thread(target=send, args=(content,)) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(set(found.values())) == 8
+    assert all(path.read_text("utf-8") == content for content, path in found.items())
+    assert sorted(path.name for path in (tmp_path / "trained").iterdir()) == sorted(
+        ["films.tsv", *(f"films-{number}.tsv" for number in range(2, 9))]
+    )
+
+
+def test_an_order_that_comes_too_late_leaves_nothing_behind(
+    folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another was begun between the look whether one runs and the start."""
+    monkeypatch.chdir(tmp_path)
+
+    def refuse(trainings: object, order: object, done: object) -> None:
+        raise InputError("another is being trained")
+
+    monkeypatch.setattr(Trainings, "start", refuse)
+    order = {"task": "classify", "content": "a\tb\n", "name": "films.tsv", "model": folders["plain"]}
+    with pytest.raises(InputError, match="another is being trained"):
+        routes_tasks.train(Shelf([folders["plain"]]), order)
+    assert list((tmp_path / "trained").iterdir()) == []
+
+
+def test_evidence_is_the_librarys(page: Page, client: TestClient, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["toxic"], text=PLAIN, layer="1")
+    evidence = asked(client, "tasks", model=folders["toxic"], text=PLAIN)["predictions"][0]["evidence"][0]
+    page.get_by_text("Numbers").click()
+    rows = [row.locator("td").all_inner_texts() for row in page.locator(".task-evidence tbody tr").all()]
+    wanted = (evidence["integrated"]["scores"], evidence["gradient"]["scores"], evidence["attention"][1])
+    for column, values in enumerate(wanted):
+        shown = [float(row[column].replace(MINUS, "-")) for row in rows]
+        assert shown == pytest.approx(values, abs=6e-4)
+    page.get_by_label("Attention of").select_option("all layers joined")
+    shown = [float(row.locator("td").nth(2).inner_text()) for row in page.locator(".task-evidence tbody tr").all()]
+    assert shown == pytest.approx(evidence["rollout"], abs=6e-4)
+    page.get_by_role("link", name="All heads of this text").click()
+    expect(page.get_by_label("Text", exact=True)).to_have_value(PLAIN)
+    page.wait_for_selector(".keep")
+
+
+def test_entities_stand_in_the_text(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["tag"], text=PLAIN)
+    entities = said(folders["tag"], Tagged(PLAIN, tuple(words_of(PLAIN))))["entities"]
+    assert entities
+    marks = page.locator("mark.task-entity").all_inner_texts()
+    assert marks == [f"{one['text']} {one['label']}" for one in entities]
+    assert page.locator(".task-marked").inner_text().startswith("😀" if entities[0]["start"] else marks[0])
+    titles = [one.get_attribute("title") for one in page.locator(".task-told td.task-number").all()]
+    assert [float(one or "nan") for one in titles] == [one["probability"] for one in entities]
+
+
+def test_answers_are_marked(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["answer"], text="what day 😀", text_b=f"😀 {CONTEXT}")
+    prediction = said(folders["answer"], Question("", "what day 😀", f"😀 {CONTEXT}"))
+    expect(page.locator("mark.task-answer")).to_have_text(prediction["answer"])
+    listed = page.locator(".task-nbest li")
+    assert listed.count() == len(prediction["nbest"])
+    titles = [one.get_attribute("title") for one in listed.locator(".task-number").all()]
+    assert [float(one or "nan") for one in titles] == [one["probability"] for one in prediction["nbest"]]
+    listed.nth(2).get_by_role("button").click()
+    expect(page.locator("mark.task-answer")).to_have_text(prediction["nbest"][2]["answer"])
+    assert "answer=2" in page.url
+
+
+def test_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:
+    open_at(page, address, model=folders["toxic"], text=TEXT, layer="1")
+    files = {}
+    for name in ("HTML", "SVG", "PNG", "CSV", "JSON"):
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name=name, exact=True).click()
+        files[name] = tmp_path / waiting.value.suggested_filename
+        waiting.value.save_as(files[name])
+    prediction = said(folders["toxic"], Text(TEXT))
+    rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
+    shares = {row["name"]: float(row["number"]) for row in rows if row["what"] == "prediction"}
+    assert shares == prediction["probabilities"]
+    assert json.loads(files["JSON"].read_text("utf-8"))[0]["what"] == "prediction"
+    assert prediction["label"] in files["SVG"].read_text("utf-8")
+    assert files["PNG"].read_bytes()[:4] == b"\x89PNG"
+    before = page.locator(".task-split").inner_text().replace("All heads of this text", "").split()
+    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
+    alone = context.new_page()
+    alone.goto(files["HTML"].as_uri())
+    alone.wait_for_selector(".keep")
+    assert alone.locator(".task-split").inner_text().split() == before
+    assert alone.locator(".task-train").count() == 0
+    context.close()
+
+
+def test_a_model_is_trained_on_the_page(
+    page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("regard.training.epochs.LOG_EVERY", 0.0)
+    lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(80)]
+    open_at(page, address, model=folders["plain"], text="a good film")
+    expect(page.get_by_text("not tuned for a task")).to_be_visible()
+    order = page.locator("form.task-order")
+    order.locator("input[type=file]").set_input_files(
+        {"name": "films.tsv", "mimeType": "text/plain", "buffer": "".join(lines).encode()}
+    )
+    order.get_by_label("Epochs").fill("2")
+    order.get_by_role("button", name="Train").click()
+    expect(page.get_by_role("button", name="Use it")).to_be_visible(timeout=60_000)
+    expect(page.locator(".task-job")).to_contain_text("step 6 of 6, epoch 2 of 2")  # 72 examples, 32 a step
+    expect(page.locator("ul.states")).to_contain_text("trained/films-classify")  # before it is used
+    page.get_by_role("button", name="Use it").click()
+    expect(page.locator("select[name=model]")).to_have_value("trained/films-classify")
+    expect(page.get_by_role("button", name="Use it")).to_have_count(0)
+    page.get_by_label("Text, or a question").fill("a good film")
+    page.keyboard.press("Enter")
+    expect(page.locator("blockquote")).to_have_text("a good film")
+    prediction = said("trained/films-classify", Text("a good film"))
+    share = max(prediction["probabilities"].values())
+    expect(page.locator(".task-verdict")).to_have_text(f"{100 * share:.1f}% {prediction['label']}")
+    assert (tmp_path / "trained" / "films.tsv").read_text("utf-8") == "".join(lines)
+
+
+def test_what_was_typed_stays_after_a_training_that_failed(
+    page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trained").mkdir()
+    path = tmp_path / "trained" / "one.tsv"
+    path.write_text("only one\tlabel\n" * 20, encoding="utf-8")
+    open_at(page, address, model=folders["plain"], text="a good film")
+    order = page.locator("form.task-order")
+    order.get_by_label("Task").select_option("pair")
+    order.locator("[name=path]").fill(str(path))
+    order.get_by_label("Epochs").fill("7")
+    order.get_by_role("button", name="Train").click()
+    expect(page.locator(".task-job")).to_contain_text("Failed")
+    page.get_by_role("link", name="Attention").click()  # nor is it lost in another view
+    expect(order).to_have_count(0)
+    page.go_back()
+    expect(order.locator("[name=path]")).to_have_value(str(path))
+    expect(order.get_by_label("Task")).to_have_value("pair")
+    expect(order.get_by_label("Epochs")).to_have_value("7")
+
+
+@pytest.mark.slow
+def test_one_button_trains(
+    page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    open_at(page, address, model=folders["plain"], text="thank you")
+    page.get_by_role("button", name="Train one on 60 sentences of ours").click()
+    expect(page.get_by_role("progressbar", name="Steps done")).to_be_visible()
+    page.get_by_role("link", name="Attention").click()  # it goes on behind another view, which then has the new model
+    expect(page.locator("ul.states")).to_contain_text("trained/messages-classify", timeout=200_000)
+    page.go_back()
+    page.get_by_role("button", name="Use it").click()
+    expect(page.locator(".task-verdict")).to_contain_text("thanks")
+
+
+def test_an_order_that_is_refused_says_why(browser: Browser, address: str, folders: dict[str, str]) -> None:
+    page = browser.new_page()  # a refusal is an error on the console too
+    open_at(page, address, model=folders["plain"], text="a good film")
+    page.locator("form.task-order").get_by_role("button", name="Train").click()
+    expect(page.get_by_role("alert").filter(has_text="expected labelled examples")).to_be_visible()
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("name", ["plain", *TASKS])
+def test_it_is_accessible_and_fits(
+    browser: Browser, axe: str, address: str, folders: dict[str, str], name: str, width: int, scheme: Any
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    open_at(page, address, model=folders[name], text=PLAIN, text_b=CONTEXT if name == "answer" else "")
+    for part in page.locator("summary").all():
+        if part.locator("xpath=..").get_attribute("open") is None:
+            part.click()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert serious_findings(page, axe) == []
+    page.close()

@@ -1,0 +1,150 @@
+"""A training as a process of its own: it does the same, ends whenever it is told to, and takes its upload with it."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.server import routes_tasks, training_process
+from regard.server.shelf import Shelf
+from regard.server.training import Job, Order, Trainings, run_here
+
+COMMAND = [sys.executable, "-P", "-m", "regard.server.training_process"]
+SOON = 200
+
+
+def order_of(folder: Path, model: Path, **changes: Any) -> Order:
+    lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(60)]
+    (folder / "train.tsv").write_text("".join(lines), encoding="utf-8")
+    given = {"task": "classify", "data": str(folder / "train.tsv"), "model": str(model), "epochs": 1}
+    return Order(**{**given, "output": str(folder / "out"), **changes})
+
+
+@pytest.fixture
+def slow(tmp_path: Path, tiny_bert_folder: Path) -> Order:
+    """An order whose data takes long to read."""
+    data = tmp_path / "films.tsv.gz"
+    data.write_bytes(gzip.compress(b"the film is good\t1\n" * 3_000_000, compresslevel=1))
+    return order_of(tmp_path, tiny_bert_folder, data=str(data), upload=True)
+
+
+def wait_until_it_reads(process: subprocess.Popen[str], path: str) -> None:
+    """Returns once the process has the file open."""
+    for _ in range(10 * SOON):
+        assert process.poll() is None, "it has ended without reading"
+        with contextlib.suppress(OSError):  # a file that is closed meanwhile
+            if any(os.path.samefile(link, path) for link in Path(f"/proc/{process.pid}/fd").iterdir()):
+                return
+        time.sleep(0.1)
+    pytest.fail(f"{path} was not opened")
+
+
+def test_it_does_what_a_thread_would_do(
+    tmp_path: Path, tiny_bert_folder: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as here: how many add up decides the last bit
+    jobs = []
+    for name, run in (("there", None), ("here", run_here)):
+        trainings, ended = Trainings(run), list[str]()
+        order = order_of(tmp_path, tiny_bert_folder, output=str(tmp_path / name), limit=40)
+        trainings.start(order, ended.append).join(SOON)
+        assert trainings.job is not None and trainings.job.error == ""
+        assert ended == [str(tmp_path / name)]
+        jobs.append(trainings.job)
+    assert jobs[0].scores == jobs[1].scores and jobs[0].said == jobs[1].said
+    assert (jobs[0].step, jobs[0].steps) == (jobs[1].step, jobs[1].steps) != (0, 0)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("there", "here")]
+    assert weights[0] == weights[1]
+
+
+def test_it_is_stopped_while_it_reads(slow: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not only where it tells something."""
+    trainings, processes = Trainings(), list[subprocess.Popen[str]]()
+    popen = subprocess.Popen
+
+    def started(*arguments: Any, **named: Any) -> Any:
+        processes.append(popen(*arguments, **named))
+        return processes[-1]
+
+    monkeypatch.setattr(training_process.subprocess, "Popen", started)
+    thread = trainings.start(slow, pytest.fail)
+    while not processes:
+        time.sleep(0.01)
+    wait_until_it_reads(processes[0], slow.data)
+    trainings.cancel()
+    thread.join(SOON)
+    assert trainings.job is not None and trainings.job.state == "cancelled"
+    assert processes[0].returncode is not None
+    assert not Path(slow.data).exists() and not Path(slow.output).exists()
+
+
+def test_it_is_stopped_before_it_has_begun(slow: Order) -> None:
+    trainings = Trainings()
+    thread = trainings.start(slow, pytest.fail)
+    trainings.cancel()
+    thread.join(SOON)
+    assert trainings.job is not None and trainings.job.state == "cancelled"
+    assert not Path(slow.data).exists()
+
+
+def test_one_that_does_not_listen_is_ended_all_the_same(
+    slow: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf = 'import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(\'{"say": "deaf"}\', flush=True); '
+    program = tmp_path / "deaf"
+    program.write_text(f"#!{sys.executable}\n{deaf}sys.stdin.read()\nwhile True: signal.pause()\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(training_process.sys, "executable", str(program))
+    monkeypatch.setattr(training_process, "GRACE", 0.2)
+    heard, said = threading.Event(), Job.say
+    monkeypatch.setattr(Job, "say", lambda job, line: (said(job, line), heard.set()))
+    trainings = Trainings()
+    thread = trainings.start(slow, pytest.fail)
+    assert heard.wait(SOON)
+    trainings.cancel()
+    thread.join(SOON)
+    assert trainings.job is not None and trainings.job.state == "cancelled"
+
+
+def test_it_ends_with_the_studio_however_that_ended(slow: Order) -> None:
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(asdict(slow)) + "\n")
+        process.stdin.flush()
+        wait_until_it_reads(process, slow.data)
+        process.stdin.close()  # as the system does when the studio is killed
+        assert process.wait(SOON) == 143
+
+
+def test_a_process_that_is_killed_is_a_failure(slow: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_process.sys, "executable", "/bin/false")
+    trainings = Trainings()
+    trainings.start(slow, pytest.fail).join(SOON)
+    assert trainings.job is not None
+    assert (trainings.job.state, trainings.job.error) == ("failed", "the training's process ended with code 1")
+    assert not Path(slow.data).exists()
+
+
+def test_an_upload_goes_with_its_failure(
+    tmp_path: Path, tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shelf = Shelf([str(tiny_bert_folder)])
+    order = {"task": "pair", "content": "only one\tlabel\n" * 20, "name": "one.tsv", "model": str(tiny_bert_folder)}
+    manager = routes_tasks._trainings[shelf] = Trainings(run_here)
+    routes_tasks.train(shelf, order)
+    manager.wait(SOON)
+    assert manager.job is not None and manager.job.state == "failed"
+    assert "one.tsv" in manager.job.error  # of what the user has sent, all may be told
+    assert list((tmp_path / "trained").iterdir()) == []

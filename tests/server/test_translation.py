@@ -1,0 +1,267 @@
+"""The translation view in a browser: moved through step by step; every number is the library's."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import numpy as np
+import pytest
+
+from regard.inference.generation.search import Beam
+from regard.inference.translation import load
+from regard.interpret.translation.decoding import Decoding, decoding
+from regard.interpret.translation.looks import Floats, Looks
+
+pytest.importorskip("playwright")
+from playwright.sync_api import Browser, Locator, Page, expect
+from tests.studio.conftest import addresses, download, serious_findings, watched
+from tests.studio.speeches import visible
+from tests.studio.translators import FRENCH, MODELS, TEXT, write_translators
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {"plain": str(tiny_bert_folder), **write_translators(tmp_path_factory.mktemp("translators"))}
+
+
+def open_at(page: Page, studio: str, **parameters: str) -> None:
+    page.goto(f"{studio}/#translation?{urlencode({'text': TEXT, 'beam': '3', **parameters})}")
+    page.wait_for_selector(".keep")
+
+
+def library(folder: str, text: str = TEXT, width: int = 3) -> Decoding:
+    return decoding(load(folder), text, beam=Beam(width=width, nbest=width))
+
+
+def looks_of(found: Decoding, number: int) -> Looks:
+    looks = found.hypotheses[number].looks
+    assert looks is not None
+    return looks
+
+
+def values_of(found: Decoding, layer: int, head: int) -> Floats:
+    assert found.seen is not None
+    return found.seen.states if found.seen.values is None else found.seen.values[layer, head]
+
+
+def read(cells: Locator) -> list[float]:
+    return [float(text.replace("\N{MINUS SIGN}", "-")) for text in cells.all_inner_texts()]
+
+
+def check_table(page: Page, found: Decoding, *, number: int, step: int, layer: int, head: int, d: int) -> None:
+    """The four sub-steps on the page are the library's of this step."""
+    looks, values = looks_of(found, number), values_of(found, layer, head)
+    weights = looks.weights[layer, head, step]
+    assert page.locator(".looked tbody th").all_inner_texts() == list(map(visible, found.source.tokens))
+    np.testing.assert_allclose(read(page.locator(".looked .score")), looks.scores[layer, head, step], atol=0.0006)
+    np.testing.assert_allclose(read(page.locator(".looked .weight")), weights, atol=0.0006)
+    np.testing.assert_allclose(read(page.locator(".looked .value")), values[:, d], atol=0.0006)
+    products = read(page.locator(".looked .product"))
+    np.testing.assert_allclose(products, weights * values[:, d], atol=0.0001)
+    [context] = read(page.locator(".looked .context"))
+    assert context == pytest.approx(float(looks.context[layer, head, step, d]), abs=0.0001)
+    assert sum(products) == pytest.approx(context, abs=0.0001 * len(products))
+
+
+def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["transformer"], layer="1", head="1", d="5")
+    found = library(folders["transformer"])
+    told = found.hypotheses[0]
+    heading, slider = page.locator(".likely h2"), page.get_by_role("slider")
+    check_table(page, found, number=0, step=0, layer=1, head=1, d=5)
+    slider.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    expect(heading).to_contain_text("Time step 4 says")
+    page.locator(".said button").nth(6).click()  # and where the focus is not in a field
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(heading).to_contain_text(f"Time step 5 says {visible(told.steps[4].token)}: {told.steps[4].probability:.1%}")
+    expect(page).to_have_url(re.compile("step=4(&|$)"))
+    expect(slider).to_have_value("5")
+    check_table(page, found, number=0, step=4, layer=1, head=1, d=5)
+    rows = page.locator(".likely tbody tr").all()
+    said, likeliest = (told.steps[4].token, told.steps[4].probability), list(told.steps[4].likeliest)
+    shown = likeliest if said in likeliest else [said, *likeliest]
+    texts = [[row.locator("th").inner_text(), row.locator(".number").inner_text()] for row in rows]
+    assert texts == [[visible(token), f"{share:.2%}"] for token, share in shown]
+    assert page.locator(".said button").all_inner_texts() == list(map(visible, told.pieces.tokens))
+    expect(page.locator(".substeps h2")).to_have_text("Encoder-decoder attention at time step 5")
+
+
+def test_the_mean_that_alignments_use(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["transformer"], step="2", d="11")
+    found = library(folders["transformer"])
+    looks = looks_of(found, 0)
+    assert load(folders["transformer"]).looking.document() == {"layer": 0, "heads": [0, 1]}
+    assert set(page.locator(".looked .score").all_inner_texts()) == {"\N{EN DASH}"}
+    np.testing.assert_allclose(read(page.locator(".looked .weight")), looks.weights[0, :, 2].mean(0), atol=0.0006)
+    # Number 11 of 2 heads of 8 numbers is number 3 of head 1.
+    products = looks.weights[0, 1, 2] * values_of(found, 0, 1)[:, 3]
+    np.testing.assert_allclose(read(page.locator(".looked .product")), products, atol=0.0001)
+    assert read(page.locator(".looked .context")) == pytest.approx([float(looks.context[0, 1, 2, 3])], abs=0.0001)
+    page.get_by_role("button", name="Head 0", exact=True).click()
+    page.locator('[name="d"]').fill("3")
+    check_table(page, found, number=0, step=2, layer=0, head=0, d=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("dot", "gets a score: s · h."),
+        ("general", "gets a score: s · W h."),
+        ("additive", "gets a score: v · tanh(W s + U h)."),
+    ],
+)
+def test_recurrent_models(page: Page, address: str, folders: dict[str, str], name: str, words: str) -> None:
+    open_at(page, address, model=folders[name], text=FRENCH, step="3", d="2", translation="1")
+    found = library(folders[name], FRENCH)
+    check_table(page, found, number=1, step=3, layer=0, head=0, d=2)
+    narration = page.locator(".narration").inner_text()
+    assert words in narration and ("Luong\N{RIGHT SINGLE QUOTATION MARK}s recipe" in narration) is (name != "additive")
+    page.get_by_role("button", name="2. Score").click()
+    assert page.locator(".narration li").count() == 2 and page.locator(".looked .weight").count() == 0
+    recipe = "deck" if name == "additive" else "luong"
+    expect(page.locator(".substeps")).to_contain_text(f"one attention (score {name}, recipe {recipe})")
+    queries = {"dot": "at this step:", "general": "at this step:", "additive": "of the step before, as W s:"}
+    expect(page.locator(".query")).to_contain_text(queries[name])
+
+
+def test_another_hypothesis_of_the_beam(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["general"], step="1")
+    found = library(folders["general"])
+    options = page.locator('[name="translation"] option').all_inner_texts()
+    assert options == [f"{n + 1}. {' '.join(one.translation.text.split())}" for n, one in enumerate(found.hypotheses)]
+    page.locator('[name="translation"]').select_option("2")
+    one = found.hypotheses[2].translation
+    expect(page.locator(".translation")).to_contain_text(
+        f"3 of 3 by the beam; score {one.score:.3f}, log-probability {one.log_probability:.3f}"
+    )
+    check_table(page, found, number=2, step=1, layer=0, head=0, d=0)
+
+
+@pytest.mark.parametrize("name", ["transformer", "general"])
+def test_alignments_are_the_librarys(page: Page, address: str, folders: dict[str, str], name: str) -> None:
+    open_at(page, address, model=folders[name], alignment="hard")
+    translator, found = load(folders[name]), library(folders[name])
+    told = found.hypotheses[0]
+    expected = translator.align(TEXT, told.translation.ids)
+    expect(page.locator(".pharaoh")).to_have_text(expected.pharaoh())
+    hard = [int(pair.split("-")[0]) for pair in expected.pharaoh().split()]
+    several = [
+        f"{word} → {', '.join(expected.target[row] for row, column in enumerate(hard) if column == place)}"
+        for place, word in enumerate(expected.source)
+        if hard.count(place) > 1
+    ]
+    assert page.locator(".many li").all_inner_texts() == several
+    page.get_by_role("button", name="soft", exact=True).click()
+    canvas = page.locator(".alignment canvas")
+    label = f"Soft alignment of {len(expected.target)} target by {len(expected.source)} source words"
+    expect(canvas).to_have_attribute("aria-label", label)
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
+    last = f"{expected.target[-1]} looks at {expected.source[-1]}: {expected.weights[-1][-1]:.3f}"
+    expect(page.locator(".alignment .note")).to_have_text(last)
+    page.mouse.click(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
+    expect(page).to_have_url(re.compile(rf"step={told.pieces.places.index(len(expected.target) - 1)}(&|$)"))
+    page.get_by_role("button", name="pieces").click()
+    rows, columns = len(told.steps), len(found.source.tokens)
+    expect(canvas).to_have_attribute("aria-label", f"Soft alignment of {rows} target by {columns} source pieces")
+
+
+def test_no_attention_is_said(page: Page, address: str, folders: dict[str, str], tmp_path: Path) -> None:
+    open_at(page, address, model=folders["none"])
+    expect(page.locator(".translation")).to_contain_text("No encoder-decoder attention")
+    assert page.locator(".looked, .alignment").count() == 0
+    told = library(folders["none"]).hypotheses[0]
+    rows = list(csv.DictReader(io.StringIO(download(page, "CSV", tmp_path).read_text(encoding="utf-8"))))
+    assert [float(row["probability"]) for row in rows] == pytest.approx([s.probability for s in told.steps], abs=1e-6)
+
+
+def test_the_view_begins_with_a_translator(page: Page, address: str, folders: dict[str, str]) -> None:
+    page.goto(f"{address}/#translation")
+    page.wait_for_selector(".keep")
+    expect(page.locator("select[name=model]")).to_have_value(next(folders[name] for name in MODELS))
+    assert page.locator("select[name=model] option").all_inner_texts() == [folders[name] for name in MODELS]
+
+
+def test_a_model_that_is_no_translator(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["plain"])
+    expect(page.locator(".translation")).to_contain_text(f"{folders['plain']} does not translate")
+    names = page.locator(".translation a").all_inner_texts()
+    assert names == [folders[name] for name in MODELS]
+    page.get_by_role("link", name=folders["general"]).click()
+    expect(page.locator(".looked")).to_be_visible()
+    page.get_by_role("link", name=FRENCH).click()
+    expect(page.locator(".both")).to_contain_text(FRENCH)
+    expect(page.locator("select[name=model]")).to_have_value(folders["dot"])
+    expect(page.locator("[name=beam]")).to_have_value("3")
+    assert page.get_by_role("link", name=TEXT).count() == 0, "no name says that a model knows German"
+
+
+def test_files_hold_what_is_shown(page: Page, address: str, folders: dict[str, str], tmp_path: Path) -> None:
+    open_at(page, address, model=folders["transformer"], layer="1", head="0", translation="1")
+    found = library(folders["transformer"])
+    looks, told = looks_of(found, 1), found.hypotheses[1]
+    files = {name: download(page, name, tmp_path) for name in ("CSV", "JSON", "SVG", "PNG")}
+    rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text(encoding="utf-8"))))
+    assert len(rows) == len(told.steps) * len(found.source.tokens)
+    records = json.loads(files["JSON"].read_text(encoding="utf-8"))
+    for row, record in zip(rows, records, strict=True):
+        step, source = int(row["step"]) - 1, int(row["source"])
+        assert (row["said"], row["token"]) == (told.pieces.tokens[step], found.source.tokens[source])
+        assert float(row["weight"]) == record["weight"] == pytest.approx(looks.weights[1, 0, step, source], abs=1e-6)
+        assert float(row["score"]) == record["score"] == pytest.approx(looks.scores[1, 0, step, source], abs=2e-6)
+        assert record["probability"] == pytest.approx(told.steps[step].probability, abs=1e-6)
+    assert files["PNG"].read_bytes().startswith(b"\x89PNG")
+    svg = files["SVG"].read_text(encoding="utf-8")
+    assert addresses(svg) == {"http://www.w3.org/2000/svg"}
+    assert "Encoder-decoder attention: layer 1, head 0" in svg and "4. sum: the context vector" in svg
+    assert f">{looks.context[1, 0, 0, 0]:.4f}<" in svg
+
+
+def test_an_exported_file_works_from_disk(
+    page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path
+) -> None:
+    open_at(page, address, model=folders["additive"], step="4", translation="1", alignment="hard")
+    before = page.locator(".now").inner_text()
+    file = download(page, "HTML", tmp_path)
+    assert all(urlsplit(one).hostname == "www.w3.org" for one in addresses(file.read_text(encoding="utf-8")))
+    with watched(browser) as alone:
+        alone.context.set_offline(True)
+        alone.goto(file.as_uri())
+        alone.wait_for_selector(".keep")
+        assert alone.locator(".now").inner_text() == before
+        assert alone.locator(".translation a").count() == 0
+        alone.get_by_role("slider").press("ArrowRight")
+        expect(alone.locator(".likely h2")).to_contain_text("Time step 6 says")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark"), (390, "light")])
+@pytest.mark.parametrize("name", ["transformer", "additive", "plain"])
+def test_narrow_and_accessible(
+    browser: Browser, address: str, folders: dict[str, str], axe: str, width: int, scheme: Any, name: str
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    open_at(page, address, model=folders[name], alignment="hard", head="1")
+    wide = page.evaluate("""() => [...document.querySelectorAll("main *")].filter(one => !one.closest(".wide, pre"))
+        .filter(one => one.getBoundingClientRect().right > innerWidth).map(one => one.outerHTML.slice(0, 100))""")
+    assert (page.evaluate("document.documentElement.scrollWidth"), wide) == (width, [])
+    assert serious_findings(page, axe) == []
+    page.close()
+
+
+@pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "<img src=x onerror=alert(1)><b>x</b>", "a\0b", "\n-x\n"])
+def test_any_text_is_shown_as_text(page: Page, address: str, folders: dict[str, str], text: str) -> None:
+    open_at(page, address, model=folders["transformer"], text=text)
+    assert page.locator("main img, main b").count() == 0
+    tokens = library(folders["transformer"], text).source.tokens
+    assert page.locator(".looked tbody th bdi").all_text_contents() == list(map(visible, tokens))

@@ -1,0 +1,135 @@
+"""Where the studio writes and what the page may name: one folder, the files given with --data, nothing else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.errors import InputError
+from regard.models import Vit, VitConfig
+from regard.server import routes_tasks, workspace
+from regard.server.serve import serve
+from regard.server.shelf import Shelf
+from regard.server.workspace import Workspace
+
+SECRET = "root:x:0:0:not to be quoted"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder where the studio is started, in a home with a file that is nobody's business."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "project").mkdir()
+    (tmp_path / "secret.tsv").write_text(f"{SECRET}\n" * 3, encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+@pytest.mark.parametrize("folder", ["/", ".", "..", "~", "", "trained/..", "project"])
+def test_folders_that_the_studio_must_not_fill(place: Path, folder: str) -> None:
+    (place / "project" / ".git").mkdir(parents=True)
+    with pytest.raises(InputError, match="--output"):
+        Workspace(folder).check()
+    with pytest.raises(InputError, match="--output"):
+        serve([], port=0, folder=folder)
+    Workspace("project/trained").check()
+    Workspace("~/elsewhere").check()
+
+
+def test_data_must_be_there_and_the_folder_no_file(place: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        Workspace("trained", ["nothing.tsv"]).check()
+    (place / "trained").write_text("")
+    with pytest.raises(InputError, match="is a file"):
+        Workspace("trained").check()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["/", ".", "..", "~", "../x", "trained/../../x", "/tmp/x", "~/project/trained", "link/x", "\0", "~/x", "/etc"],
+)
+def test_outputs_are_below_the_folder(place: Path, name: str) -> None:
+    (place / "trained").mkdir()
+    (place / "trained" / "link").symlink_to(place.parent)
+    with pytest.raises(InputError):
+        Workspace().output(name)
+
+
+def test_names_of_outputs(place: Path) -> None:
+    for name in ("mine", "trained/mine", "./trained/mine", str(place / "trained" / "mine"), "~/project/trained/mine"):
+        assert Workspace().output(name) == Path("trained/mine")
+    assert Workspace("/srv/models").output("a/b") == Path("/srv/models/a/b")
+
+
+def test_only_stated_files_are_read(place: Path) -> None:
+    (place / "trained").mkdir()
+    (place / "trained" / "link.tsv").symlink_to(place.parent / "secret.tsv")
+    (place / "films.tsv").write_text("")
+    (place / "data").mkdir()
+    given = Workspace("trained", ["films.tsv", "data"])
+    for name in ("~/secret.tsv", "../secret.tsv", "/etc/passwd", "/dev/zero", "trained/../../secret.tsv", "..", "\0"):
+        with pytest.raises(InputError):
+            given.readable(name)
+    assert given.readable("link.tsv") == place / "data" / "link.tsv"  # which there is not: a link is what it leads to
+    assert given.readable("films.tsv") == place / "films.tsv"
+    assert given.readable("data/a.tsv") == given.readable(str(place / "data" / "a.tsv"))
+    assert given.readable("new.tsv") == place / "trained" / "new.tsv"
+
+
+def test_uploads_have_a_quota(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Workspace()
+    here.check_room(10)
+    (place / "trained" / "model").mkdir(parents=True)
+    (place / "trained" / "model" / "weights").write_bytes(bytes(1000))  # of a model, not of an upload
+    monkeypatch.setattr(workspace, "MOST_BYTES", 500)
+    monkeypatch.setattr(workspace, "MOST_FILES", 2)
+    here.check_room(500)
+    (place / "trained" / "a.tsv").write_bytes(bytes(300))
+    here.check_room(200)
+    with pytest.raises(InputError, match="1 files of 300 bytes"):
+        here.check_room(201)
+    (place / "trained" / "b.tsv").write_bytes(b"")
+    with pytest.raises(InputError, match="2 files"):
+        here.check_room(0)
+    order = {"task": "classify", "content": "a\tb\n", "name": "c.tsv"}
+    with pytest.raises(InputError, match="2 files"):
+        routes_tasks.train(Shelf([]), order)
+    assert sorted(os.listdir(place / "trained")) == ["a.tsv", "b.tsv", "model"]
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "answer", "pair", "regress", "choose"])
+def test_no_training_quotes_a_file_from_elsewhere(place: Path, task: str) -> None:
+    with pytest.raises(InputError) as told:
+        routes_tasks.train(Shelf([]), {"task": task, "path": "~/secret.tsv"})
+    assert "root" not in str(told.value) and "--data" in str(told.value)
+    assert not (place / "trained").exists()
+
+
+@pytest.mark.parametrize("output", ["/", ".", "~", "..", "/tmp/regard-elsewhere"])
+def test_no_training_writes_elsewhere(place: Path, output: str) -> None:
+    order = {"task": "classify", "content": "good\ta\nbad\tb\n", "output": output}
+    with pytest.raises(InputError, match="not below trained"):
+        routes_tasks.train(Shelf([]), order)
+    assert os.listdir(place) == []
+
+
+def test_no_prediction_shows_a_picture_from_elsewhere(place: Path) -> None:
+    from PIL import Image
+
+    from regard.tasks.folder import Solved, write_task
+    from regard.tasks.pictures import Look, Seen
+
+    Image.new("RGB", (8, 8), (200, 0, 0)).save(place.parent / "red.png")
+    (place / "trained").mkdir()
+    Image.new("RGB", (8, 8), (200, 0, 0)).save(place / "trained" / "red.png")
+    encoder = Vit(VitConfig(width=8, depth=1, heads=2, ffn=8, image=(8, 8), patch=(4, 4), labels=2))
+    write_task(Solved(Look(["a", "b"]), Seen(encoder).eval(), None, 0), place / "trained" / "looks")
+    shelf = Shelf(["trained/looks"])
+    shelf.start().join()
+    question: dict[str, Any] = {"model": "trained/looks", "text": "../red.png"}
+    with pytest.raises(InputError, match="--data"):
+        routes_tasks.tasks(shelf, question)
+    assert routes_tasks.tasks(shelf, {**question, "text": "red.png"})["predictions"]

@@ -1,0 +1,96 @@
+"""Strict JSON: what is refused, and where the message points."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from regard.errors import InputError
+from regard.json_files import json_bytes, read_json
+
+
+def written(folder: Path, data: str | bytes) -> Path:
+    path = folder / "config.json"
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def test_reads_what_json_dumps_wrote(tmp_path: Path) -> None:
+    value = {"a": [1, 2.5, None, True, {"b": "ü\n"}], "a ": -1e-12, "": 10**30}
+    assert read_json(written(tmp_path, json.dumps(value))) == value
+    assert read_json(written(tmp_path, json_bytes(value))) == value
+    assert json_bytes({"b": 1, "a": 2}) == json_bytes({"a": 2, "b": 1})
+
+
+@pytest.mark.parametrize(
+    ("data", "place", "reason"),
+    [
+        ("", ":1:1", "not valid JSON"),
+        ('{\n  "a": 1,\n  "b": \n', ":4:1", "not valid JSON"),
+        ("{'a': 1}", ":1:2", "not valid JSON"),
+        ('{"a": 1} x', ":1:10", "not valid JSON"),
+        ('{"a": "tab\there"}', ":1:11", "not valid JSON"),
+        ("[1, 2]", ":1:1", "expected a JSON object"),
+        ("null", ":1:1", "expected a JSON object"),
+        ('{"a": 1,\n "a": 2}', ":2:2", "the key 'a' appears twice"),
+        ('{"x": {"b": 1,\n\n  "b": 1}}', ":3:3", "the key 'b' appears twice"),
+        ('{"a": "NaN",\n  "b": NaN}', ":2:8", "NaN is not a finite number"),
+        ('{"a": [1,\n -Infinity]}', ":2:2", "-Infinity is not a finite number"),
+        ('{"a": 1e999}', ":1:7", "1e999 is not a finite number"),
+        (b'{"a":\n "x\xff"}', ":2:4", "byte 0xff is not UTF-8"),
+        (b"\x80\x04}q\x00.", ":1:1", "byte 0x80 is not UTF-8"),
+    ],
+)
+def test_the_message_names_the_place(tmp_path: Path, data: str | bytes, place: str, reason: str) -> None:
+    path = written(tmp_path, data)
+    with pytest.raises(InputError) as caught:
+        read_json(path)
+    assert str(caught.value).startswith(f"{path}{place}: ") and reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        '{"a":' + "[" * 5_000 + "]" * 5_000 + "}",
+        '{"a": ' + "9" * 100_000 + "}",
+        '{"a": "' + "x" * 16_000_000 + '"}',
+        " " * 16_000_001 + "{}",
+    ],
+    ids=["lists", "objects", "closed", "digits", "long", "blank"],
+)
+def test_bombs_are_refused(tmp_path: Path, data: str) -> None:
+    with pytest.raises(InputError, match=r"config\.json.*refused"):
+        read_json(written(tmp_path, data))
+
+
+def test_finding_the_place_stays_quick_in_a_hostile_file(tmp_path: Path) -> None:
+    path = written(tmp_path, '{"a": NaN}' + '"\\' * 2_000_000)
+    start = time.process_time()
+    with pytest.raises(InputError, match=r"config\.json:1:7: NaN"):
+        read_json(path)
+    assert time.process_time() - start < 5
+
+
+def test_a_limit_of_ones_own(tmp_path: Path) -> None:
+    path = written(tmp_path, '{"a": 1}')
+    assert read_json(path, limit=8) == {"a": 1}
+    with pytest.raises(InputError, match="larger than 7 bytes"):
+        read_json(path, limit=7)
+
+
+def test_what_is_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_json(tmp_path / "none.json")
+    with pytest.raises(InputError, match="not a regular file"):
+        read_json(tmp_path)
+
+
+def test_the_mark_some_editors_put_first_is_no_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}')
+    assert read_json(path) == {"a": 1}

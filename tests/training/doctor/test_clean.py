@@ -1,0 +1,85 @@
+"""Public data as it is: nothing is reported but what is true of the files, in figures counted by other means."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tests.doctor.seeds import reported
+
+import regard
+from regard.models import Bert, BertConfig
+from regard.tasks.catalog import task_named
+from regard.tasks.rows import Rows
+from regard.text import Tokenizer
+from regard.training.doctor import Subject, examine, problems, quick, subject_named
+from regard.training.finetuning.sources import read_examples
+
+Shared = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def uncased(shared_data: Shared, tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    """A tiny new BERT with BERT's own vocabulary."""
+    folder = tmp_path_factory.mktemp("uncased")
+    torch.manual_seed(0)
+    config = BertConfig(width=32, depth=2, heads=4, ffn=64, positions=512)
+    regard.save(Bert(config), folder, tokenizer=Tokenizer.open(shared_data("vocab-bert-base-uncased")))
+    return subject_named(folder)
+
+
+@pytest.mark.parametrize(
+    ("task", "train", "data"),
+    [
+        ("classify", "sst2/train.tsv", "sst2/dev.tsv"),
+        ("pair", "mrpc/train.tsv", "mrpc/validation.tsv"),
+        ("pair", "rte/train.tsv", "rte/dev.tsv"),
+        ("regress", "stsb/sts-train.csv", "stsb/sts-dev.csv"),
+        ("classify", None, "sms-spam/SMSSpamCollection"),
+        ("tag", None, "conll2003/eng.testa"),
+        ("answer", None, "squad/nyt_v1.0.json.gz"),
+        ("choose", None, "hellaswag/hellaswag_val_full.txt.bz2"),
+    ],
+)
+def test_no_false_alarm(task: str, train: str | None, data: str, uncased: Subject, shared_data: Shared) -> None:
+    learned = read_examples(task, str(shared_data(train)), labelled=True) if train else None
+    judged = read_examples(task, str(shared_data(data)), labelled=True)
+    assert problems(examine(uncased, judged, train=learned, task=task)) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "train", "data", "check", "evidence"),
+    [
+        ("tag", "conll2003/eng.train", "conll2003/eng.testa", "train/dev leakage", "196 of 3,250 texts (6.0%)"),
+        ("classify", "cola/train.tsv", "cola/dev.tsv", "train/dev leakage", "11 of 1,043 texts (1.1%)"),
+        (
+            "classify",
+            None,
+            "toxic/test.csv",
+            "labels truncated away",
+            "53 of a sample of 500 texts lose more than a tenth at 128 tokens",
+        ),
+    ],
+)
+def test_what_is_true_of_public_files(
+    task: str, train: str | None, data: str, check: str, evidence: str, uncased: Subject, shared_data: Shared
+) -> None:
+    learned = read_examples(task, str(shared_data(train)), labelled=True) if train else None
+    judged = read_examples(task, str(shared_data(data)), labelled=True)
+    found = examine(uncased, judged, train=learned, task=task)
+    assert reported(found) == {check: "warning"}
+    assert evidence in problems(found)[0].evidence
+
+
+def test_the_quick_part_is_quick(uncased: Subject, shared_data: Shared) -> None:
+    train, dev = (read_examples("classify", str(shared_data(f"sst2/{name}.tsv"))) for name in ("train", "dev"))
+    task = task_named("classify").learn(train.examples)
+    rows = Rows(uncased.tokenizer, family="bert", limit=128)
+    begin = time.process_time()
+    found = quick(task, train, dev, rows)
+    assert time.process_time() - begin < 2  # measured 0.3 s; of the processor, whatever else it has to do
+    assert len(found) == 6
+    assert problems(found) == []

@@ -1,0 +1,58 @@
+"""Small files with rules that can be learned, and a way to tune the tiny model on them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.training.finetuning.config import Config
+from regard.training.finetuning.report import Report
+from regard.training.finetuning.run import fit
+
+GOOD, BAD = ["good", "love", "funny"], ["bad", "dull", "no"]
+FILLING = ["the", "film", "is", "so", "long", "and", "they", "see", "it", "now"]
+SMALL = ("training.epochs=3", "training.batch=8", "training.rate=3e-3", "training.length=32")
+
+
+def reviews(count: int, *, seed: int = 0) -> str:
+    """Lines of a text, a tab and a label that one of its words gives away."""
+    chance = random.Random(seed)
+    lines = []
+    for number in range(count):
+        word = chance.choice((BAD, GOOD)[number % 2])
+        words = [*chance.choices(FILLING, k=chance.randrange(3, 9)), word]
+        chance.shuffle(words)
+        lines.append(f"{' '.join(words)}\t{('neg', 'pos')[number % 2]}\n")
+    return "".join(lines)
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reviews")
+    (folder / "train.tsv").write_text(reviews(96), encoding="utf-8")
+    (folder / "dev.tsv").write_text(reviews(40, seed=1), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def chatty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every step is an event."""
+    monkeypatch.setattr("regard.training.epochs.LOG_EVERY", 0.0)
+    yield
+
+
+@pytest.fixture
+def tune(files: Path, tiny_bert_folder: Path, one_thread: None) -> Callable[..., Report]:
+    def run(output: Path, *settings: str, task: str = "classify", **options: Any) -> Report:
+        options = {"train": str(files / "train.tsv"), "dev": str(files / "dev.tsv"), **options}
+        options.setdefault("model", str(tiny_bert_folder))
+        train, dev = options.pop("train"), options.pop("dev")
+        config = Config.load(overrides=[*SMALL, *settings])
+        return fit(task, train, dev, output=output, config=config, device=torch.device("cpu"), **options)
+
+    return run

@@ -1,0 +1,101 @@
+"""Runs on pictures: a new model learns which half of a picture is bright."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from regard.cli.app import run
+from regard.errors import InputError
+from regard.tasks.folder import read_task
+from regard.training.finetuning.config import Config
+from regard.training.finetuning.evaluate import evaluate
+from regard.training.finetuning.run import fit
+
+SMALL = ("vision.width=16", "vision.depth=1", "vision.heads=2", "vision.ffn=32", "vision.shift=0")
+
+
+def idx(values: np.ndarray) -> bytes:
+    sizes = b"".join(int(size).to_bytes(4, "big") for size in values.shape)
+    return bytes([0, 0, 8, values.ndim]) + sizes + values.astype(np.uint8).tobytes()
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    """MNIST's kind of files: class 0 is bright above, class 1 below."""
+    chance = np.random.default_rng(0)
+    labels = np.arange(80) % 2
+    images = chance.integers(60, size=(80, 8, 8))
+    for image, label in zip(images, labels, strict=True):
+        image[4 * label : 4 * label + 4] += 150
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(images))
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(labels))
+    return tmp_path / "train-images-idx3-ubyte"
+
+
+def test_pictures_are_told_apart(
+    digits: Path, tmp_path: Path, one_thread: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [part for setting in (*SMALL, "training.batch=16") for part in ("--set", setting)]
+    arguments = [
+        "train",
+        "classify",
+        "--train",
+        str(digits),
+        "--dev",
+        str(digits),
+        "-o",
+        str(tmp_path / "run"),
+        *settings,
+    ]
+    assert run([*arguments, "--device", "cpu", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["mean"]["accuracy"] == 100.0 and document["model"] == "a new ViT"
+    assert run(["evaluate", str(tmp_path / "run"), "--data", str(digits), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"]["accuracy"] == 100.0
+    assert run(["predict", str(tmp_path / "run"), str(digits)]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["label"] for line in lines] == ["0", "1"] * 40
+
+
+def test_a_tuned_model_is_tuned_again_and_frozen(digits: Path, tmp_path: Path, one_thread: None) -> None:
+    config = Config.load(overrides=[*SMALL, "training.rate=3e-3", "training.batch=16"])
+    fit("classify", str(digits), str(digits), output=tmp_path / "one", config=config, device="cpu")
+    frozen = Config.load(overrides=[*SMALL, "training.rate=3e-2", "training.frozen=true"])
+    fit("classify", str(digits), str(digits), model=str(tmp_path / "one"), output=tmp_path / "two", config=frozen)
+    one, two = (read_task(tmp_path / name).model.state_dict() for name in ("one", "two"))
+    changed = {name for name in one if not torch.equal(one[name], two[name])}
+    assert changed == {"encoder.classifier.weight", "encoder.classifier.bias"}
+
+
+def test_what_does_not_fit_is_refused(digits: Path, tiny_bert_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is no Vision Transformer"):
+        fit("classify", str(digits), str(digits), model=str(tiny_bert_folder), output=tmp_path / "run")
+    with pytest.raises(InputError, match=r"vision\.heads is 3, which does not divide vision\.width, 16"):
+        config = Config.load(overrides=[*SMALL, "vision.heads=3"])
+        fit("classify", str(digits), str(digits), output=tmp_path / "run", config=config)
+
+
+def test_pictures_of_another_size_are_resized_and_that_is_told(digits: Path, tmp_path: Path, one_thread: None) -> None:
+    config = Config.load(overrides=[*SMALL, "vision.patch=3", "training.epochs=1", "training.batch=16"])
+    said: list[str] = []
+    fit("classify", str(digits), str(digits), output=tmp_path / "run", config=config, device="cpu", say=said.append)
+    assert (
+        "train: 80 of 80 pictures have another size than 9 x 9 and are resized, in patches of 3 (vision.patch; "
+        "with larger patches, larger pictures fit)" in said
+    )
+    said.clear()
+    evaluate(tmp_path / "run", str(digits), device="cpu", say=said.append)
+    assert said[-1] == "80 of them have another size than 9 x 9 and are resized"
+
+
+def test_a_run_on_pictures_begins_with_the_doctor(digits: Path, tmp_path: Path, one_thread: None) -> None:
+    said: list[str] = []
+    config = Config.load(overrides=[*SMALL, "training.epochs=1", "training.batch=16"])
+    fit("classify", str(digits), str(digits), output=tmp_path / "run", config=config, device="cpu", say=said.append)
+    leak = [line for line in said if line.startswith("error: train/dev leakage: 80 of 80 pictures (100.0%)")]
+    assert len(leak) == 1 and leak[0].endswith("--split keeps equal pictures on one side")

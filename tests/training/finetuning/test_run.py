@@ -1,0 +1,327 @@
+"""Whole fine-tuning runs: what they write, that they learn, and that being cut short changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.errors import InputError
+from regard.tasks.folder import read_task
+from regard.tasks.solve import predict
+from regard.training.finetuning.evaluate import evaluate
+from regard.training.finetuning.report import Report
+
+Tune = Callable[..., Report]
+
+
+class Crash(BaseException):
+    """The power goes."""
+
+
+def crashing(after: int) -> Callable[[Mapping[str, Any]], None]:
+    count = 0
+
+    def on_event(event: Mapping[str, Any]) -> None:
+        nonlocal count
+        count += event["event"] == "step"
+        if count == after:
+            raise Crash
+
+    return on_event
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def test_a_rule_is_learned_and_kept(tune: Tune, files: Path, tmp_path: Path) -> None:
+    report = tune(tmp_path / "run", "training.epochs=25")
+    assert report.mean["accuracy"] >= 95
+    found = evaluate(tmp_path / "run", str(files / "dev.tsv"), device="cpu")
+    assert (found.task, found.count, found.metrics) == ("classify", 40, report.best.scores)
+    document = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert document["mean"] == report.mean and document["data"]["train"]["examples"] == 96
+    assert not (tmp_path / "run" / "seeds").exists()
+
+
+def test_the_best_epoch_and_the_best_seed_are_kept(tune: Tune, files: Path, tmp_path: Path) -> None:
+    events: list[Mapping[str, Any]] = []
+    report = tune(tmp_path / "run", "run.seeds=3", "training.rate=2e-3", on_event=events.append)
+    judged = [event for event in events if event["event"] == "evaluation"]
+    assert [(event["seed"], event["epoch"]) for event in judged] == [(s, e) for s in range(3) for e in (1, 2, 3)]
+    for outcome in report.outcomes:
+        mine = [event["accuracy"] for event in judged if event["seed"] == outcome.seed]
+        assert outcome.scores["accuracy"] == max(mine) and outcome.epoch == mine.index(max(mine)) + 1
+    assert report.best.scores["accuracy"] == max(outcome.scores["accuracy"] for outcome in report.outcomes)
+    assert evaluate(tmp_path / "run", str(files / "dev.tsv"), device="cpu").metrics == report.best.scores
+    assert f"| {report.best.seed} | {report.best.epoch} | {report.best.scores['accuracy']:.2f} |" in report.markdown()
+
+
+def test_the_last_epoch_is_judged_once(tune: Tune, tmp_path: Path) -> None:
+    events: list[Mapping[str, Any]] = []
+    report = tune(tmp_path / "run", "training.select=last", on_event=events.append)
+    assert [event["epoch"] for event in events if event["event"] == "evaluation"] == [3]
+    assert report.best.epoch == 3 and report.best.history[:2] == [{}, {}]
+
+
+def test_patience_ends_a_run(tune: Tune, tmp_path: Path) -> None:
+    report = tune(tmp_path / "run", "training.epochs=40", "training.patience=2", "training.rate=1e-9")
+    assert report.best.epoch == 1 and len(report.best.history) == 3
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tune: Tune, tmp_path: Path) -> None:
+    tune(tmp_path / "a", "training.dropout=0.1")
+    tune(tmp_path / "b", "training.dropout=0.1")
+    tune(tmp_path / "c", "training.dropout=0.1", "run.seed=1")
+    assert weights(tmp_path / "a") == weights(tmp_path / "b") != weights(tmp_path / "c")
+
+
+@pytest.mark.parametrize("settings", [(), ("training.optimizer=muon",)], ids=["adamw", "muon"])
+def test_crashes_change_no_bit(tune: Tune, tmp_path: Path, settings: tuple[str, ...]) -> None:
+    settings = (*settings, "run.seeds=2", "training.dropout=0.1", "run.checkpoint_every=2 steps")
+    whole = tune(tmp_path / "whole", *settings)
+    for number, after in enumerate((1, 3, 9, 14, 20, 2)):
+        with pytest.raises(Crash):
+            tune(tmp_path / "cut", *settings, resume=number > 0, on_event=crashing(after))
+    report = tune(tmp_path / "cut", *settings, resume=True)
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+    assert [one.scores for one in report.outcomes] == [one.scores for one in whole.outcomes]
+    assert [one.history for one in report.outcomes] == [one.history for one in whole.outcomes]
+
+
+def flip(path: Path, place: int | None = None) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if place is None else place] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_serves(tune: Tune, tmp_path: Path) -> None:
+    settings = ("training.dropout=0.1", "run.checkpoint_every=4 steps")
+    tune(tmp_path / "whole", *settings)
+    with pytest.raises(Crash):
+        tune(tmp_path / "cut", *settings, on_event=crashing(11))
+    checkpoints = tmp_path / "cut" / "seeds" / "checkpoints-0"
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["step-000000004", "step-000000008"]
+    damaged = checkpoints / "step-000000008" / "model.safetensors"
+    flip(damaged)
+    events: list[Mapping[str, Any]] = []
+    tune(tmp_path / "cut", *settings, resume=True, on_event=events.append)
+    [passed] = [event for event in events if event["event"] == "damaged checkpoint"]
+    assert str(damaged) in passed["problem"]
+    assert [event["step"] for event in events if event["event"] == "resume"] == [4]
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+def after_the_seeds(tune: Tune, output: Path, *settings: str) -> None:
+    """A run of three seeds that stops when the last one begins."""
+
+    def on_event(event: Mapping[str, Any]) -> None:
+        if event["event"] == "step" and event["seed"] == 2:
+            raise Crash
+
+    with pytest.raises(Crash):
+        tune(output, "run.seeds=3", *settings, on_event=on_event)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_damaged_report_of_a_seed_is_named_and_the_remedy_works(tune: Tune, tmp_path: Path, number: int) -> None:
+    """Whichever seed is the best, its model is the one that is kept, also when another seed is trained again."""
+    whole = tune(tmp_path / "whole", "run.seeds=3", "training.dropout=0.1")
+    after_the_seeds(tune, tmp_path / "cut", "training.dropout=0.1")
+    path = tmp_path / "cut" / "seeds" / f"{number}.json"
+    good = path.read_bytes()
+    path.write_bytes(good.replace(b'"accuracy": ', b'"accuracy": 9', 1))
+    with pytest.raises(InputError, match=rf"seeds/{number}\.json.*delete it.*--resume"):
+        tune(tmp_path / "cut", "run.seeds=3", "training.dropout=0.1", resume=True)
+    path.unlink()
+    report = tune(tmp_path / "cut", "run.seeds=3", "training.dropout=0.1", resume=True)
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+    assert [one.scores for one in report.outcomes] == [one.scores for one in whole.outcomes]
+
+
+def test_a_damaged_best_model_is_named_and_the_remedy_works(tune: Tune, tmp_path: Path) -> None:
+    whole = tune(tmp_path / "whole", "run.seeds=3", "training.dropout=0.1")
+    after_the_seeds(tune, tmp_path / "cut", "training.dropout=0.1")
+    seeds = tmp_path / "cut" / "seeds"
+    flip(seeds / "best" / "model.safetensors")
+    best = max(whole.outcomes[:2], key=lambda one: one.scores["accuracy"]).seed
+    message = rf"best/model\.safetensors.*delete .*best and .*{best}\.json.*--resume"
+    with pytest.raises(InputError, match=message):
+        tune(tmp_path / "cut", "run.seeds=3", "training.dropout=0.1", resume=True)
+    shutil.rmtree(seeds / "best")
+    (seeds / f"{best}.json").unlink()
+    tune(tmp_path / "cut", "run.seeds=3", "training.dropout=0.1", resume=True)
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["report.json", "task.json", "tokenizer.json", "run.json", "config.toml"])
+def test_a_finished_run_that_is_damaged_says_so(tune: Tune, tmp_path: Path, name: str) -> None:
+    report = tune(tmp_path / "run")
+    assert tune(tmp_path / "run", resume=True) == report
+    path = tmp_path / "run" / name
+    flip(path, path.read_bytes().index(b"task" if name == "run.json" else b"3"))
+    with pytest.raises(InputError, match=name.replace(".", r"\.")):
+        tune(tmp_path / "run", resume=True)
+
+
+@pytest.mark.usefixtures("default_sigint")
+def test_ctrl_c_saves_and_ends(tune: Tune, tmp_path: Path) -> None:
+    def on_event(event: Mapping[str, Any]) -> None:
+        if event["event"] == "step" and event["step"] == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(tmp_path / "run", on_event=on_event)
+    assert (tmp_path / "run" / "seeds" / "checkpoints-0" / "step-000000005").is_dir()
+    steps: list[int] = []
+    tune(
+        tmp_path / "run",
+        resume=True,
+        on_event=lambda event: steps.append(event["step"]) if event["event"] == "step" else None,
+    )
+    assert steps[0] == 6 and steps[-1] == 36
+
+
+def test_a_frozen_model_stays_as_it_was(tune: Tune, tmp_path: Path, tiny_bert_folder: Path) -> None:
+    import regard
+
+    report = tune(tmp_path / "run", "training.frozen=true")
+    before = dict(regard.load(tiny_bert_folder)[0].named_parameters())
+    solved = read_task(tmp_path / "run")
+    for name, parameter in solved.model.encoder.named_parameters():
+        assert torch.equal(parameter, before[name]), name
+    assert not torch.equal(solved.model.head.pool[0].weight, before["pooler.linear.weight"])  # type: ignore[index]
+    assert report.settings["training"]["frozen"] is True
+
+
+def test_without_dev_a_part_is_set_aside(tune: Tune, tmp_path: Path) -> None:
+    report = tune(tmp_path / "two", dev=None)
+    sizes = {name: about["examples"] for name, about in report.data.items()}
+    assert sum(sizes.values()) == 96 and sizes.keys() == {"train", "dev"} and 6 <= sizes["dev"] <= 13
+    report = tune(tmp_path / "three", dev=None, parts="60/20/20")
+    sizes = {name: about["examples"] for name, about in report.data.items()}
+    assert sum(sizes.values()) == 96 and 14 <= sizes["test"] <= 24
+    assert report.data["test"]["scores"].keys() >= {"accuracy", "f1"}
+    with pytest.raises(InputError, match="one of them"):
+        tune(tmp_path / "four", parts="60/20/20")
+
+
+def test_predictions_do_not_see_labels(tune: Tune, tmp_path: Path) -> None:
+    from regard.data.examples import Text
+
+    tune(tmp_path / "run")
+    solved = read_task(tmp_path / "run")
+    device = torch.device("cpu")
+    plain, told = (predict(solved, [Text("the film is good", label=label)], device=device) for label in (None, "never"))
+    assert plain == told and plain[0]["label"] in ("neg", "pos")
+
+
+def test_what_cannot_be_gone_on_with_is_refused(tune: Tune, files: Path, tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        tune(tmp_path / "run", on_event=crashing(4))
+    with pytest.raises(InputError, match="go on with --resume"):
+        tune(tmp_path / "run")
+    with pytest.raises(InputError, match=r"training\.epochs was 3 and is 4"):
+        tune(tmp_path / "run", "training.epochs=4", resume=True)
+    with pytest.raises(InputError, match="data was"):
+        tune(tmp_path / "run", dev=str(files / "train.tsv"), resume=True)
+    done = tune(tmp_path / "run", resume=True)
+    before = weights(tmp_path / "run")
+    assert tune(tmp_path / "run", resume=True) == done and weights(tmp_path / "run") == before  # there is nothing to do
+    with pytest.raises(InputError, match="no run to resume"):
+        tune(tmp_path / "run", "training.epochs=4", resume=True)
+    with pytest.raises(InputError, match="holds a model"):
+        tune(tmp_path / "run")
+    with pytest.raises(InputError, match="holds a run or a model"):
+        tune(tmp_path / "run", both=True)
+    assert not (tmp_path / "run" / "frozen").exists()
+
+
+def test_one_command_for_a_supervisor(tune: Tune, tmp_path: Path) -> None:
+    """Cut before the first checkpoint, amid the run, and when it is over: always with resume=True."""
+    for after in (2, 30):
+        with pytest.raises(Crash):
+            tune(tmp_path / "run", on_event=crashing(after), resume=True)
+        assert not (tmp_path / "run" / "config.json").exists()
+    done = tune(tmp_path / "run", resume=True)
+    whole = tune(tmp_path / "whole")
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole") and done.mean == whole.mean
+    seen: list[object] = []
+    assert tune(tmp_path / "run", resume=True, on_event=seen.append) == done and not seen
+    assert not (tmp_path / "run" / "seeds").exists()
+
+
+def test_a_kill_amid_the_last_cleaning_up(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of the seeds has another name by then, and the run is over."""
+
+    def crash(*arguments: object, **options: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr("regard.training.folder.remove_files", crash)
+        tune(tmp_path / "run")
+    report = tune(tmp_path / "run", resume=True)
+    assert report.document() == json.loads((tmp_path / "run" / "report.json").read_text())
+
+
+def test_files_may_be_paths(tune: Tune, files: Path, tmp_path: Path) -> None:
+    report = tune(tmp_path / "run", train=files / "train.tsv", dev=files / "dev.tsv")
+    assert evaluate(tmp_path / "run", files / "dev.tsv", device="cpu").metrics == report.best.scores
+
+
+def test_f1_is_of_the_class_that_was_rarer_in_training(tune: Tune, tmp_path: Path) -> None:
+    data = {"train": "neg" * 3, "dev": "neg"}
+    for name, extra in data.items():
+        rows = "".join(f"the film {n} is good\tpos\n" for n in range(8)) + "".join(
+            f"so dull {n}\tneg\n" for n in range(len(extra) * 2)
+        )
+        (tmp_path / f"{name}.tsv").write_text(rows, encoding="utf-8")
+    tune(tmp_path / "run", train=str(tmp_path / "train.tsv"), dev=str(tmp_path / "dev.tsv"))
+    solved = read_task(tmp_path / "run")
+    assert solved.task.document()["positive"] == "pos"  # 8 of 26, though it is the larger class of dev
+
+
+def test_a_label_that_training_never_saw(tune: Tune, files: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.tsv"
+    other.write_text("the film is good\tpos\nso long\tmixed\nno\tneg\n", encoding="utf-8")
+    with pytest.raises(
+        InputError,
+        match=r"other.tsv line 2: the label 'mixed' does not occur in the training data, which has 'neg', 'pos'",
+    ):
+        tune(tmp_path / "run", dev=str(other))
+
+
+def test_a_run_that_diverges_says_so(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from regard.errors import RegardError
+    from regard.tasks.texts import Classify
+
+    plain = Classify.loss
+    monkeypatch.setattr(Classify, "loss", lambda *arguments: plain(*arguments) * float("inf"))
+    with pytest.raises(RegardError, match=r"diverged.*training\.rate"):
+        tune(tmp_path / "run")
+
+
+def test_a_file_too_small_to_be_split(tune: Tune, tmp_path: Path) -> None:
+    small = tmp_path / "small.tsv"
+    small.write_text("the film is good\tpos\nno\tneg\n", encoding="utf-8")
+    with pytest.raises(InputError, match="2 examples leave nothing for part 2"):
+        tune(tmp_path / "run", train=str(small), dev=None)
+
+
+def test_frozen_and_tuned_are_reported_together(tune: Tune, tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        tune(tmp_path / "run", both=True, on_event=crashing(40))  # amid the second run
+    report = tune(tmp_path / "run", both=True, resume=True)
+    frozen = json.loads((tmp_path / "run" / "frozen" / "report.json").read_text())
+    assert frozen["settings"]["training"]["frozen"] is True and report.settings["training"]["frozen"] is False
+    assert report.beside == {"frozen": {"mean": frozen["mean"], "deviation": frozen["deviation"]}}
+    assert f"| frozen |  | {frozen['mean']['accuracy']:.2f} ± 0.00 |" in (tmp_path / "run" / "report.md").read_text()
+    assert weights(tmp_path / "run") != weights(tmp_path / "run" / "frozen")

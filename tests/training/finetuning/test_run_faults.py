@@ -1,0 +1,74 @@
+"""The end of a run on a disk that fails: the exit code and the message say whether the model is there."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from itertools import count, cycle
+from pathlib import Path
+
+import pytest
+
+from regard.cli import train
+from regard.cli.app import run
+from regard.disk import settle
+from regard.tasks.folder import read_task
+from tests.faults import CODES, DiskFaults
+
+STRIDE = 7  # every seventh operation, to spare time; tests/test_disk_faults.py goes through all of a save
+QUICK = ("--set", "training.epochs=1", "--set", "training.batch=8", "--set", "training.length=16", "--device", "cpu")
+
+
+def test_a_fault_at_any_operation_of_the_end(
+    files: Path,
+    tiny_bert_folder: Path,
+    tmp_path: Path,
+    one_thread: None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All seeds are done; what is left is to write the model and the report, and to remove the work."""
+
+    def command(output: Path) -> list[str]:
+        data = ["--train", str(files / "dev.tsv"), "--dev", str(files / "dev.tsv"), "-m", str(tiny_bert_folder)]
+        return ["train", "classify", *data, "-o", str(output), *QUICK, "--resume"]
+
+    def called(output: Path) -> tuple[int, str]:
+        exit_code = run(command(output), registers=[train.register])
+        return exit_code, capsys.readouterr().err
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError(errno.EIO, "the power goes")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.training.finetuning.run.write_task", fail)
+        assert called(tmp_path / "before")[0] == 1
+    right = shutil.copytree(tmp_path / "before", tmp_path / "right")
+    assert called(right)[0] == 0
+    outcomes = set()
+    for number, code in zip(count(0, STRIDE), cycle(CODES), strict=False):
+        output = shutil.copytree(tmp_path / "before", tmp_path / str(number))
+        with DiskFaults(output, fail_at=number, code=code) as disk:
+            exit_code, said = called(output)
+        if not disk.failed:
+            break
+        where = f"{number}: {disk.failed}; {said}"
+        settle(output)
+        new = (output / "config.json").exists()
+        if new:
+            read_task(output)
+            assert (output / "checksums.json").read_bytes() == (right / "checksums.json").read_bytes(), where
+            assert exit_code == 0 or (exit_code == 1 and "is saved" in said.splitlines()[-1]), where
+        else:
+            assert exit_code in (1, 2) and "is saved" not in said, where
+            assert (output / "seeds" / "0.json").exists() and (output / "seeds" / "best" / "config.json").exists(), (
+                where
+            )
+        outcomes.add((new, exit_code == 0))
+        with DiskFaults(output):
+            assert called(output)[0] == 0, where
+        for name in ("config.json", "model.safetensors", "report.json", "checksums.json"):
+            assert (output / name).read_bytes() == (right / name).read_bytes(), where
+        assert not (output / "seeds").exists(), where
+        shutil.rmtree(output)
+    assert number > 40 and outcomes == {(False, False), (True, False), (True, True)}

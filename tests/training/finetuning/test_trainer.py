@@ -1,0 +1,101 @@
+"""One seed's training: its rates, its gradients, what is frozen, and what dropout does."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import regard
+from regard.data.examples import Text
+from regard.nn import Attention
+from regard.tasks.folder import Solved
+from regard.tasks.model import Tuned
+from regard.tasks.texts import Classify
+from regard.training.finetuning.config import Config
+from regard.training.finetuning.trainer import Trainer, best_rate
+from regard.training.stopping import Stop
+
+CPU = torch.device("cpu")
+TASK = Classify(["bad", "good"])
+EXAMPLES = [Text(f"the {label} film, number {n}", label=label) for n in range(16) for label in ("bad", "good")]
+
+
+def made(folder: Path, *settings: str, **options: Any) -> Trainer:
+    encoder, tokenizer = regard.load(folder)
+    tuned = Tuned.new(encoder, TASK)
+    items = TASK.items([*EXAMPLES, EXAMPLES[0]], Solved(TASK, tuned, tokenizer, 32).rows)
+    return Trainer(tuned, TASK, items, Config.load(overrides=list(settings)), seed=0, device=CPU, **options)
+
+
+def test_every_step_has_its_rate_and_a_bounded_gradient(
+    tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    rates, norms = [], []
+
+    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        decaying, other = optimizer.param_groups
+        assert (decaying["weight_decay"], other["weight_decay"]) == (0.01, 0.0) and decaying["lr"] == other["lr"]
+        gradients = [p.grad for group in (decaying, other) for p in group["params"] if p.grad is not None]
+        rates.append(decaying["lr"])
+        norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+
+    run = made(tiny_bert_folder, "training.epochs=10", "training.batch=16", "training.rate=1e-3")
+    run.optimizers[0].register_step_pre_hook(note)
+    run.go(Stop())
+    assert len(rates) == 30  # 33 sentences are 3 batches
+    assert rates[0] < 1e-4 and rates.index(max(rates)) == 3 and max(rates) == 1e-3
+    assert rates[3:] == sorted(rates[3:], reverse=True) and rates[-1] == pytest.approx(1e-3 / 27)
+    assert max(norms) == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("select", "judged"), [("best", [1, 2, 3]), ("last", [3])])
+def test_a_judgement_is_told_before_and_after(select: str, judged: list[int], tiny_bert_folder: Path) -> None:
+    told: list[tuple[str, object]] = []
+    run = made(
+        tiny_bert_folder,
+        "training.epochs=3",
+        f"training.select={select}",
+        judge=lambda model: {TASK.main: 1.0},
+        note=lambda event, **values: told.append((event, values.get("epoch"))),
+    )
+    outcome = run.go(Stop())
+    assert outcome is not None and outcome.epoch == (1 if select == "best" else 3)  # of equal ones the first
+    found = [one for one in told if one[0] != "step"]
+    assert found == [(name, epoch) for epoch in judged for name in ("judging", "evaluation")]
+
+
+def test_all_items_are_seen_once_an_epoch_in_another_order(tiny_bert_folder: Path) -> None:
+    run = made(tiny_bert_folder, "training.epochs=2", "training.batch=8")
+    seen = [[item.owner for item in batch[0]["items"]] for batch in run._batches(0)]
+    first, second = (sorted(chain.from_iterable(seen[start : start + 5])) for start in (0, 5))
+    assert first == second == list(range(33)) and seen[:5] != seen[5:]
+    assert [[item.owner for item in batch[0]["items"]] for batch in run._batches(3)] == seen[3:]
+
+
+@pytest.mark.parametrize(("setting", "expected"), [(-1.0, 0.1), (0.0, 0.0), (0.3, 0.3)])
+def test_dropout_is_that_of_the_model_or_the_settings(setting: float, expected: float, tiny_bert_folder: Path) -> None:
+    run = made(tiny_bert_folder, f"training.dropout={setting}")
+    parts = dict(run.model.named_modules())
+    inner = {name: part.p for name, part in parts.items() if isinstance(part, nn.Dropout)}
+    unused = {name: p for name, p in inner.items() if name.endswith(("ffn.dropout", "encoder.encoder.dropout"))}
+    assert len(unused) == 3 and set(unused.values()) == {0.0}
+    assert {p for name, p in inner.items() if name not in unused} == {expected}
+    assert {part.dropout for part in parts.values() if isinstance(part, Attention)} == {expected}
+    assert run.model.encoder.config.dropout == expected
+
+
+def test_a_frozen_model_is_not_disturbed(tiny_bert_folder: Path) -> None:
+    run = made(tiny_bert_folder, "training.frozen=true", "training.dropout=0.5")
+    run.objective.train()
+    assert not any(part.training for part in run.model.encoder.modules())
+    assert all(part.training for part in run.model.head.modules())  # type: ignore[union-attr]
+
+
+def test_the_rate_suits_the_width() -> None:
+    assert (best_rate(384), best_rate(768), best_rate(32)) == (1e-4, 5e-5, 3e-4)
+    assert best_rate(1024) == pytest.approx(3.75e-5)

@@ -1,0 +1,53 @@
+"""What whole runs need: a text, a finished corpus of it, and a way to start processes that can be killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.pretrain.runs import SMALL, Launcher, story
+
+from regard.data.corpus import build_corpus, train_tokenizer
+from regard.training.pretraining import plan, reporter
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text file."""
+    path = tmp_path_factory.mktemp("text") / "story.txt"
+    path.write_text(story(), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def unseen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another text of the same kind, to evaluate on."""
+    path = tmp_path_factory.mktemp("text") / "unseen.txt"
+    path.write_text(story(30, seed=1), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def corpus(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished corpus, so that runs begin at once."""
+    folder = tmp_path_factory.mktemp("corpus") / "corpus"
+    lines = source.read_text(encoding="utf-8").splitlines()
+    tokenizer = train_tokenizer(lines, size=int(SMALL["vocabulary.size"]), max_length=int(SMALL["model.positions"]))
+    build_corpus(source, folder, tokenizer=tokenizer)
+    return folder
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process too: measure hardly anything before a run, and log every step of it."""
+    monkeypatch.setattr(plan, "SECONDS", 0.0)
+    monkeypatch.setitem(plan.SIDE, "cpu", 64)
+    monkeypatch.setattr(reporter, "LOG_EVERY", 0.0)
+
+
+@pytest.fixture(scope="session")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    launcher = Launcher(tmp_path_factory.mktemp("said"))
+    yield launcher
+    launcher.close()

@@ -1,0 +1,250 @@
+"""Small runs for tests: a text with rules that can be learned, and settings that need a second.
+
+`Launcher` runs `regard` in processes of its own, which tests can kill. They are forked from one that has imported
+everything already, for that takes longer than such a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.training.pretraining import plan, reporter, run
+from regard.training.pretraining.config import Config
+from regard.training.pretraining.sections import Family
+
+__all__ = [
+    "SMALL",
+    "STEPS",
+    "Launcher",
+    "Process",
+    "command",
+    "config",
+    "events",
+    "hurry",
+    "losses",
+    "settings",
+    "story",
+    "wait_for_steps",
+]
+
+NOUNS = ["river", "city", "teacher", "garden", "engine", "letter", "winter", "market", "village", "painter"]
+VERBS = ["follows", "remembers", "paints", "crosses", "builds", "forgets", "answers", "watches"]
+STEPS = 12
+PATIENCE = 100.0  # seconds that a process may take
+
+SMALL = {
+    "model.width": 32,
+    "model.depth": 2,
+    "model.heads": 2,
+    "model.ffn": 64,
+    "model.positions": 32,
+    "vocabulary.size": 120,
+    "data.length": 32,
+    "data.batch": 256,
+    "objective.pairs": "order",  # next ones would be evaluated for longer than all the rest takes
+    "optimizer.rate": 0.01,
+    "schedule.steps": STEPS,
+    "run.checkpoint_every": "4 steps",
+    "run.evaluate_every": "",
+}
+
+
+def story(documents: int = 120, *, seed: int = 0) -> str:
+    """Documents of some paragraphs. Who acts tells what it does, and that tells to whom."""
+    chance = random.Random(seed)
+
+    def sentence() -> str:
+        actor = chance.randrange(len(NOUNS))
+        act = (actor + chance.randrange(2)) % len(VERBS)
+        return f"The {NOUNS[actor]} {VERBS[act]} the {NOUNS[-1 - act]}."
+
+    def paragraph() -> str:
+        return " ".join(sentence() for _ in range(chance.randrange(2, 6)))
+
+    return "\n\n".join("\n".join(paragraph() for _ in range(chance.randrange(1, 4))) for _ in range(documents)) + "\n"
+
+
+def settings(family: Family = "bert", **changed: object) -> list[str]:
+    """SMALL as values of --set, with others in place of some: `data_micro=128`."""
+    values = {key: value for key, value in SMALL.items() if family == "bert" or not key.startswith("objective.")}
+    if family == "elmo":
+        del values["model.heads"]
+    values |= {"vocabulary.size": {"gpt": 300, "t5": 400}[family]} if family in ("gpt", "t5") else {}
+    values |= {key.replace("_", ".", 1): value for key, value in changed.items()}
+    return [f"{key}={value}" for key, value in values.items()]
+
+
+def config(family: Family = "bert", **changed: object) -> Config:
+    return Config.read(family=family, overrides=settings(family, **changed))
+
+
+def command(sources: Path, output: Path, *more: str, family: Family = "bert", **changed: object) -> list[str]:
+    """The arguments of `regard` for a run on the CPU."""
+    values = [part for value in settings(family, **changed) for part in ("--set", value)]
+    return ["pretrain", family, "-c", str(sources), "-o", str(output), "--device", "cpu", *values, *more]
+
+
+def hurry() -> None:
+    """Measure hardly anything before a run, and log every step of it."""
+    plan.SECONDS, reporter.LOG_EVERY = 0.0, 0.0
+    plan.SIDE["cpu"] = 64
+
+
+def events(output: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """The log of a run, or its events of one kind."""
+    path = output / run.EVENTS
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    found = [json.loads(line) for line in lines]
+    return [event for event in found if kind in (None, event["event"])]
+
+
+def losses(output: Path) -> dict[int, list[tuple[float, ...]]]:
+    """All that was logged of each step: more than once where a run was taken up again before it."""
+    found: dict[int, list[tuple[float, ...]]] = {}
+    for event in events(output, "step"):
+        values = tuple(event[key] for key in sorted(event) if key.startswith("loss") or key in ("norm", "rate"))
+        found.setdefault(event["step"], []).append(values)
+    return found
+
+
+def wait_for_steps(output: Path, count: int, before: int = 0) -> None:
+    """Until the log has `count` steps more than `before`, or the run is over."""
+    deadline = time.monotonic() + PATIENCE
+    while len(events(output, "step")) < before + count and not events(output, "end"):
+        assert time.monotonic() < deadline, "the run does not begin"
+        time.sleep(0.005)
+
+
+SERVER = """
+import importlib, json, os, resource, signal, sys
+import regard.cli.app
+import torch._dynamo  # the first optimizer would import it
+from tests.crashes import kill_after
+from tests.pretrain.runs import hurry
+
+def serve(arguments, errors, environment, largest, actions, counted):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.update(environment)
+    if largest:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+    null, file = os.open(os.devnull, os.O_RDWR), os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for mine, theirs in ((null, 0), (file, 1), (file, 2)):
+        os.dup2(mine, theirs)
+    count = kill_after(actions) if counted else None
+    code = regard.cli.app.run(arguments)
+    if count is not None:
+        with open(counted, "w") as file:
+            print(count(), file=file)
+    return code
+
+hurry()
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+running = set()
+for line in sys.stdin:
+    asked = json.loads(line)
+    if isinstance(asked, int):
+        ended, status = os.waitpid(asked, os.WNOHANG)
+        running.discard(ended)
+        print(json.dumps(os.waitstatus_to_exitcode(status) if ended else None), flush=True)
+        continue
+    child = os.fork()
+    if not child:
+        code = 99
+        try:
+            code = serve(**asked)
+        finally:
+            os._exit(code)
+    running.add(child)
+    print(child, flush=True)
+for child in running:  # what a test that failed has left
+    os.kill(child, signal.SIGKILL)
+"""
+
+
+class Process:
+    """A run of `regard`; `said` is what it wrote."""
+
+    def __init__(self, launcher: Launcher, pid: int, errors: Path) -> None:
+        self.launcher, self.pid, self.errors = launcher, pid, errors
+
+    @property
+    def said(self) -> str:
+        return self.errors.read_text(encoding="utf-8")
+
+    def wait(self) -> int:
+        """Its exit code; of one that was killed, the signal's number with a minus."""
+        deadline = time.monotonic() + PATIENCE
+        while (code := self.launcher.ask(self.pid)) is None:
+            assert time.monotonic() < deadline, f"it does not end; it said: {self.said}"
+            time.sleep(0.005)
+        return code
+
+
+class Launcher:
+    """Starts processes, one thread each, which need not import the `modules` any more. Close it at the end."""
+
+    def __init__(self, folder: Path, *modules: str) -> None:
+        self.folder, self.count = folder, 0
+        self.server = subprocess.Popen(
+            [sys.executable, "-c", SERVER, *modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=_environment(),
+        )
+
+    def start(
+        self,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        largest: int = 0,
+        actions: int | None = None,
+        counted: Path | None = None,
+    ) -> Process:
+        """Run `regard` with these arguments; `largest` is the size in bytes past which it can write no file.
+
+        With `counted`, a process that ends by itself writes there how many actions on the disk it made; after so many
+        `actions` it is killed.
+        """
+        self.count += 1
+        errors = self.folder / f"said-{self.count}.txt"
+        asked: dict[str, Any] = {
+            "arguments": list(arguments),
+            "errors": str(errors),
+            "environment": dict(environment or {}),
+        }
+        asked |= {"actions": actions, "counted": str(counted or "")}
+        pid = self.ask({**asked, "largest": largest})
+        assert pid is not None
+        return Process(self, pid, errors)
+
+    def run(self, arguments: Sequence[str], **options: Any) -> tuple[int, str]:
+        process = self.start(arguments, **options)
+        return process.wait(), process.said
+
+    def ask(self, what: object) -> int | None:
+        assert self.server.stdin is not None and self.server.stdout is not None
+        self.server.stdin.write(json.dumps(what) + "\n")
+        self.server.stdin.flush()
+        answer: int | None = json.loads(self.server.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        assert self.server.stdin is not None
+        self.server.stdin.close()
+        self.server.wait()
+
+
+def _environment() -> dict[str, str]:
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -1,0 +1,214 @@
+"""Settings to parts: the right class, shape and heads, and a model to start from only where it fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.pretrain.runs import config
+
+import regard
+from regard.device import half_type
+from regard.errors import InputError
+from regard.models import T5, Bert, Elmo, Gpt
+from regard.text import Tokenizer
+from regard.training.pretraining.build import new_model, objective_for, portions_for, started_model
+from regard.training.pretraining.objectives import BothWays, Causal, DroppedSpans, MaskedWords
+from regard.training.pretraining.prepare import Material, open_material, prepare
+from regard.training.pretraining.rows import FOLLOWS, OTHER
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def material(corpus: Path) -> Material:
+    return open_material(config(), [str(corpus)], Path("nowhere"), held_out=False)
+
+
+@pytest.fixture
+def tokenizer(material: Material) -> Tokenizer:
+    return material.tokenizer
+
+
+def test_a_bert(tokenizer: Tokenizer) -> None:
+    model = new_model(config(model_dropout=0.2, model_attention_dropout=0.3, model_activation="relu"), tokenizer)
+    assert isinstance(model, Bert)
+    found = model.config
+    assert (found.width, found.depth, found.heads, found.ffn, found.positions) == (32, 2, 2, 64, 32)
+    assert (found.dropout, found.attention_dropout, found.activation) == (0.2, 0.3, "relu")
+    assert (found.vocabulary, found.padding) == (tokenizer.size, tokenizer.pad)
+    assert model.masked is not None and model.pooler is not None and model.next is not None
+
+
+def test_single_texts_need_no_heads_for_pairs(tokenizer: Tokenizer) -> None:
+    model = new_model(config(objective_pairs="none"), tokenizer)
+    assert isinstance(model, Bert)
+    assert model.masked is not None and model.pooler is None and model.next is None
+
+
+def test_a_gpt(tokenizer: Tokenizer) -> None:
+    model = new_model(config("gpt", model_depth=3), tokenizer)
+    assert isinstance(model, Gpt)
+    found = model.config
+    assert (found.family, found.depth, found.vocabulary, found.activation) == ("gpt2", 3, tokenizer.size, "gelu-tanh")
+    assert (found.begin, found.end) == (tokenizer.bos, tokenizer.eos)
+
+
+@pytest.fixture(scope="module")
+def with_sentinels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Material:
+    """What a T5 reads."""
+    output = tmp_path_factory.mktemp("sentinels")
+    prepare(config("t5"), [str(source)], output, say=lambda text: None)
+    return open_material(config("t5"), [str(source)], output, held_out=False)
+
+
+def test_a_t5(with_sentinels: Material) -> None:
+    tokenizer = with_sentinels.tokenizer
+    model = new_model(config("t5", model_depth=3), tokenizer)
+    assert isinstance(model, T5)
+    found = model.config
+    assert (found.depth, found.decoder_depth, found.heads, found.head_width, found.ffn) == (3, 3, 2, 16, 64)
+    assert (found.padding, found.begin, found.end) == (tokenizer.pad, tokenizer.pad, tokenizer.eos)
+    assert (found.vocabulary, found.activation, found.scaled, model.output) == (400, "relu", True, None)
+
+
+def test_portions_of_a_t5_fill_its_rows(with_sentinels: Material) -> None:
+    chosen = config("t5", objective_mask_rate=0.3, objective_span=2.0)
+    objective = objective_for(chosen, new_model(chosen, with_sentinels.tokenizer), with_sentinels.tokenizer, CPU)
+    assert isinstance(objective, DroppedSpans)
+    portion = portions_for(chosen, with_sentinels, 256).portion(0, 0)
+    inputs = objective.prepare(portion, torch.Generator().manual_seed(0))
+    assert inputs["ids"].shape == (8, 32) and portion.ids.shape == (8, 36)
+    assert inputs["said"].shape == inputs["targets"].shape == (8, 11 + 6 + 2)
+    assert {*inputs["said"][:, 0].tolist()} == {with_sentinels.tokenizer.pad}
+
+
+def test_an_elmo(tokenizer: Tokenizer, material: Material) -> None:
+    model = new_model(config("elmo"), tokenizer)
+    assert isinstance(model, Elmo) and model.output is not None
+    assert (model.config.width, model.config.cell, model.config.characters) == (32, 64, 0)
+    assert isinstance(objective_for(config("elmo"), model, tokenizer, CPU), BothWays)
+    portion = portions_for(config("elmo"), material, 256).portion(0, 0)
+    assert portion.ids.shape == (8, 32) and {*portion.ids[:, 0].tolist()} == {tokenizer.cls}
+
+
+@pytest.mark.parametrize("family", ["t5", "elmo"])
+def test_others_start_from_one_of_their_own(
+    family: Any, with_sentinels: Material, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    words = with_sentinels.tokenizer if family == "t5" else tokenizer
+    before = new_model(config(family), words)
+    regard.save(before, tmp_path, words)
+    model = started_model(config(family, model_dropout=0.4), words, str(tmp_path))
+    assert model.config.dropout == 0.4 and type(model) is type(before)
+    assert all(torch.equal(tensor, before.state_dict()[name]) for name, tensor in model.state_dict().items())
+    with pytest.raises(InputError, match="depth was 2 and is 1"):
+        started_model(config(family, model_depth=1), words, str(tmp_path))
+    with pytest.raises(InputError, match="is no bert; start from a model of that family"):
+        started_model(config(), words, str(tmp_path))
+
+
+@pytest.fixture
+def finished(tokenizer: Tokenizer, tmp_path: Path) -> str:
+    """The folder of a model of the usual shape, with all heads."""
+    model = new_model(config(), tokenizer)
+    regard.save(model, tmp_path / "finished", tokenizer)
+    return str(tmp_path / "finished")
+
+
+@pytest.mark.parametrize("pairs", ["next", "none"])
+def test_a_start_gives_its_weights(pairs: str, finished: str, tokenizer: Tokenizer) -> None:
+    torch.manual_seed(5)
+    model = started_model(config(objective_pairs=pairs, model_dropout=0.4), tokenizer, finished)
+    before, _ = regard.load(finished)
+    weights = before.state_dict()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, weights[name]), name
+    assert isinstance(model, Bert) and model.config.dropout == 0.4  # what is set now
+    assert (model.pooler is None) == (pairs == "none")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"model_width": 64}, "another shape than .model. says: width was 32 and is 64"),
+        ({"model_depth": 1}, "depth was 2 and is 1"),
+        ({"model_heads": 4}, "heads was 2 and is 4"),  # the weights have the same shapes
+        ({"model_activation": "relu"}, "activation was 'gelu' and is 'relu'"),
+        ({"model_positions": 64}, "positions was 32 and is 64"),
+    ],
+)
+def test_a_start_of_another_shape_is_refused(
+    changed: dict[str, object], message: str, finished: str, tokenizer: Tokenizer
+) -> None:
+    with pytest.raises(InputError, match=message):
+        started_model(config(**changed), tokenizer, finished)
+
+
+def test_a_start_of_another_kind_is_refused(finished: str, tokenizer: Tokenizer, tiny_bert_folder: Path) -> None:
+    with pytest.raises(InputError, match="is no gpt; start from a model of that family"):
+        started_model(config("gpt"), tokenizer, finished)
+    with pytest.raises(InputError, match=r"another vocabulary than the corpus; set vocabulary\.path"):
+        started_model(config(), tokenizer, str(tiny_bert_folder))
+
+
+def test_a_start_without_the_heads_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    regard.save(new_model(config(objective_pairs="none"), tokenizer), tmp_path, tokenizer)
+    with pytest.raises(InputError, match="lacks what this run trains: next, pooler"):
+        started_model(config(), tokenizer, str(tmp_path))
+
+
+def test_a_start_keeps_what_no_setting_says(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = new_model(config(), tokenizer)
+    assert isinstance(model, Bert)
+    regard.save(Bert(type(model.config)(**{**vars(model.config), "eps": 1e-5})), tmp_path, tokenizer)
+    assert started_model(config(), tokenizer, str(tmp_path)).config.eps == 1e-5
+
+
+def test_what_is_learned(tokenizer: Tokenizer) -> None:
+    chosen = config(objective_mask_rate=0.4, objective_whole_words="true", objective_replace=[1.0, 0.0, 0.0])
+    objective = objective_for(chosen, new_model(chosen, tokenizer), tokenizer, CPU)
+    assert isinstance(objective, MaskedWords)
+    assert (objective.length, objective.masking.rate, objective.masking.replace) == (32, 0.4, (1.0, 0.0, 0.0))
+    assert objective.masking.continues is not None
+    assert isinstance(objective_for(config("gpt"), new_model(config("gpt"), tokenizer), tokenizer, CPU), Causal)
+
+
+def test_portions_of_pairs(material: Material) -> None:
+    portion = portions_for(config(), material, 256).portion(0, 0)
+    assert portion.ids.shape == (256,) and portion.starts is not None and portion.labels is not None
+    assert {FOLLOWS, OTHER} <= {*portion.labels.tolist()}
+    assert portion.starts.diff().max() <= 32
+
+
+def test_portions_of_single_texts(material: Material) -> None:
+    portion = portions_for(config(objective_pairs="none"), material, 256).portion(0, 0)
+    assert portion.ids.shape == (8, 32) and portion.labels is None and portion.segments is None
+    assert {*portion.ids[:, 0].tolist()} == {material.tokenizer.cls}
+
+
+def test_a_gpt_is_asked_for_as_many_words_as_it_reads(material: Material) -> None:
+    portion = portions_for(config("gpt"), material, 256).portion(0, 0)
+    assert portion.ids.shape == (8, 33)
+
+
+def test_order_and_seed_matter(material: Material) -> None:
+    def ids(**changed: Any) -> list[int]:
+        return portions_for(config(**changed), material, 256).portion(0, 0).ids.tolist()
+
+    assert ids() == ids()
+    assert ids() != ids(run_seed=1)
+    assert ids() != ids(objective_pairs="next")
+
+
+def test_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(precision: str, device: str = "cpu") -> torch.dtype | None:
+        return half_type(config(run_precision=precision).run.precision, torch.device(device))
+
+    assert (chosen("auto"), chosen("fp32"), chosen("bf16")) == (None, None, torch.bfloat16)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    assert (chosen("auto", "cuda"), chosen("fp32", "cuda")) == (torch.bfloat16, None)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
+    assert chosen("auto", "cuda") is None

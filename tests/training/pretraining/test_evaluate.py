@@ -1,0 +1,297 @@
+"""Evaluation against plain loops; the questions are the same for every model, and asking changes nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tests.pretrain.texts import CLS, DOCUMENTS, FIRST, MASK, SEP, TOKENIZER, made
+
+from regard.data.masking import IGNORED, Masking
+from regard.errors import InputError
+from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, T5Config
+from regard.training.pretraining import evaluate
+from regard.training.pretraining.evaluate import (
+    NextWords,
+    blanked,
+    both_ways,
+    dropped_spans,
+    next_pairs,
+    next_words,
+    pairs,
+    words,
+)
+from regard.training.pretraining.rows import FOLLOWS, OTHER
+from regard.training.pretraining.spans import Corruption, Sizes
+from regard.training.pretraining.text import Text
+
+BOOK = [[3, 4, 5, 2], [6, 1], [4, 4, 4], [7], [2, 2, 2, 2, 2]] * 4
+TEXT = made(BOOK, pieces=3)
+VOCABULARY = TEXT.tokens + FIRST
+SHAPE: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 8, "depth": 2, "heads": 2, "ffn": 12, "positions": 32}
+MASKING = Masking(torch.arange(VOCABULARY) < FIRST, mask=MASK)
+Randomise = Callable[..., Any]
+
+
+@pytest.fixture
+def bert(randomised: Randomise) -> Bert:
+    model: Bert = randomised(Bert(BertConfig(**SHAPE)))
+    return model
+
+
+@pytest.fixture
+def gpt(randomised: Randomise) -> Gpt:
+    model: Gpt = randomised(Gpt(GptConfig(**SHAPE)))
+    return model
+
+
+def stream(count: int) -> list[int]:
+    return list(range(FIRST, FIRST + count))
+
+
+def log_softmax(scores: list[float], at: int) -> float:
+    largest = max(scores)
+    return scores[at] - largest - math.log(sum(math.exp(score - largest) for score in scores))
+
+
+def test_rows_are_running_text_with_cls_and_sep() -> None:
+    ids = blanked(TEXT, TOKENIZER, length=12, rows=5)
+    assert ids.tolist() == [[CLS, *stream(50)[10 * row : 10 * row + 10], SEP] for row in range(5)]
+    count = TEXT.tokens // 10
+    assert blanked(TEXT, TOKENIZER, length=12, rows=999).shape == (count, 12)
+    assert blanked(TEXT, TOKENIZER, length=12, rows=count)[-1, -2] == FIRST + 10 * count - 1
+
+
+@pytest.mark.parametrize("tokens", [12, 24, 1 << 15])
+def test_words_against_rows_one_by_one(bert: Bert, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
+    monkeypatch.setattr(evaluate, "TOKENS", tokens)
+    found = words(bert, MASKING, TEXT, TOKENIZER, length=12, rows=7, seed=3)
+    bert.eval()
+    ids = blanked(TEXT, TOKENIZER, length=12, rows=7)
+    masked = MASKING(ids, torch.Generator().manual_seed(3))
+    assert masked.targets.tolist().count(IGNORED) == 0
+    losses, right = [], 0
+    for place, target in zip(masked.places.tolist(), masked.targets.tolist(), strict=True):
+        hidden = bert(masked.ids[place // 12][None])[0, place % 12]
+        assert bert.masked is not None
+        scores = bert.masked(hidden).tolist()
+        losses.append(-log_softmax(scores, target))
+        right += scores.index(max(scores)) == target
+    assert found.count == len(losses) == round(0.15 * 70)
+    assert found.loss == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert found.accuracy == right / len(losses)
+
+
+def test_words_can_be_told_right(bert: Bert) -> None:
+    with torch.no_grad():
+        bert.masked.bias[FIRST + 3] = 1e4  # type: ignore[union-attr]
+    only = made([[50]])
+    only.pieces[0][:] = FIRST + 3
+    found = words(bert, MASKING, only, TOKENIZER, length=12)
+    assert (found.loss, found.accuracy) == (0.0, 1.0)
+
+
+def test_the_same_words_are_asked_whatever_is_hidden_in_training(bert: Bert) -> None:
+    continues = torch.arange(VOCABULARY) % 2 == 0
+    whole = Masking(MASKING.special, mask=MASK, continues=continues)
+    asked = {"length": 12, "rows": 7}
+    assert words(bert, whole, TEXT, TOKENIZER, **asked) == words(bert, MASKING, TEXT, TOKENIZER, **asked)
+    assert words(bert, MASKING, TEXT, TOKENIZER, seed=1, **asked) != words(bert, MASKING, TEXT, TOKENIZER, **asked)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_asking_changes_nothing(bert: Bert, gpt: Gpt, training: bool) -> None:
+    bert.train(training), gpt.train(training)
+    bert.embedding.train(not training)  # as some train a part alone
+    modes = [[part.training for part in model.modules()] for model in (bert, gpt)]
+    chance = torch.get_rng_state()
+    before = [parameter.clone() for parameter in bert.parameters()]
+    scores, learning = [], []
+    bert.register_forward_hook(lambda *_: learning.append(torch.is_grad_enabled()))
+    gpt.register_forward_hook(lambda *_: learning.append(torch.is_grad_enabled()))
+    for _ in range(2):  # the same again: no dropout, and nothing was learned
+        with torch.enable_grad():
+            score = words(bert, MASKING, TEXT, TOKENIZER, length=12), pairs(bert, TEXT, TOKENIZER, length=16, count=10)
+        scores.append((*score, next_words(gpt, TEXT, length=12)))
+    assert scores[0] == scores[1]
+    assert torch.equal(torch.get_rng_state(), chance)
+    assert modes == [[part.training for part in model.modules()] for model in (bert, gpt)]
+    assert all(map(torch.equal, before, bert.parameters()))
+    assert learning and not any(learning)
+
+
+def test_modes_come_back_after_an_error(bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bert.masked, "forward", lambda hidden: 1 / 0)
+    bert.train()
+    with pytest.raises(ZeroDivisionError):
+        words(bert, MASKING, TEXT, TOKENIZER, length=12)
+    assert all(part.training for part in bert.modules()) and torch.is_grad_enabled()
+
+
+def test_a_text_shorter_than_a_row_is_refused(bert: Bert) -> None:
+    with pytest.raises(InputError, match="9 tokens, too few for one row of 10"):
+        words(bert, MASKING, made([[4, 5]]), TOKENIZER, length=12)
+    assert words(bert, MASKING, made([[4, 6]]), TOKENIZER, length=12).count == 2
+
+
+def test_a_text_of_special_tokens_is_refused(bert: Bert) -> None:
+    text = made([[30]])
+    text.pieces[0][:] = 5
+    with pytest.raises(InputError, match="no token that could be hidden"):
+        words(bert, MASKING, text, TOKENIZER, length=12)
+
+
+def sentences_of(text: Text, ids: list[int]) -> list[int]:
+    """The numbers of the sentences that these ids are, whole and one behind the other."""
+    start, stop = ids[0] - FIRST, ids[-1] - FIRST + 1
+    assert ids == list(range(FIRST + start, FIRST + stop))
+    places = text.sentences.tolist()
+    return list(range(places.index(start), places.index(stop)))
+
+
+@given(DOCUMENTS, st.integers(1, 3), st.integers(8, 40), st.integers(0, 2**63 - 1))
+def test_what_holds_of_all_pairs(documents: list[list[int]], pieces: int, length: int, seed: int) -> None:
+    text = made(documents, pieces=pieces)
+    try:
+        found = next_pairs(text, TOKENIZER, length=length, count=20, seed=seed)
+    except InputError:
+        assume(False)
+    assert 2 <= len(found) <= 20
+    home = [number for number, document in enumerate(documents) for _ in document]
+    for number, (ids, second, label) in enumerate(found):
+        assert label == (FOLLOWS, OTHER)[number % 2]
+        assert len(ids) <= length
+        assert (ids[0], ids[second - 1], ids[-1]) == (CLS, SEP, SEP)
+        a, b = sentences_of(text, ids[1 : second - 1]), sentences_of(text, ids[second:-1])
+        assert len({home[one] for one in a}) == len({home[one] for one in b}) == 1
+        assert home[a[-1] + 1 :][:1] == [home[a[0]]]  # A never ends its document, or that would tell
+        if label == FOLLOWS:
+            assert b[0] == a[-1] + 1 and home[a[0]] == home[b[0]]
+        else:
+            assert home[a[0]] != home[b[0]]
+
+
+def test_pairs_are_many_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "TRIES", 9)  # in a row, not in all
+    text = made([[2, 2, 2, 2, 2, 2]] * 10)
+    found = next_pairs(text, TOKENIZER, length=19, count=400, seed=0)
+    assert len(found) == 400
+    assert {second - 2 for _, second, _ in found} == {2, 4, 6, 8}  # one to four sentences, half of the room
+    assert max(len(ids) for ids, _, _ in found) == 19
+    assert {(ids[1] - FIRST) % 12 for ids, _, label in found if label == OTHER} == {0, 2, 4, 6, 8}
+    assert {(ids[second] - FIRST) % 12 for ids, second, label in found if label == OTHER} == {0, 2, 4, 6, 8, 10}
+    assert found == next_pairs(text, TOKENIZER, length=19, count=400, seed=0)
+    assert found != next_pairs(text, TOKENIZER, length=19, count=400, seed=1)
+
+
+def test_a_false_b_may_come_from_a_document_of_one_sentence() -> None:
+    found = next_pairs(made([[3, 3], [4]]), TOKENIZER, length=16, count=10)
+    assert [(ids[second] - FIRST) for ids, second, label in found if label == OTHER] == [6] * 5
+
+
+@pytest.mark.parametrize(
+    "documents", [[[3, 3, 3]], [[3], [4], [5]], [[8, 9], [10, 11]], [[3, 3], [50]]], ids=["one", "single", "long", "B"]
+)
+def test_a_text_without_pairs_is_refused(bert: Bert, documents: list[list[int]]) -> None:
+    with pytest.raises(InputError, match="gives no pairs: they need two documents"):
+        pairs(bert, made(documents), TOKENIZER, length=16)
+
+
+def test_a_text_with_hardly_a_pair_gives_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patience ends sooner or later, and half of what was found is true all the same."""
+    monkeypatch.setattr(evaluate, "TRIES", 3)
+    text = made([[1, 1], [40, 40], [1, 1]])
+    counts = set()
+    for seed in range(100):
+        with suppress(InputError):
+            counts.add(len(next_pairs(text, TOKENIZER, length=16, count=50, seed=seed)))
+    assert counts and all(2 <= count < 50 and count % 2 == 0 for count in counts)
+
+
+@pytest.mark.parametrize("tokens", [16, 50, 1 << 15])
+def test_pairs_against_pairs_one_by_one(bert: Bert, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
+    monkeypatch.setattr(evaluate, "TOKENS", tokens)
+    found = pairs(bert, TEXT, TOKENIZER, length=16, count=11, seed=2)
+    bert.eval()
+    losses, right = [], 0
+    assert bert.pooler is not None and bert.next is not None
+    for ids, second, label in next_pairs(TEXT, TOKENIZER, length=16, count=11, seed=2):
+        segments = torch.tensor([[0] * second + [1] * (len(ids) - second)])
+        hidden = bert(torch.tensor([ids]), None, segments)
+        scores = bert.next(torch.tanh(bert.pooler.linear(hidden[0, 0]))).tolist()
+        losses.append(-log_softmax(scores, label))
+        right += scores.index(max(scores)) == label
+    assert found.count == 11
+    assert found.loss == pytest.approx(sum(losses) / 11, rel=1e-5)
+    assert found.accuracy == right / 11
+
+
+@pytest.mark.parametrize(("length", "rows"), [(12, 5), (12, 999), (5, 3), (999, 2)])
+def test_next_words_against_one_token_after_the_other(gpt: Gpt, length: int, rows: int) -> None:
+    text = TEXT if length < 999 else made([[9, 8], [7]], pieces=2)
+    found = next_words(gpt, text, length=length, rows=rows)
+    gpt.eval()
+    size = min(length, text.tokens)
+    count = min(rows, text.tokens // size)
+    losses = []
+    for row in range(count):
+        ids = stream(text.tokens)[row * size : row * size + size]
+        for at in range(1, size):
+            scores = gpt.logits(gpt(torch.tensor([ids[:at]]))[0, -1]).tolist()
+            losses.append(-log_softmax(scores, ids[at]))
+    assert found.count == len(losses) == count * (size - 1)
+    assert found.loss == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert found.perplexity == pytest.approx(math.exp(found.loss))
+
+
+@pytest.mark.parametrize("rows", [3, 999])
+def test_both_ways_against_one_token_after_the_other(rows: int, randomised: Randomise) -> None:
+    shape = ElmoConfig(vocabulary=VOCABULARY, characters=0, width=6, cell=6, depth=2, dropout=0.3)
+    model: Elmo = randomised(Elmo(shape))
+    ahead, back = both_ways(model, TEXT, TOKENIZER, length=9, rows=rows)
+    model.eval()
+    losses: list[list[float]] = [[], []]
+    for row in blanked(TEXT, TOKENIZER, length=9, rows=rows).tolist():
+        for at in range(1, 8):
+            scores = model.logits(model(torch.tensor([row[:at]]))[0, -1])[0].tolist()
+            losses[0].append(-log_softmax(scores, row[at]))
+            scores = model.logits(model(torch.tensor([row[at + 1 :]]))[0, 0])[1].tolist()
+            losses[1].append(-log_softmax(scores, row[at]))
+    for found, expected in zip((ahead, back), losses, strict=True):
+        assert found.count == len(expected) == min(rows, TEXT.tokens // 7) * 7
+        assert found.loss == pytest.approx(sum(expected) / len(expected), rel=1e-5)
+
+
+def test_dropped_spans_against_one_token_after_the_other(randomised: Randomise) -> None:
+    shape = T5Config(vocabulary=VOCABULARY + 20, width=8, head_width=4, depth=2, decoder_depth=2, heads=2, ffn=12)
+    model: T5 = randomised(T5(shape))
+    sizes = Sizes.filling(14, rate=0.3, span=2.0)
+    corruption = Corruption(sizes, sentinels=[*range(VOCABULARY + 19, VOCABULARY, -1)], end=1)
+    found = dropped_spans(model, corruption, TEXT, rows=2, seed=5)
+    model.eval()
+    ids = torch.tensor(stream(2 * sizes.tokens)).view(2, -1)
+    made = corruption(ids, torch.Generator().manual_seed(5))
+    losses = []
+    for given_row, target in zip(made.inputs, made.targets.tolist(), strict=True):
+        logits, state = model.start(given_row[None])
+        for token in target:
+            losses.append(-log_softmax(logits[0].tolist(), token))
+            logits, state = model.step(torch.tensor([token]), state)
+    assert found.count == len(losses) == 2 * sizes.targets
+    assert found.loss == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+
+
+def test_a_huge_perplexity_is_a_number() -> None:
+    assert math.isfinite(NextWords(1e6, 1).perplexity)
+
+
+def test_a_text_without_a_next_word_is_refused(gpt: Gpt) -> None:
+    with pytest.raises(InputError, match="1 tokens, and no next one"):
+        next_words(gpt, made([[1]]), length=12)
+    assert next_words(gpt, made([[2]]), length=12).count == 1

@@ -1,0 +1,264 @@
+"""Losses against plain computations over all positions, and against those of transformers on the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from tests.pretrain.texts import FIRST, MASK, TOKENIZER, made
+from torch import Tensor
+
+import regard
+from regard.data.masking import IGNORED, Masking
+from regard.errors import InputError
+from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, T5Config
+from regard.training.pretraining.objectives import (
+    BothWays,
+    Causal,
+    DroppedSpans,
+    MaskedWords,
+    masking_for,
+    mean_loss,
+    word_loss,
+)
+from regard.training.pretraining.portions import Portion, Portions
+from regard.training.pretraining.rows import Pairs, Stretches
+from regard.training.pretraining.spans import Corruption, Sizes
+
+TEXT = made([[3, 4, 5, 2], [6, 1], [4, 4, 4], [7], [2, 2, 2, 2, 2]] * 4)
+LONG = made([[3, 4, 5, 2], [6, 8], [4, 4, 5], [3] * 5] * 4)  # every document fills a row
+VOCABULARY = LONG.tokens + FIRST
+SHAPE: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 8, "depth": 2, "heads": 2, "ffn": 12, "positions": 32}
+LENGTH = 16
+NEAR: dict[str, float] = {"atol": 1e-5, "rtol": 0}
+Randomise = Callable[..., Any]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "packed": {"kind": "next", "short": 0.5},
+    "rectangle": {"kind": "order", "short": 0.0},
+}
+
+
+def portion_of(kind: str) -> Portion:
+    if kind == "single":
+        return Portions(Stretches(TEXT, tokens=LENGTH - 2, seed=3), TOKENIZER, tokens=70, pairs=False).portion(0, 0)
+    rows = Pairs(LONG if kind == "rectangle" else TEXT, tokens=LENGTH - 3, seed=3, **KINDS[kind])
+    return Portions(rows, TOKENIZER, tokens=130, pairs=True).portion(0, 0)
+
+
+@pytest.fixture
+def bert(randomised: Randomise) -> Bert:
+    model: Bert = randomised(Bert(BertConfig(**SHAPE)))
+    return model.eval()
+
+
+def objective_of(model: Bert) -> MaskedWords:
+    masking = Masking(torch.arange(VOCABULARY) < FIRST, mask=MASK, rate=0.3)
+    return MaskedWords(model, masking, length=LENGTH)
+
+
+def rectangle(portion: Portion, *flat: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Values for each token as rows with a mask: one that is packed is filled up on the right."""
+    if portion.starts is None:
+        shape = portion.ids.shape
+        return torch.ones(shape, dtype=torch.long), [values.view(shape) for values in flat]
+    sizes = [size for size in portion.starts.diff().tolist() if size]
+    keep = torch.nn.utils.rnn.pad_sequence([torch.ones(size, dtype=torch.long) for size in sizes], batch_first=True)
+    rows = [torch.nn.utils.rnn.pad_sequence(list(values.split(sizes)), batch_first=True) for values in flat]
+    return keep, rows
+
+
+@pytest.mark.parametrize("kind", ["packed", "rectangle", "single"])
+def test_masked_words_and_pairs_as_in_transformers(kind: str, bert: Bert, tmp_path: Path) -> None:
+    portion, objective = portion_of(kind), objective_of(bert)
+    inputs = objective.prepare(portion, torch.Generator().manual_seed(0))
+    losses = objective(**inputs)
+    assert ("starts" in inputs) == (kind == "packed")
+    assert set(losses) == ({"words", "loss"} if kind == "single" else {"words", "pairs", "loss"})
+
+    regard.save(bert, tmp_path)
+    theirs = transformers.BertForPreTraining.from_pretrained(tmp_path).eval()
+    targets = torch.full((inputs["ids"].numel(),), IGNORED)
+    targets[inputs["holes"]] = inputs["targets"]
+    assert (targets != IGNORED).sum() > 8
+    segments = portion.segments if portion.segments is not None else torch.zeros_like(portion.ids)
+    keep, (ids, places, answers) = rectangle(portion, inputs["ids"].long(), segments.long(), targets)
+    answers = answers.masked_fill(keep == 0, IGNORED)
+    output = theirs(ids, attention_mask=keep, token_type_ids=places)
+    words = F.cross_entropy(output.prediction_logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORED)
+    torch.testing.assert_close(losses["words"], words, **NEAR)
+    if kind == "single":
+        torch.testing.assert_close(losses["loss"], words, **NEAR)
+        return
+    labels = inputs["labels"][: len(ids)]  # behind them come rows that are empty
+    assert {0, 1} <= {*labels.tolist()}
+    theirs_whole = theirs(ids, attention_mask=keep, token_type_ids=places, labels=answers, next_sentence_label=labels)
+    torch.testing.assert_close(losses["loss"], theirs_whole.loss, **NEAR)
+    torch.testing.assert_close(losses["pairs"], theirs_whole.loss - words, **NEAR)
+
+
+@pytest.mark.parametrize("kind", ["packed", "single"])
+def test_only_hidden_words_reach_the_output_layer(kind: str, bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
+    portion, objective = portion_of(kind), objective_of(bert)
+    inputs = objective.prepare(portion, torch.Generator().manual_seed(0))
+    seen: dict[str, int] = {}
+    assert bert.masked is not None
+    watched = {"first": bert.encoder.layers[0].ffn, "last": bert.encoder.layers[-1].ffn, "head": bert.masked.linear}
+    for name, module in watched.items():
+        module.register_forward_hook(
+            lambda module, given, output, name=name: seen.update({name: given[0].numel() // 8})
+        )
+    plain, products = F.linear, []
+
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if len(weight) == VOCABULARY:
+            products.append(len(x))
+        return plain(x, weight, bias)
+
+    monkeypatch.setattr(F, "linear", linear)
+    objective(**inputs)
+    holes = round(0.3 * portion.ids.numel())
+    assert len(inputs["holes"]) == holes
+    firsts = 0 if portion.labels is None else len(portion.labels)
+    assert seen == {"first": portion.ids.numel(), "last": holes + firsts, "head": holes}
+    assert products == [holes]
+
+
+def test_masks_follow_from_the_generator_alone(bert: Bert) -> None:
+    portion, objective = portion_of("packed"), objective_of(bert)
+    one, same, other = (objective.prepare(portion, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["holes"], other["holes"])
+    assert torch.equal(portion_of("packed").ids, portion.ids)  # what is hidden is hidden in a copy
+
+
+def test_next_words_as_in_transformers(randomised: Randomise, tmp_path: Path) -> None:
+    model: Gpt = randomised(Gpt(GptConfig(**SHAPE))).eval()
+    rows = Stretches(TEXT, tokens=9, seed=0)
+    portion = Portions(rows, TOKENIZER, tokens=45, pairs=False, bare=True).portion(0, 0)
+    objective = Causal(model)
+    inputs = objective.prepare(portion, torch.Generator())
+    assert inputs["ids"].shape == inputs["targets"].shape == (5, 8)
+    losses = objective(**inputs)
+    regard.save(model, tmp_path)
+    theirs = transformers.GPT2LMHeadModel.from_pretrained(tmp_path).eval()
+    ids = portion.ids.long()
+    torch.testing.assert_close(losses["loss"], theirs(ids, labels=ids).loss, **NEAR)
+    assert losses["words"] is losses["loss"]
+
+
+@pytest.mark.parametrize("heads", [(), ("output",)])
+def test_dropped_spans_as_in_transformers(heads: tuple[str, ...], randomised: Randomise, tmp_path: Path) -> None:
+    shape = T5Config(
+        vocabulary=VOCABULARY + 9,
+        width=8,
+        head_width=4,
+        depth=2,
+        decoder_depth=2,
+        heads=2,
+        ffn=12,
+        scaled=not heads,
+        begin=4,
+        padding=4,
+    )
+    model: T5 = randomised(T5(shape, heads=heads)).eval()
+    sizes = Sizes.filling(12, rate=0.3, span=2.0)
+    corruption = Corruption(sizes, sentinels=[*range(VOCABULARY + 8, VOCABULARY, -1)], end=1)
+    rows = Stretches(LONG, tokens=sizes.tokens, seed=0)
+    portion = Portions(rows, TOKENIZER, tokens=4 * sizes.tokens, pairs=False, bare=True).portion(0, 0)
+    objective = DroppedSpans(model, corruption)
+    inputs = objective.prepare(portion, torch.Generator().manual_seed(1))
+    expected = corruption(portion.ids, torch.Generator().manual_seed(1))
+    assert torch.equal(inputs["ids"], expected.inputs) and torch.equal(inputs["targets"], expected.targets)
+    losses = objective(**inputs)
+    regard.save(model, tmp_path)
+    theirs = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path).eval()
+    found = theirs(inputs["ids"], labels=inputs["targets"])
+    torch.testing.assert_close(losses["loss"], found.loss, **NEAR)
+    assert losses["spans"] is losses["loss"]
+
+
+def test_both_ways_against_every_word(randomised: Randomise) -> None:
+    shape = ElmoConfig(vocabulary=VOCABULARY, characters=0, width=6, cell=6, depth=2)
+    model: Elmo = randomised(Elmo(shape)).eval()
+    portion = portion_of("single")
+    objective = BothWays(model)
+    losses = objective(**objective.prepare(portion, torch.Generator()))
+    ahead, back = [], []
+    for row in portion.ids.long():
+        after, before = model.logits(model(row[None])[0])
+        for at in range(1, len(row) - 1):
+            ahead.append(-after[at - 1].log_softmax(0)[row[at]])
+            back.append(-before[at + 1].log_softmax(0)[row[at]])
+    torch.testing.assert_close(losses["forwards"], torch.stack(ahead).mean(), **NEAR)
+    torch.testing.assert_close(losses["backwards"], torch.stack(back).mean(), **NEAR)
+    torch.testing.assert_close(losses["loss"], (losses["forwards"] + losses["backwards"]) / 2, **NEAR)
+
+
+def test_the_loss_of_nothing_is_nothing() -> None:
+    logits = torch.randn(3, 5, requires_grad=True)
+    loss = mean_loss(logits, torch.full((3,), IGNORED))
+    loss.backward()
+    assert loss == 0 and logits.grad is not None and not logits.grad.any()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_words_that_fill_up_the_vocabulary_change_no_loss(bias: bool, device: torch.device) -> None:
+    """On a GPU there are such words, on a CPU none."""
+    vectors = torch.randn(6, 8, device=device, requires_grad=True)
+    weight = torch.randn(70, 8, device=device, requires_grad=True)
+    more = torch.randn(70, device=device, requires_grad=True) if bias else None
+    targets = torch.tensor([0, 69, 3, IGNORED, 5, 69], device=device)
+    inputs = [tensor for tensor in (vectors, weight, more) if tensor is not None]
+    found = torch.autograd.grad(loss := word_loss(vectors, weight, more, targets), inputs)
+    wanted = F.cross_entropy(F.linear(vectors, weight, more), targets)
+    torch.testing.assert_close(loss, wanted)
+    torch.testing.assert_close(found, torch.autograd.grad(wanted, inputs))
+
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "walk", "##ing", "talk", "##ed"]
+WORDS: Any = SimpleNamespace(
+    pad=0, unknown=1, cls=2, sep=3, mask=4, size=len(PIECES), token=lambda number: PIECES[number]
+)
+
+
+def test_special_tokens_are_never_hidden() -> None:
+    masking = masking_for(WORDS, rate=0.5, replace=(0.0, 1.0, 0.0))
+    assert masking.special.tolist() == [True] * 5 + [False] * 4
+    assert (masking.mask, masking.rate, masking.replace, masking.continues) == (4, 0.5, (0.0, 1.0, 0.0), None)
+
+
+def test_whole_words_go_on_with_two_marks() -> None:
+    continues = masking_for(WORDS, whole_words=True).continues
+    assert continues is not None and continues.nonzero().flatten().tolist() == [6, 8]
+    plain: Any = SimpleNamespace(**{**vars(WORDS), "token": lambda number: f"Ġ{number}"})
+    with pytest.raises(InputError, match="only with a WordPiece vocabulary, and this one has no ## pieces"):
+        masking_for(plain, whole_words=True)
+
+
+def test_a_table_too_large_to_be_counted_is_made_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    vectors, weight, bias = (torch.randn(shape, generator=generator) for shape in ((7, 4), (5, 4), (5,)))
+    targets = torch.tensor([0, 4, IGNORED, 2, 1, 1, IGNORED])
+    inputs = [tensor.requires_grad_() for tensor in (vectors, weight, bias)]
+    whole = word_loss(vectors, weight, bias, targets)
+    expected = torch.autograd.grad(whole, inputs)
+    made = []
+    linear = F.linear
+
+    def counted(*args: Tensor) -> Tensor:
+        made.append(linear(*args))
+        return made[-1]
+
+    monkeypatch.setattr("regard.training.pretraining.objectives.COUNTED", 2 * 5)
+    monkeypatch.setattr("regard.training.pretraining.objectives.F.linear", counted)
+    loss = word_loss(vectors, weight, bias, targets)
+    assert [part.numel() for part in made] == [10, 10, 10, 5]
+    torch.testing.assert_close(loss, whole)
+    torch.testing.assert_close(torch.autograd.grad(loss, inputs), expected)

@@ -1,0 +1,88 @@
+"""What is told before a run: work as torch counts it, and speed as a clock does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from tests.pretrain.runs import config
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.models import T5, Bert, BertConfig, Gpt, GptConfig, T5Config
+from regard.training.pretraining import plan
+from regard.training.pretraining.plan import flops_per_token, peak_flops, seconds_per_step
+from regard.training.pretraining.spans import Sizes
+from regard.training.world import World
+
+CPU = torch.device("cpu")
+VOCABULARY, ROWS, LENGTH = 500, 4, 32
+
+
+def counted(work: Callable[[], torch.Tensor]) -> int:
+    with FlopCounterMode(display=False) as counter:
+        work().sum().backward()
+    return counter.get_total_flops()
+
+
+def test_the_work_of_a_gpt_is_what_torch_counts() -> None:
+    model = Gpt(GptConfig(vocabulary=VOCABULARY, width=32, depth=2, heads=2, ffn=64, positions=32))
+    ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
+    work = counted(lambda: model.logits(model(ids)))
+    # On the way back torch computes the attention scores once more: a product that we do not count.
+    assert flops_per_token(config("gpt"), VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
+
+
+def test_the_work_of_a_t5_is_what_torch_counts() -> None:
+    shape = {"width": 32, "head_width": 16, "depth": 2, "decoder_depth": 2, "heads": 2, "ffn": 64}
+    model = T5(T5Config(vocabulary=VOCABULARY, **shape))  # type: ignore[arg-type]
+    ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
+    said = torch.randint(VOCABULARY, (ROWS, Sizes.filling(LENGTH, rate=0.15, span=3.0).targets))
+    work = counted(lambda: model.logits(model(ids, said)))
+    assert flops_per_token(config("t5"), VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
+
+
+def test_the_work_of_an_elmo_by_hand() -> None:
+    """Two directions of two layers: four gates that read 32 and 32 numbers, 64 cells to 32, and the words."""
+    weights = 2 * (2 * (4 * 64 * (32 + 32) + 64 * 32) + 32 * VOCABULARY)
+    assert flops_per_token(config("elmo"), VOCABULARY) == 3 * 2 * weights
+    narrow = 2 * (2 * 4 * 32 * (32 + 32) + 32 * VOCABULARY)
+    assert flops_per_token(config("elmo", model_ffn=32), VOCABULARY) == 3 * 2 * narrow
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.5])
+def test_the_work_of_a_bert_ends_with_the_hidden_words(rate: float) -> None:
+    shape = BertConfig(vocabulary=VOCABULARY, width=32, depth=8, heads=2, ffn=64, positions=32)
+    model = Bert(shape, heads=("masked",))
+    ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
+    rows = torch.arange(round(rate * ids.numel()))
+    head = model.masked
+    assert head is not None
+    work = counted(lambda: head(model(ids).flatten(0, 1)[rows]))
+    asked = config(model_depth=8, objective_mask_rate=rate)
+    assert flops_per_token(asked, VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
+
+
+def test_a_peak_is_a_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(plan.SIDE, "cpu", 64)
+    now = iter(range(100))
+    monkeypatch.setattr(plan.time, "perf_counter", lambda: next(now) / 4)  # every four products take a quarter second
+    for dtype in (torch.float32, torch.bfloat16):
+        assert peak_flops(CPU, dtype) == 4 * 2 * 64**3 / 0.25
+
+
+@pytest.mark.parametrize(("seconds", "each", "expected"), [(3.0, 0.25, 3), (0.0, 0.25, 1), (3.0, 9.0, 1)])
+def test_a_step_is_measured_for_some_seconds(
+    seconds: float, each: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, steps = [100.0], []
+    monkeypatch.setattr(plan, "SECONDS", seconds)
+    monkeypatch.setattr(plan.time, "perf_counter", lambda: now[0])
+
+    def step() -> None:
+        slow = 50.0 if len(steps) < 2 else 1.0 if len(steps) == 4 else 0.0  # to warm up, and by chance
+        steps.append(1)
+        now[0] += each + slow
+
+    assert seconds_per_step(step, CPU, world=World()) == pytest.approx(each)
+    assert len(steps) == 2 + 1 + 3 * expected

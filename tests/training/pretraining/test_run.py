@@ -1,0 +1,263 @@
+"""Whole runs in this process: what is learned, and what lies in the output folder."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tests.pretrain.runs import STEPS, config, events, losses
+
+import regard
+from regard.data.corpus import Corpus
+from regard.errors import InputError, RegardError
+from regard.models import T5, Bert, Elmo
+from regard.nn import Padded
+from regard.training.checkpoint import Checkpoints
+from regard.training.pretraining import reporter as module
+from regard.training.pretraining.config import Config
+from regard.training.pretraining.objectives import MaskedWords
+from regard.training.pretraining.prepare import Material, open_material
+from regard.training.pretraining.run import Result, pretrain
+
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("hurried")
+
+
+def trained(
+    sources: Path, output: Path, *, family: Any = "bert", held_out: Path | None = None, start: str = "", **changed: Any
+) -> Result:
+    kept = [] if held_out is None else [str(held_out)]
+    return pretrain(config(family, **changed), [str(sources)], output, held_out=kept, start=start, device=CPU)
+
+
+def unigram(material: Material) -> float:
+    """The loss of who knows how frequent each word is and nothing else."""
+    counts = Counter(np.concatenate(material.text.pieces).tolist())
+    total = sum(counts.values())
+    asked = np.concatenate(material.held_out.pieces).tolist()
+    return sum(-math.log((counts[token] + 1) / (total + len(counts))) for token in asked) / len(asked)
+
+
+LEARNING: dict[str, dict[str, Any]] = {
+    "bert": {"objective_pairs": "next", "optimizer_name": "muon", "optimizer_rate": 0.02},
+    "gpt": {"family": "gpt"},
+    "t5": {"family": "t5", "optimizer_name": "muon", "optimizer_rate": 0.02},
+    "elmo": {"family": "elmo"},
+}
+# The score that is the loss of words: an ELMo has two such.
+ASKED = {"t5": "spans", "elmo": "forwards"}
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_it_learns_more_than_how_frequent_words_are(name: str, source: Path, unseen: Path, tmp_path: Path) -> None:
+    changed = {"schedule_steps": 60, "data_batch": 512, "run_evaluate_every": "30 steps", **LEARNING[name]}
+    result = trained(source, tmp_path, held_out=unseen, **changed)
+    family = changed.get("family", "bert")
+    material = open_material(config(family), [str(source)], tmp_path, held_out=True)
+    asked = ASKED.get(family, "words")
+    loss = result.scores[asked]["loss"]
+    assert loss < unigram(material) - 0.3
+    if family == "elmo":
+        assert result.scores["backwards"]["loss"] < unigram(material) - 0.3
+        assert result.scores["backwards"]["perplexity"] == math.exp(result.scores["backwards"]["loss"])
+    evaluated = events(tmp_path, "evaluation")
+    assert [event["step"] for event in evaluated] == [30, 60]
+    assert evaluated[0][asked]["loss"] > evaluated[1][asked]["loss"] == loss
+    first, last = losses(tmp_path)[1][0], losses(tmp_path)[60][0]
+    assert last[0] < first[0] - 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"objective_pairs": "next"},
+        {"objective_pairs": "none"},
+        {"objective_whole_words": "true"},
+        {"objective_short_pairs": 0.0, "data_length": 16},
+        {"data_micro": 128},
+        {"run_precision": "bf16"},
+        {"run_gradient_checkpointing": "true", "model_dropout": 0.1},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_every_kind_of_run_learns_something(
+    changed: dict[str, Any], corpus: Path, unseen: Path, tmp_path: Path
+) -> None:
+    result = trained(corpus, tmp_path, held_out=unseen, schedule_steps=30, **changed)
+    start = math.log(120)
+    assert result.scores["words"]["loss"] < start - 1.2
+    assert ("pairs" in result.scores) == (changed.get("objective_pairs") == "next")
+    assert set(events(tmp_path, "step")[0]) >= {"loss", "loss_words"}
+    assert ("loss_pairs" in events(tmp_path, "step")[0]) == (changed.get("objective_pairs") != "none")
+
+
+def test_what_spares_memory_changes_no_result(corpus: Path, tmp_path: Path) -> None:
+    for name, frugal in (("a", "true"), ("b", "false")):
+        trained(corpus, tmp_path / name, run_gradient_checkpointing=frugal, model_dropout=0.1, schedule_steps=3)
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+
+
+FINISHED = {"objective_pairs": "next", "run_evaluate_every": "5 steps", "optimizer_clip": 0.5}
+
+
+@pytest.fixture(scope="module")
+def finished(corpus: Path, unseen: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+    """A run of the usual settings."""
+    output = tmp_path_factory.mktemp("finished") / "deep" / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LOG_EVERY", 0.0)
+        patch.setattr("regard.training.pretraining.plan.SECONDS", 0.0)
+        return trained(corpus, output, held_out=unseen, **FINISHED), output
+
+
+SENTENCES = "The river follows the painter.", "The winter builds the city."
+
+
+def test_the_output_is_a_model(finished: tuple[Result, Path]) -> None:
+    _, output = finished
+    ours, tokenizer = regard.load(output)
+    theirs = transformers.BertForPreTraining.from_pretrained(output).eval()
+    assert isinstance(ours, Bert) and tokenizer is not None and not ours.training
+    assert ours.masked is not None and ours.next is not None and ours.pooler is not None
+    encoding = tokenizer.encode(*SENTENCES)
+    their_encoding = transformers.AutoTokenizer.from_pretrained(output)(*SENTENCES)
+    assert their_encoding["input_ids"] == encoding.ids and their_encoding["token_type_ids"] == encoding.segments
+    ids, segments = torch.tensor([encoding.ids]), torch.tensor([encoding.segments])
+    with torch.no_grad():
+        found = theirs(ids, token_type_ids=segments)
+        hidden = ours(ids, None, segments)
+        words, pairs = ours.masked(hidden), ours.next(ours.pooler(hidden, Padded()))
+    torch.testing.assert_close(words, found.prediction_logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(pairs, found.seq_relationship_logits, atol=1e-5, rtol=1e-5)
+
+
+def test_a_t5_loads_elsewhere_with_the_same_numbers(source: Path, tmp_path: Path) -> None:
+    trained(source, tmp_path, family="t5")
+    ours, tokenizer = regard.load(tmp_path)
+    theirs = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path).eval()
+    assert isinstance(ours, T5) and tokenizer is not None
+    given = torch.tensor([tokenizer.encode("The <extra_id_0> follows the painter.").ids])
+    labels = torch.tensor([tokenizer.encode("<extra_id_0> river<extra_id_1>").ids])
+    with torch.no_grad():
+        expected = theirs(given, labels=labels)
+        said = torch.cat([torch.tensor([[ours.begin]]), labels[:, :-1]], dim=1)
+        logits = ours.logits(ours(given, said))
+    torch.testing.assert_close(logits, expected.logits, atol=1e-5, rtol=1e-5)
+    loss = torch.nn.functional.cross_entropy(logits[0], labels[0])
+    assert loss.item() == pytest.approx(expected.loss.item(), rel=1e-5)
+
+
+def test_an_elmo_is_loaded_again(source: Path, tmp_path: Path) -> None:
+    trained(source, tmp_path, family="elmo", model_ffn=32)
+    model, tokenizer = regard.load(tmp_path)
+    assert isinstance(model, Elmo) and model.output is not None and tokenizer is not None
+    assert (model.config.width, model.config.cell, model.config.characters) == (32, 32, 0)
+    vectors = regard.Embedder(tmp_path, layers="concat(:)").transform([*SENTENCES])
+    assert vectors.shape == (2, 3 * 64)
+    ids = torch.tensor([tokenizer.encode(SENTENCES[0]).ids])
+    with torch.no_grad():
+        states = torch.cat([state[0].mean(0) for state in model.states(ids)])
+    np.testing.assert_allclose(vectors[0], states.numpy(), atol=1e-5)
+
+
+def test_the_log_tells_what_happened(finished: tuple[Result, Path], corpus: Path) -> None:
+    result, output = finished
+    log = events(output)
+    steps = [event for event in log if event["event"] == "step"]
+    plan, end = log[0], log[-1]
+    assert (plan["event"], plan["steps"], plan["tokens"]) == ("plan", STEPS, STEPS * 256)
+    tokens = Corpus.open(corpus).tokens
+    assert plan["tokens_per_second"] > 0 and plan["utilisation"] > 0 and plan["epochs"] == STEPS * 256 / tokens
+    assert [event["step"] for event in steps] == [*range(1, STEPS + 1)]
+    assert [event["progress"] for event in steps] == [number / STEPS for number in range(STEPS)]
+    assert all(event["loss"] == pytest.approx(event["loss_words"] + event["loss_pairs"], abs=1e-5) for event in steps)
+    rates = [event["rate"] for event in steps]
+    assert rates[0] == pytest.approx(0.01 * 0.01) and max(rates) == rates[1] and rates[-1] == min(rates[1:])
+    assert [event["step"] for event in log if event["event"] == "checkpoint"] == [4, 8, 12]
+    assert [event["step"] for event in log if event["event"] == "evaluation"] == [5, 10]
+    assert (end["event"], end["steps"], end["tokens"]) == ("end", STEPS, steps[-1]["tokens"])
+    assert result == Result(output, STEPS, end["tokens"], end["seconds"], {k: end[k] for k in ("words", "pairs")})
+    assert 0.9 * STEPS * 256 < result.tokens <= STEPS * 256
+    assert [event["time"] for event in log] == sorted(event["time"] for event in log)
+
+
+def test_the_settings_are_saved(finished: tuple[Result, Path]) -> None:
+    _, output = finished
+    saved = Config.read(output / "config.toml", family="bert")
+    assert not saved.differences(config(**FINISHED))
+
+
+def test_the_newest_checkpoints_stay(finished: tuple[Result, Path]) -> None:
+    _, output = finished
+    assert sorted(path.name for path in (output / "checkpoints").iterdir()) == ["step-000000008", "step-000000012"]
+    latest = Checkpoints(output / "checkpoints").latest()
+    model, _ = regard.load(output)
+    assert latest is not None
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(latest.tensors[f"model.{name}"], tensor), name
+
+
+def test_the_measuring_steps_teach_nothing(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained(corpus, tmp_path / "a", schedule_steps=2)
+    monkeypatch.setattr("regard.training.pretraining.plan.SECONDS", 0.3)
+    trained(corpus, tmp_path / "b", schedule_steps=2)
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+
+
+def test_chance_comes_from_the_seed(corpus: Path, tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        torch.manual_seed(len(name + str(seed)) * 7)
+        trained(corpus, tmp_path / name, schedule_steps=2, run_seed=seed, model_dropout=0.1)
+    assert losses(tmp_path / "a") == losses(tmp_path / "b") != losses(tmp_path / "c")
+
+
+def test_a_run_may_start_from_a_model(
+    finished: tuple[Result, Path], corpus: Path, unseen: Path, tmp_path: Path
+) -> None:
+    result, before = finished
+    trained(corpus, tmp_path / "a", held_out=unseen, start=str(before), schedule_steps=1, optimizer_rate=1e-9)
+    (end,) = events(tmp_path / "a", "end")
+    assert end["words"]["loss"] == pytest.approx(result.scores["words"]["loss"], abs=1e-4)
+    with pytest.raises(InputError, match="width was 32 and is 64"):
+        trained(corpus, tmp_path / "b", start=str(before), model_width=64)
+
+
+@pytest.mark.parametrize(("every", "left"), [("4 steps", ["step-000000004"]), ("", [])])
+def test_a_run_that_diverges_leaves_the_last_good_checkpoint(
+    every: str, left: list[str], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, measured, calls = MaskedWords.forward, 6, list[int]()
+
+    def forward(self: MaskedWords, *args: Any, **options: Any) -> dict[str, torch.Tensor]:
+        calls.append(1)
+        losses = plain(self, *args, **options)
+        return losses if len(calls) <= measured + 5 else {name: loss * math.nan for name, loss in losses.items()}
+
+    monkeypatch.setattr(MaskedWords, "forward", forward)
+    monkeypatch.setattr(module, "LOG_EVERY", math.inf)
+    with pytest.raises(RegardError, match=r"the run has diverged: at step \d+ the loss is nan.* Lower optimizer\.rate"):
+        trained(corpus, tmp_path, run_checkpoint_every=every)
+    checkpoints = tmp_path / "checkpoints"
+    assert [path.name for path in checkpoints.iterdir()] == left if left else not checkpoints.exists()
+    assert not (tmp_path / "config.json").exists()
+
+
+def test_a_length_is_given_once(corpus: Path, tmp_path: Path) -> None:
+    for changed in ({"schedule_steps": 0}, {"schedule_budget": "2s"}):
+        with pytest.raises(InputError, match="how long to train"):
+            trained(corpus, tmp_path / "run", **changed)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_in_the_way_is_not_written_over(corpus: Path, finished: tuple[Result, Path], tmp_path: Path) -> None:
+    model, tokenizer = regard.load(finished[1])
+    regard.save(model, tmp_path, tokenizer)
+    with pytest.raises(InputError, match="holds a model, which this run would write over; choose another --output"):
+        trained(corpus, tmp_path)
+    assert not (tmp_path / "config.toml").exists()

@@ -1,0 +1,122 @@
+"""Runs in processes of their own that are killed, terminated and starved, and go on as if nothing had been."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+from tests.pretrain.runs import Launcher, Process, command, events, losses, wait_for_steps
+
+
+def assert_same(output: Path, whole: Path, steps: int) -> None:
+    """Every number that was ever logged, the weights, and the state of the optimizer."""
+    expected = losses(whole)
+    assert set(losses(output)) == set(expected) == {*range(1, steps + 1)}
+    for step, found in losses(output).items():
+        assert {*found} == {*expected[step]}, f"step {step}"
+    for place in ("model.safetensors", f"checkpoints/step-{steps:09d}/model.safetensors"):
+        assert (output / place).read_bytes() == (whole / place).read_bytes(), place
+
+
+KILLS, LONG = 10, 200
+RUN: dict[str, object] = {"schedule_steps": LONG, "model_dropout": 0.1, "model_attention_dropout": 0.1}
+
+
+@pytest.fixture(scope="module")
+def whole(launcher: Launcher, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of LONG steps that nothing disturbed."""
+    output = tmp_path_factory.mktemp("whole") / "run"
+    code, said = launcher.run(command(source, output, **RUN))
+    assert code == 0, said
+    return output
+
+
+def test_ten_kills_change_no_bit(launcher: Launcher, source: Path, whole: Path, tmp_path: Path) -> None:
+    """Two by the clock, wherever the run is then, and the others after some more steps, or amid saving them.
+
+    It is one command throughout, as a supervisor would repeat it.
+    """
+    chance = random.Random(os.urandom(8))
+    moments: list[str] = []
+    while len(moments) < KILLS:
+        before = len(events(tmp_path, "step"))
+        process = launcher.start(command(source, tmp_path, "--resume", **RUN))
+        if len(moments) in (0, 5):
+            time.sleep(chance.uniform(0.0, 0.6))
+        else:
+            wait_for_steps(tmp_path, chance.randrange(1, 6), before)
+            time.sleep(chance.uniform(0.0, 0.04))
+        os.kill(process.pid, signal.SIGKILL)
+        code = process.wait()
+        assert code == -signal.SIGKILL, f"after kills {moments}: {process.said}"
+        moments.append(f"step {len(losses(tmp_path))}")
+    code, said = launcher.run(command(source, tmp_path, "--resume", **RUN))
+    assert code == 0, said
+    assert_same(tmp_path, whole, LONG)
+
+
+def started(launcher: Launcher, arguments: list[str], output: Path, *, steps: int = 5) -> Process:
+    process = launcher.start(arguments)
+    wait_for_steps(output, steps)
+    return process
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
+)
+def test_a_signal_saves_and_ends(
+    number: signal.Signals, code: int, word: str, launcher: Launcher, source: Path, whole: Path, tmp_path: Path
+) -> None:
+    process = started(launcher, command(source, tmp_path, **RUN), tmp_path)
+    sent = time.monotonic()
+    os.kill(process.pid, number)
+    assert process.wait() == code, process.said
+    assert time.monotonic() - sent < 10
+    step = events(tmp_path, "checkpoint")[-1]["step"]
+    assert step == max(losses(tmp_path)) < LONG
+    *_, told, last = process.said.splitlines()
+    assert (told, last) == (f"stopped after step {step:,}; the same command with --resume goes on", word)
+    again, said = launcher.run(command(source, tmp_path, "--resume", **RUN))
+    assert again == 0, said
+    assert f"going on behind step {step}" in said
+    assert_same(tmp_path, whole, LONG)
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(
+    launcher: Launcher, source: Path, whole: Path, tmp_path: Path
+) -> None:
+    process = started(launcher, command(source, tmp_path, **RUN), tmp_path)
+    os.kill(process.pid, signal.SIGTERM)
+    process.wait()
+    left = sorted(os.listdir(tmp_path / "checkpoints"))
+    code, said = launcher.run(command(source, tmp_path, "--resume", **RUN), largest=100_000)
+    error = said.splitlines()[-1]
+    assert code == 1 and error.startswith(f"error: {tmp_path / 'checkpoints'}"), said
+    assert "cannot be written" in error and "what was there is unchanged" in error
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == left
+    code, said = launcher.run(command(source, tmp_path, "--resume", **RUN))
+    assert code == 0, said
+    assert_same(tmp_path, whole, LONG)
+
+
+def test_two_runs_in_one_folder(launcher: Launcher, source: Path, tmp_path: Path) -> None:
+    process = started(launcher, command(source, tmp_path, **RUN | {"schedule_steps": 100_000}), tmp_path)
+    code, said = launcher.run(command(source, tmp_path, "--resume", **RUN | {"schedule_steps": 100_000}))
+    assert code == 2 and said == (
+        f"error: {tmp_path} is in use by process {process.pid}, which writes the same output; "
+        "wait until it ends, or use another output\n"
+    )
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_the_optimizer_is_in_the_checkpoint(whole: Path) -> None:
+    """Else the comparisons here would say less than they seem to."""
+    with safe_open(whole / "checkpoints" / f"step-{LONG:09d}" / "model.safetensors", framework="pt") as file:
+        names = set(file.keys())
+    assert any(name.startswith("optimizer.0.") and name.endswith(".exp_avg_sq") for name in names)

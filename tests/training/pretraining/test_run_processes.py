@@ -1,0 +1,133 @@
+"""Several processes that train one model: the same samples and the same result as one, and only the first writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from tests.pretrain.runs import Launcher, Process, command, events, losses, wait_for_steps
+
+import regard
+
+STEPS = 16
+PARTED: dict[str, object] = {"data_micro": 128, "schedule_steps": STEPS}  # no dropout: its chance is each process' own
+
+
+def together(launcher: Launcher, arguments: Sequence[str], *, size: int = 2) -> list[Process]:
+    """Processes with what `torchrun` would tell them."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(found.getsockname()[1]), "WORLD_SIZE": str(size)}
+    return [
+        launcher.start(arguments, environment={**place, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(size)
+    ]
+
+
+def ended(processes: Sequence[Process]) -> list[int]:
+    return [process.wait() for process in processes]
+
+
+def place_of(output: Path) -> tuple[int, int]:
+    """How far the run has read: rows and tokens."""
+    newest = max((output / "checkpoints").glob("step-*"))
+    state = json.loads((newest / "state.json").read_text())["state"]
+    return state["row"], state["tokens"]
+
+
+def assert_near(output: Path, alone: Path) -> None:
+    """The same samples in every step, and the same numbers but for the order of sums."""
+    found, expected = ({event["step"]: event for event in events(each, "step")} for each in (output, alone))
+    assert found.keys() == expected.keys() == {*range(1, STEPS + 1)}
+    assert {step: event["tokens"] for step, event in found.items()} == {k: e["tokens"] for k, e in expected.items()}
+    assert place_of(output) == place_of(alone)
+    for step in expected:
+        for key in ("loss", "loss_words", "loss_pairs", "norm"):
+            assert found[step][key] == pytest.approx(expected[step][key], rel=2e-4), (step, key)
+    models = [regard.load(each)[0].state_dict() for each in (output, alone)]
+    for name, tensor in models[0].items():
+        torch.testing.assert_close(tensor, models[1][name], atol=2e-3, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def alone(launcher: Launcher, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of one process."""
+    output = tmp_path_factory.mktemp("alone") / "run"
+    code, said = launcher.run(command(corpus, output, **PARTED))
+    assert code == 0, said
+    return output
+
+
+def test_two_processes_are_one_run(launcher: Launcher, corpus: Path, alone: Path, tmp_path: Path) -> None:
+    processes = together(launcher, command(corpus, tmp_path, **PARTED))
+    assert ended(processes) == [0, 0], [process.said for process in processes]
+    assert f"{tmp_path}: {STEPS} steps" in processes[0].said
+    assert processes[1].said == ""
+    assert [len(found) for found in losses(tmp_path).values()] == [1] * STEPS
+    assert [event["event"] for event in events(tmp_path)] == [event["event"] for event in events(alone)]
+    assert_near(tmp_path, alone)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+def test_other_processes_take_the_next_sample(
+    before: int, after: int, launcher: Launcher, corpus: Path, alone: Path, tmp_path: Path
+) -> None:
+    first = together(launcher, command(corpus, tmp_path, **PARTED), size=before)
+    wait_for_steps(tmp_path, 5)
+    for process in first:
+        os.kill(process.pid, signal.SIGKILL)
+    ended(first)
+    second = together(launcher, command(corpus, tmp_path, "--resume", **PARTED), size=after)
+    assert ended(second) == [0] * after, [process.said for process in second]
+    (resumed,) = events(tmp_path, "resume")
+    assert resumed["step"] in (4, 8, 12)
+    assert_near(tmp_path, alone)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_one_is_asked_to_stop_and_all_do(rank: int, launcher: Launcher, corpus: Path, tmp_path: Path) -> None:
+    processes = together(launcher, command(corpus, tmp_path, **PARTED | {"schedule_steps": 100_000}))
+    wait_for_steps(tmp_path, 5)
+    os.kill(processes[rank].pid, signal.SIGTERM)
+    assert ended(processes) == [143, 143], [process.said for process in processes]
+    step = events(tmp_path, "checkpoint")[-1]["step"]
+    assert step == max(losses(tmp_path))
+    assert f"stopped after step {step:,}" in processes[0].said
+    assert processes[1].said == "terminated\n"
+
+
+def test_what_is_wrong_is_said_once(launcher: Launcher, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    processes = together(launcher, command(tmp_path / "empty.txt", tmp_path / "run"))
+    assert ended(processes) == [2, 1]
+    assert processes[0].said.startswith("error: the corpus is empty: there is no text in ")
+    assert processes[1].said == ""
+
+
+def test_parts_that_cannot_be_shared(launcher: Launcher, corpus: Path, tmp_path: Path) -> None:
+    processes = together(launcher, command(corpus, tmp_path, **PARTED, data_batch=384))
+    assert ended(processes) == [2, 2]
+    assert "3 forward passes a step (data.batch / data.micro) cannot be shared by 2 processes" in processes[0].said
+
+
+@pytest.mark.slow
+def test_torchrun_starts_such_processes(corpus: Path, alone: Path, tmp_path: Path) -> None:
+    starter = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "regard"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [*starter, *command(corpus, tmp_path, **PARTED)], capture_output=True, text=True, env=environment, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count(f"{tmp_path}: {STEPS} steps") == 1
+    assert events(tmp_path, "end")[0]["words"]["loss"] == pytest.approx(
+        events(alone, "end")[0]["words"]["loss"], abs=1e-3
+    )
+    assert place_of(tmp_path) == place_of(alone)

@@ -1,0 +1,345 @@
+"""Runs that are taken up again in this process: bit for bit where nothing changed, not at all where something did."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.pretrain.runs import STEPS, config, events, losses
+
+from regard.errors import InputError, RegardError
+from regard.training.pretraining.run import Result, pretrain
+
+CPU = torch.device("cpu")
+DROPOUT = {"model_dropout": 0.1, "model_attention_dropout": 0.1}
+pytestmark = pytest.mark.usefixtures("hurried")
+Event = Mapping[str, Any]
+
+
+class Crash(BaseException):
+    """The end of a process, for this one must live on."""
+
+
+def trained(
+    corpus: Path, output: Path, *, family: Any = "bert", changed: Mapping[str, Any] = DROPOUT, **options: Any
+) -> Result:
+    return pretrain(config(family, **changed), [str(corpus)], output, device=CPU, **options)
+
+
+def crashed(corpus: Path, output: Path, *, after: str = "checkpoint", step: int = 8, **options: Any) -> None:
+    """Train until that event of that step."""
+
+    def look(event: Event) -> None:
+        if (event["event"], event.get("step")) == (after, step):
+            raise Crash
+
+    with pytest.raises(Crash):
+        trained(corpus, output, on_event=look, **options)
+    assert not (output / "config.json").exists()
+
+
+def assert_same(output: Path, whole: Path) -> None:
+    """The same weights, and the same numbers wherever a step was logged."""
+    expected = losses(whole)
+    assert set(losses(output)) == set(expected) == {*range(1, STEPS + 1)}
+    for step, found in losses(output).items():
+        assert {*found} == {*expected[step]}, step
+    assert (output / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing disturbed."""
+    output = tmp_path_factory.mktemp("whole") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.training.pretraining.reporter.LOG_EVERY", 0.0)
+        patch.setattr("regard.training.pretraining.plan.SECONDS", 0.0)
+        trained(corpus, output)
+    return output
+
+
+@pytest.mark.parametrize(("after", "step"), [("checkpoint", 4), ("step", 7), ("checkpoint", 12)])
+def test_a_run_goes_on_bit_for_bit(after: str, step: int, corpus: Path, whole: Path, tmp_path: Path) -> None:
+    crashed(corpus, tmp_path, after=after, step=step)
+    result = trained(corpus, tmp_path, resume=True)
+    (resumed,) = events(tmp_path, "resume")
+    assert resumed["step"] == step - step % 4
+    assert_same(tmp_path, whole)
+    (end,) = events(whole, "end")
+    assert (result.steps, result.tokens, result.scores) == (STEPS, end["tokens"], {"words": end["words"]})
+
+
+def flip(path: Path, place: int | None = None) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if place is None else place] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "name", ["shard-000000/tokens.bin", "shard-000000/sentences.npy", "tokenizer/tokenizer.json", "manifest.json"]
+)
+def test_damage_to_a_corpus_is_named(name: str, corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpus, tmp_path / "corpus")
+    crashed(tmp_path / "corpus", tmp_path / "run")
+    flip(tmp_path / "corpus" / name)
+    with pytest.raises(InputError, match=re.escape(str(tmp_path / "corpus" / name))):
+        trained(tmp_path / "corpus", tmp_path / "run", resume=True)
+
+
+def test_verify_always_does_not_trust_size_and_time(corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpus, tmp_path / "corpus")
+    crashed(tmp_path / "corpus", tmp_path / "run")
+    path = tmp_path / "corpus" / "shard-000000" / "tokens.bin"
+    state = path.stat()
+    flip(path, 0)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with pytest.raises(InputError, match=r"tokens\.bin is damaged: its SHA-256"):
+        trained(tmp_path / "corpus", tmp_path / "run", resume=True, verify="always")
+
+
+@pytest.mark.parametrize("name", ["corpus/shard-000000/tokens.bin", "corpus/tokenizer/tokenizer.json", "vocabulary"])
+def test_damage_to_a_corpus_of_its_own_is_said_and_repaired(
+    name: str, source: Path, corpus: Path, whole: Path, tmp_path: Path
+) -> None:
+    crashed(source, tmp_path)
+    path = tmp_path / name / "tokenizer.json" if name == "vocabulary" else tmp_path / name
+    good = path.read_bytes()
+    flip(path)
+    said: list[str] = []
+    trained(source, tmp_path, resume=True, say=said.append)
+    assert any(str(path) in line for line in said), said
+    assert path.read_bytes() == good
+    assert_same(tmp_path, whole)
+
+
+def test_a_damaged_record_of_the_settings_is_named(corpus: Path, tmp_path: Path) -> None:
+    crashed(corpus, tmp_path)
+    path = tmp_path / "config.toml"
+    good = path.read_bytes()
+    for damaged in (good.replace(b"rate = 0.01", b"rate = 0.03"), good[:-40], good[:50], b""):
+        assert damaged != good
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"config\.toml"):
+            trained(corpus, tmp_path, resume=True)
+    path.write_bytes(good.partition(b"\n")[2])  # as it was before it had a checksum
+    trained(corpus, tmp_path, resume=True)
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "gpt": {"family": "gpt"},
+    "t5": {"family": "t5", "changed": {"model_dropout": 0.1}},
+    "elmo": {"family": "elmo", "changed": {"model_dropout": 0.1, "model_ffn": 32}},
+    "muon": {"changed": {"optimizer_name": "muon", "data_micro": 128, "model_dropout": 0.1}},
+    "single": {"changed": {"objective_pairs": "none", "objective_whole_words": "true", "run_seed": 1 << 62}},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_runs_go_on_bit_for_bit(name: str, source: Path, tmp_path: Path) -> None:
+    trained(source, tmp_path / "whole", **OTHERS[name])
+    crashed(source, tmp_path / "cut", after="step", step=11, **OTHERS[name])
+    trained(source, tmp_path / "cut", resume=True, **OTHERS[name])
+    assert_same(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_a_resumed_run_is_evaluated_at_the_same_steps(corpus: Path, tmp_path: Path) -> None:
+    changed = {"run_evaluate_every": "3 steps", "run_checkpoint_every": "5 steps"}
+    crashed(corpus, tmp_path, after="step", step=6, changed=changed)
+    trained(corpus, tmp_path, resume=True, changed=changed)
+    assert [event["step"] for event in events(tmp_path, "evaluation")] == [3, 6, 9, 12]
+    assert [event["step"] for event in events(tmp_path, "checkpoint")] == [5, 10, 12]
+
+
+def test_a_finished_run_is_finished(corpus: Path, whole: Path, tmp_path: Path) -> None:
+    first = trained(corpus, tmp_path)
+    again = trained(corpus, tmp_path, resume=True)
+    assert again == replace(first, seconds=again.seconds) and again.seconds == pytest.approx(first.seconds, abs=0.01)
+    assert len(events(tmp_path, "step")) == STEPS and len(events(tmp_path, "checkpoint")) == 3
+    assert_same(tmp_path, whole)
+
+
+def damage(checkpoint: Path) -> None:
+    path = checkpoint / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_damaged_checkpoint_is_passed_over(corpus: Path, whole: Path, tmp_path: Path) -> None:
+    crashed(corpus, tmp_path)
+    damage(tmp_path / "checkpoints" / "step-000000008")
+    said: list[str] = []
+    trained(corpus, tmp_path, resume=True, say=said.append)
+    assert [line for line in said if "passed over" in line and "step-000000008" in line]
+    assert [event["step"] for event in events(tmp_path, "resume")] == [4]
+    assert_same(tmp_path, whole)
+
+
+@pytest.mark.parametrize("place", ["", f"checkpoints/step-{STEPS:09d}"])
+def test_damage_to_a_finished_run_is_named_and_repaired(place: str, corpus: Path, whole: Path, tmp_path: Path) -> None:
+    output = shutil.copytree(whole, tmp_path / "run")
+    damage(output / place)
+    said: list[str] = []
+    trained(corpus, output, resume=True, say=said.append)
+    assert [line for line in said if str(output / place / "model.safetensors") in line]
+    for file in ("model.safetensors", f"checkpoints/step-{STEPS:09d}/model.safetensors"):
+        assert (output / file).read_bytes() == (whole / file).read_bytes()
+
+
+def test_a_damaged_model_without_checkpoints_is_refused(corpus: Path, whole: Path, tmp_path: Path) -> None:
+    output = shutil.copytree(whole, tmp_path / "run")
+    shutil.rmtree(output / "checkpoints")
+    damage(output)
+    with pytest.raises(InputError, match=r"run/model\.safetensors"):
+        trained(corpus, output, resume=True)
+
+
+def test_nothing_but_damaged_checkpoints(corpus: Path, tmp_path: Path) -> None:
+    crashed(corpus, tmp_path)
+    for name in os.listdir(tmp_path / "checkpoints"):
+        damage(tmp_path / "checkpoints" / name)
+    with pytest.raises(RegardError, match="all of its 2 checkpoints are damaged"):
+        trained(corpus, tmp_path, resume=True)
+
+
+def test_other_settings_are_named(corpus: Path, tmp_path: Path) -> None:
+    crashed(corpus, tmp_path, step=4)
+    message = (
+        r"was begun with other settings: model\.dropout was 0\.1 and is 0\.2; optimizer\.rate was 0\.01 and is 0\.02\. "
+        "Resume with those, or choose another --output"
+    )
+    with pytest.raises(InputError, match=message):
+        trained(corpus, tmp_path, resume=True, changed={**DROPOUT, "model_dropout": 0.2, "optimizer_rate": 0.02})
+    with pytest.raises(InputError, match="family is 'bert', and this trains a 'gpt'"):
+        trained(corpus, tmp_path, resume=True, family="gpt")
+    trained(corpus, tmp_path, resume=True)  # nothing was lost
+
+
+def test_another_text_is_refused(corpus: Path, source: Path, unseen: Path, tmp_path: Path) -> None:
+    crashed(corpus, tmp_path / "a", step=4)
+    with pytest.raises(InputError, match="was trained on another text: resume with the same --corpus"):
+        trained(corpus, tmp_path / "a", resume=True, held_out=[str(unseen)])
+    crashed(source, tmp_path / "b", step=4)
+    with pytest.raises(InputError, match=r"holds another corpus: .*unseen"):
+        trained(unseen, tmp_path / "b", resume=True)
+
+
+def test_a_run_that_was_begun_is_not_begun_again(corpus: Path, tmp_path: Path) -> None:
+    crashed(corpus, tmp_path, step=4)
+    with pytest.raises(InputError, match="holds a run that was begun: go on with --resume, or choose another --output"):
+        trained(corpus, tmp_path)
+
+
+def test_resume_begins_a_run_that_has_no_checkpoint(corpus: Path, whole: Path, tmp_path: Path) -> None:
+    """One command serves a folder that is missing, one that is empty, and one with a run that was cut early."""
+    (tmp_path / "empty").mkdir()
+    crashed(corpus, tmp_path / "cut", after="step", step=2)
+    for name in ("missing", "empty", "cut"):
+        trained(corpus, tmp_path / name, resume=True)
+        assert_same(tmp_path / name, whole)
+        assert not events(tmp_path / name, "resume")
+    crashed(corpus, tmp_path / "again", after="step", step=2)
+    trained(corpus, tmp_path / "again")
+    assert_same(tmp_path / "again", whole)
+
+
+def test_a_finished_run_does_no_work(
+    corpus: Path, unseen: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = shutil.copytree(whole, tmp_path / "run")
+    for earlier in (False, True):
+        if earlier:  # what a version without manifests has left
+            (output / "regard.json").unlink()
+            log = (output / "events.jsonl").read_text().splitlines()
+            end = json.loads(log[-1])
+            del end["text"]
+            (output / "events.jsonl").write_text("\n".join([*log[:-1], json.dumps(end)]) + "\n")
+        with monkeypatch.context() as patch:
+            patch.setattr("regard.training.pretraining.run.Trainer", None)
+            result = trained(corpus, output, resume=True)
+        (end,) = events(output, "end")
+        assert (result.steps, result.seconds, result.scores) == (STEPS, end["seconds"], {"words": end["words"]})
+        with pytest.raises(InputError, match="was trained on another text"):
+            trained(corpus, output, resume=True, held_out=[str(unseen)])
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("name", ["corpus/mine.txt", "vocabulary/tokenizer.json", "checkpoints/notes", "config.toml"])
+def test_foreign_content_is_refused(corpus: Path, tmp_path: Path, name: str, resume: bool) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match=f"not empty: it holds '{Path(name).parts[0]}'"):
+        trained(corpus, tmp_path, resume=resume)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_budget_ends_with_the_clock(corpus: Path, tmp_path: Path) -> None:
+    changed = {"schedule_steps": 0, "schedule_budget": "0.6s", "run_checkpoint_every": "0.2s"}
+    result = trained(corpus, tmp_path, changed=changed)
+    steps = events(tmp_path, "step")
+    assert 0.6 <= result.seconds < 2
+    assert len(steps) == result.steps > 3
+    assert all(0 <= step["progress"] < 1 for step in steps) and steps[-1]["progress"] > 0.5
+    assert steps[-1]["rate"] == pytest.approx(0.01 * (1 - steps[-1]["progress"]) / 0.95)
+    assert len(events(tmp_path, "checkpoint")) >= 2
+
+
+def test_a_resumed_budget_carries_the_time(corpus: Path, tmp_path: Path) -> None:
+    changed = {"schedule_steps": 0, "schedule_budget": "0.8s", "run_checkpoint_every": "0.3s"}
+
+    def look(event: Event) -> None:
+        if event["event"] == "checkpoint":
+            raise Crash
+
+    with pytest.raises(Crash):
+        trained(corpus, tmp_path, changed=changed, on_event=look)
+    (checkpoint,) = events(tmp_path, "checkpoint")
+    before = next(event for event in events(tmp_path, "step") if event["step"] == checkpoint["step"])
+    assert before["seconds"] >= 0.3
+    result = trained(corpus, tmp_path, changed=changed, resume=True)
+    (resumed,) = events(tmp_path, "resume")
+    assert before["seconds"] <= resumed["seconds"] < before["seconds"] + 0.5
+    later = [event for event in events(tmp_path, "step") if event["time"] > resumed["time"]]
+    assert later[0]["progress"] >= resumed["seconds"] / 0.8
+    assert 0.8 <= result.seconds < 2
+
+
+def interrupting(*numbers: int) -> Callable[[Event], None]:
+    """Send this process signals after step 6."""
+
+    def look(event: Event) -> None:
+        if (event["event"], event.get("step")) == ("step", 6):
+            for number in numbers:
+                signal.raise_signal(number)
+
+    return look
+
+
+@pytest.mark.usefixtures("default_sigint")
+def test_ctrl_c_saves_after_a_whole_step(corpus: Path, whole: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        trained(corpus, tmp_path, on_event=interrupting(signal.SIGINT), say=said.append)
+    assert said[-1] == "stopped after step 7; the same command with --resume goes on"
+    assert [event["step"] for event in events(tmp_path, "checkpoint")] == [4, 7]
+    trained(corpus, tmp_path, resume=True)
+    assert_same(tmp_path, whole)
+
+
+@pytest.mark.usefixtures("default_sigint")
+def test_a_second_ctrl_c_stops_at_once(corpus: Path, whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        trained(corpus, tmp_path, on_event=interrupting(signal.SIGINT, signal.SIGINT))
+    assert [event["step"] for event in events(tmp_path, "checkpoint")] == [4]
+    trained(corpus, tmp_path, resume=True)
+    assert_same(tmp_path, whole)

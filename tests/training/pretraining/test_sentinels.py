@@ -1,0 +1,58 @@
+"""Sentinels: where they stand in a vocabulary, and that nothing else of it changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import transformers
+from tests.pretrain.runs import story
+
+from regard.data.corpus import train_tokenizer
+from regard.errors import InputError
+from regard.text import Tokenizer
+from regard.training.pretraining.sentinels import COUNT, sentinels_of, train_with_sentinels
+
+LINES = [line for line in story().splitlines() if line]
+SIZE = 400
+TEXT = "The river follows the painter."
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_with_sentinels(LINES, size=SIZE, lowercase=False, minimum=2, max_length=64)
+
+
+def test_they_are_the_last_ids_and_fall(tokenizer: Tokenizer) -> None:
+    assert tokenizer.size == len(tokenizer.vocabulary) == SIZE
+    assert sentinels_of(tokenizer) == list(range(SIZE - 1, SIZE - 1 - COUNT, -1))
+    assert tokenizer.token(SIZE - 1) == "<extra_id_0>" and tokenizer.token(SIZE - COUNT) == "<extra_id_99>"
+
+
+def test_text_is_encoded_as_without_them_and_ends(tokenizer: Tokenizer) -> None:
+    plain = train_tokenizer(LINES, kind="bpe", size=SIZE - COUNT - 1)
+    ids = plain.encode(TEXT, special=False).ids
+    assert tokenizer.encode(TEXT, special=False).ids == ids
+    assert tokenizer.encode(TEXT).ids == [*ids, tokenizer.eos]
+    assert tokenizer.decode(ids) == TEXT
+    assert tokenizer.pad == SIZE - COUNT - 1 and tokenizer.max_length == 64
+
+
+def test_transformers_reads_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path)
+    again = Tokenizer.open(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    text = "The <extra_id_0> follows <extra_id_1>."
+    assert again.encode(text).ids == tokenizer.encode(text).ids == theirs(text)["input_ids"]
+    assert sentinels_of(again) == sentinels_of(tokenizer)
+    assert {tokenizer.id("<extra_id_0>"), tokenizer.id("<extra_id_1>")} < {*tokenizer.encode(text).ids}
+    assert theirs.pad_token_id == tokenizer.pad and theirs.eos_token_id == tokenizer.eos
+
+
+def test_other_vocabularies_have_none() -> None:
+    assert sentinels_of(train_tokenizer(LINES, size=100)) == []
+
+
+def test_a_size_that_cannot_be_is_refused() -> None:
+    with pytest.raises(InputError, match=r"at least 257 entries.*In vocabulary.size, 300, there are 101 more"):
+        train_with_sentinels(LINES, size=300, lowercase=False, minimum=2, max_length=None)

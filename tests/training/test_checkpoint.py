@@ -1,0 +1,444 @@
+"""Checkpoints: every damage is found and named, and a full disk, a crash or a kill leaves the last good one."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.errors import InputError, RegardError
+from regard.json_files import json_bytes
+from regard.training import checkpoint as module
+from regard.training.checkpoint import Checkpoint, Checkpoints
+from tests.crashes import Crash, die_after
+
+FILES = ["checksums.json", "model.safetensors", "state.json"]
+
+
+def content(step: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    generator = torch.Generator().manual_seed(step)
+    tensors = {
+        "model.weight": torch.randn(5, 3, generator=generator),
+        "optimizer.0.weight.step": torch.tensor(float(step)),
+        "random.cpu": torch.randint(256, (40,), generator=generator, dtype=torch.uint8),
+        "half": torch.randn(7, generator=generator).bfloat16(),
+    }
+    return tensors, {"loss": 1 / (step + 1), "seen": [step, None, True], "data": {"épochs": 2}}
+
+
+def assert_is(found: Checkpoint | None, step: int) -> None:
+    assert found is not None and found.step == step
+    tensors, state = content(step)
+    assert found.state == state and found.tensors.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert found.tensors[name].dtype == tensor.dtype and torch.equal(found.tensors[name], tensor), name
+
+
+def saved(folder: Path, *steps: int, keep: int = 2) -> Checkpoints:
+    checkpoints = Checkpoints(folder, keep=keep)
+    for step in steps:
+        assert checkpoints.save(step, *content(step)) == folder / f"step-{step:09d}"
+    return checkpoints
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def passed_over(checkpoints: Checkpoints, step: int) -> str:
+    """What is said of the one damaged checkpoint that is newer than `step`."""
+    messages: list[str] = []
+    assert_is(checkpoints.latest(on_damaged=messages.append), step)
+    (message,) = messages
+    return message
+
+
+def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path / "run" / "checkpoints"))
+    assert checkpoints.latest() is None
+    place = checkpoints.save(1200, *content(1200))
+    assert place == tmp_path / "run" / "checkpoints" / "step-000001200" and names(place) == FILES
+    assert_is(checkpoints.latest(), 1200)
+    checkpoints.save(1200, *content(1200))
+    assert_is(Checkpoints(place.parent).latest(), 1200)
+    (place.parent / "step-1").mkdir()
+    (place.parent / "notes").touch()
+    assert_is(checkpoints.latest(), 1200)
+
+
+def test_the_newest_stay(tmp_path: Path) -> None:
+    for keep in (1, 3):
+        saved(tmp_path / str(keep), 2, 10, 999_999_999, 1_000_000_000, keep=keep)
+        newest = ["step-000000010", "step-1000000000", "step-999999999"]
+        assert names(tmp_path / str(keep)) == (newest if keep == 3 else newest[1:2])
+        assert_is(Checkpoints(tmp_path / str(keep)).latest(), 1_000_000_000)
+
+
+def test_only_good_ones_count_and_only_older_ones_go(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2, 9)
+    assert names(tmp_path) == ["step-000000002", "step-000000009"]
+    (tmp_path / "step-000000009" / "state.json").write_bytes(b"{}")
+    assert "step-000000009" in passed_over(checkpoints, 2)
+    saved(tmp_path, 3, 4)
+    assert names(tmp_path) == ["step-000000003", "step-000000004", "step-000000009"]
+    (tmp_path / "step-000000004" / "model.safetensors").write_bytes(b"")
+    saved(tmp_path, 5)
+    assert names(tmp_path) == ["step-000000003", "step-000000005", "step-000000009"]
+    saved(tmp_path, 10)
+    assert names(tmp_path) == ["step-000000005", "step-000000010"]
+
+
+def test_a_damaged_checkpoint_is_replaced_when_its_step_comes_again(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    for name in FILES:
+        (tmp_path / "step-000000002" / name).unlink()
+        assert name in passed_over(checkpoints, 1)
+        saved(tmp_path, 2)
+        assert_is(checkpoints.latest(), 2)
+
+
+def test_all_damaged(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    for step in (1, 2):
+        (tmp_path / f"step-00000000{step}" / "state.json").write_bytes(b"{}")
+    messages: list[str] = []
+    with pytest.raises(
+        RegardError, match=r"all of its 2 .* damaged: .*step-000000002/st.*; .*step-000000001/state\.json"
+    ):
+        checkpoints.latest(on_damaged=messages.append)
+    assert len(messages) == 2
+    with pytest.raises(RegardError, match="all of its 2 checkpoints"):
+        checkpoints.latest()
+
+
+def test_a_folder_under_another_name(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    (tmp_path / "step-000000002").rename(tmp_path / "step-000000003")
+    assert "step-000000003/state.json: expected the state of step 3" in passed_over(checkpoints, 1)
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"betas": (0.9, 0.98)}, "comes? back as another value; use lists"),
+        ({"seen": {1: 2}}, "come back as another value"),
+        ({"loss": float("nan")}, "must be JSON: .*not JSON compliant"),
+        ({"generator": torch.ones(2)}, "must be JSON: .*Tensor is not JSON"),
+        ({"log": "x" * 1000}, r"larger than 900 bytes; keep large values as tensors"),
+    ],
+)
+def test_a_state_that_is_not_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], message: str
+) -> None:
+    monkeypatch.setattr(module, "STATE_BYTES", 900)
+    checkpoints = saved(tmp_path, 1)
+    with pytest.raises(InputError, match=message):
+        checkpoints.save(2, {}, state)
+    assert names(tmp_path) == ["step-000000001"]
+
+
+def test_numbers_that_make_no_sense(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="keep is 0; expected how many"):
+        Checkpoints(tmp_path, keep=0)
+    for step in (-1, 10**18):
+        with pytest.raises(InputError, match=f"step is {step}; expected"):
+            Checkpoints(tmp_path).save(step, {}, {})
+
+
+# Damage
+
+
+def damages(place: Path, kind: str) -> list[tuple[str, bytes]]:
+    """300 ways to damage the files of a checkpoint: the name of one, and what it holds then."""
+    chance, found = random.Random(kind), []
+    whole = {name: (place / name).read_bytes() for name in FILES}
+    header = 8 + int.from_bytes(whole["model.safetensors"][:8], "little")
+    for i in range(300):
+        name = FILES[i % 3] if kind != "header" else "model.safetensors"
+        data = whole[name]
+        if kind == "truncation":  # once for each file, only the last byte
+            found.append((name, data[: len(data) - 1 if i < 3 else chance.randrange(len(data))]))
+            continue
+        places = range(header) if kind == "header" else range(header * (name == "model.safetensors"), len(data))
+        at = places[-1] if i < 3 else chance.choice(places)
+        found.append((name, data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["truncation", "header", "payload"])
+def test_every_damage_is_found_by_name_and_the_one_before_is_used(tmp_path: Path, kind: str) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    place = tmp_path / "step-000000002"
+    trials = damages(place, kind)
+    assert len(trials) == 300
+    for name, data in trials:
+        whole = (place / name).read_bytes()
+        assert data != whole
+        (place / name).write_bytes(data)
+        message = passed_over(checkpoints, 1)
+        assert str(place) in message and name in message
+        (place / name).write_bytes(whole)
+    assert_is(checkpoints.latest(on_damaged=pytest.fail), 2)
+
+
+def test_a_file_that_the_disk_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(place: Path) -> dict[str, torch.Tensor]:
+        if place.name.endswith("2"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(place / "model.safetensors"))
+        return read(place)
+
+    read = module.read_tensors
+    checkpoints = saved(tmp_path, 1, 2)
+    monkeypatch.setattr(module, "read_tensors", failing)
+    assert "Input/output error" in passed_over(checkpoints, 1)
+
+
+# Strangers' folders
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_link_in_place_of_a_file(tmp_path: Path, name: str) -> None:
+    checkpoints = saved(tmp_path / "run", 1, 2)
+    place = tmp_path / "run" / "step-000000002" / name
+    place.rename(tmp_path / name)
+    place.symlink_to(tmp_path / name)
+    assert f"{place}: refused: a link" in passed_over(checkpoints, 1)
+
+
+def test_a_link_in_place_of_a_checkpoint(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path / "run", 1)
+    saved(tmp_path / "other", 2)
+    place = tmp_path / "run" / "step-000000002"
+    place.symlink_to(tmp_path / "other" / place.name)
+    assert f"{place}: expected the folder of a checkpoint, found a link" in passed_over(checkpoints, 1)
+    with pytest.raises(InputError, match="step-000000002: cannot be written: it is a link"):
+        checkpoints.save(2, *content(2))
+    saved(tmp_path / "run", 3, 4, keep=1)
+    assert place.is_symlink()
+    assert_is(Checkpoints(tmp_path / "other").latest(), 2)
+
+
+def checksum(path: Path) -> str:
+    return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "sub/../../secret", "..", "notes.txt", "a\\..\\b", ""])
+def test_a_checksum_file_that_names_other_files(tmp_path: Path, name: str) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    (tmp_path / "secret").write_text("mine")
+    manifest = tmp_path / "step-000000002" / "checksums.json"
+    manifest.write_bytes(json_bytes(json.loads(manifest.read_bytes()) | {name: checksum(tmp_path / "secret")}))
+    assert f"{manifest}: refused: it lists {name!r}" in passed_over(checkpoints, 1)
+
+
+def test_no_pickle_is_opened(tmp_path: Path) -> None:
+    """Not even one whose checksum is right; the reader of models, which has a safe way to read one, is never asked."""
+    checkpoints = saved(tmp_path, 1, 2)
+    place = tmp_path / "step-000000002"
+    (place / "model.safetensors").unlink()
+    torch.save(content(2)[0], place / "pytorch_model.bin")
+    for listed in (["state.json"], ["state.json", "pytorch_model.bin"]):
+        (place / "checksums.json").write_bytes(json_bytes({name: checksum(place / name) for name in listed}))
+        assert "pytorch_model.bin" in passed_over(checkpoints, 1)
+
+
+def test_a_checksum_file_that_leaves_something_out(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    manifest = tmp_path / "step-000000002" / "checksums.json"
+    listed = json.loads(manifest.read_bytes())
+    for name in ("state.json", "model.safetensors"):
+        manifest.write_bytes(json_bytes({key: value for key, value in listed.items() if key != name}))
+        assert name in passed_over(checkpoints, 1)
+    manifest.write_bytes(json_bytes({}))
+    assert "does not list state.json" in passed_over(checkpoints, 1)
+
+
+# Saves that do not end
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_a_crash_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """While the next checkpoint is written, one is replaced, and older ones are deleted."""
+    outcomes = []
+    for moment in range(200):
+        checkpoints = saved(tmp_path / str(moment), 1, 2)
+        finished = False
+        with monkeypatch.context() as patch:
+            die_after(patch, moment)
+            try:
+                Checkpoints(checkpoints.folder, keep=1).save(step, *content(step))
+                finished = True
+            except Crash:
+                pass
+        found = checkpoints.latest(on_damaged=pytest.fail)
+        assert found is not None
+        assert_is(found, found.step)
+        outcomes.append(found.step)
+        saved(checkpoints.folder, 4, keep=1)
+        assert names(checkpoints.folder) == ["step-000000004"], "something is left behind for ever"
+        if finished:
+            break
+    assert outcomes == sorted(outcomes) and set(outcomes) == {2, step} and len(outcomes) > 6
+
+
+def test_a_checkpoint_is_never_seen_half_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dying(place: Path, **options: object) -> None:
+        (place / "state.json").unlink()
+        raise Crash
+
+    saved(tmp_path, 1)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(shutil, "rmtree", dying)
+        patch.setattr(
+            module, "write_folder", lambda place, **given: shutil.copytree(tmp_path / "step-000000001", place)
+        )
+        Checkpoints(tmp_path, keep=1).save(2, *content(2))
+    assert [name for name in names(tmp_path) if name[0] != "."] == ["step-000000002"]
+
+
+def test_what_a_killed_process_left_goes_before_its_room_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = saved(tmp_path, 1)
+    (tmp_path / ".step-000000007.123-0123abcd.partial").mkdir()
+    (tmp_path / ".step-notes").mkdir()
+    seen: list[str] = []
+    monkeypatch.setattr(module, "write_folder", lambda place, **given: seen.extend(names(tmp_path)))
+    checkpoints.save(2, *content(2))
+    assert seen == [".step-notes", "step-000000001"]
+
+
+def limited(folder: Path, *, large: str) -> int:
+    """No file may grow past the limit, which falls into the header, the tensors or the state."""
+    checkpoints = saved(folder, 1)
+    tensors = {"a": torch.zeros(2000 if large == "tensors" else 1)}
+    state = {"log": "x" * (8000 if large == "state" else 1)}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limits = (0, 1, 8, 9, *range(400, 8000, 475))
+    for limit in limits:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            with pytest.raises(RegardError, match=r"step-000000002: cannot be written: .* unchanged\. Make room"):
+                checkpoints.save(2, tensors, state)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert names(folder) == ["step-000000001"]
+        assert_is(checkpoints.latest(on_damaged=pytest.fail), 1)
+    checkpoints.save(2, tensors, state)
+    return len(limits)
+
+
+FULL = """
+import json, os, sys, torch
+from regard.errors import RegardError
+from regard.training.checkpoint import Checkpoints
+
+folder, page = sys.argv[1], os.sysconf("SC_PAGE_SIZE")
+checkpoints = Checkpoints(folder)
+place = checkpoints.save(1, {"a": torch.ones(20 * page // 4)}, {"step": 1})
+pages = sum(-(-path.stat().st_size // page) for path in place.iterdir())
+errors = []
+for left in range(pages):
+    free = os.statvfs(folder)
+    with open(f"{folder}/filler", "wb") as filler:
+        filler.write(bytes(free.f_bavail * free.f_frsize - left * page))
+    try:
+        checkpoints.save(2, {"a": torch.zeros(20 * page // 4)}, {"step": 2})
+        errors.append("none")
+    except RegardError as error:
+        errors.append(str(error))
+    found = checkpoints.latest(on_damaged=sys.exit)
+    assert found.step == 1 and found.state == {"step": 1} and found.tensors["a"].eq(1).all()
+    assert sorted(os.listdir(folder)) == ["filler", "step-000000001"]
+    os.unlink(f"{folder}/filler")
+checkpoints.save(2, {"a": torch.zeros(20 * page // 4)}, {"step": 2})
+assert checkpoints.latest(on_damaged=sys.exit).step == 2
+print(json.dumps(errors))
+"""
+
+
+def mounted(folder: Path, *, prefix: list[str]) -> int:
+    """A file system of 300 kB, filled up but for each number of pages that is too few for the next checkpoint."""
+    call = f'mount -t tmpfs -o size=300k tmpfs {folder} && exec {sys.executable} -c "$0" {folder}'
+    run = subprocess.run([*prefix, "sh", "-c", call, FULL], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    errors = json.loads(run.stdout)
+    for error in errors:
+        assert "step-000000002: cannot be written: " in error and "unchanged. Make room" in error
+    return len(errors)
+
+
+def full_disks() -> dict[str, Callable[[Path], int]]:
+    """Ways to have a full disk; a real one where a process may mount one that nobody else sees."""
+    disks = {large: partial(limited, large=large) for large in ("tensors", "state")}
+    for prefix in (["unshare", "--user", "--map-root-user", "--mount"], ["unshare", "--mount"]):
+        call = [*prefix, "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/tmp"]
+        if shutil.which("unshare") and subprocess.run(call, capture_output=True, check=False).returncode == 0:
+            return disks | {"mounted": partial(mounted, prefix=prefix)}
+    return disks
+
+
+FULL_DISKS = full_disks()
+
+
+@pytest.mark.parametrize("kind", FULL_DISKS)
+def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path: Path, kind: str) -> None:
+    assert FULL_DISKS[kind](tmp_path) >= 20
+
+
+KILLED = """
+import itertools, json, os, random, signal, sys, time, torch
+from regard.training.checkpoint import Checkpoints
+
+folder, chance, cut = sys.argv[1], random.Random(0), 0
+checkpoints = Checkpoints(folder)
+
+def save(step, number):
+    checkpoints.save(step, {"a": torch.full((20_000,), number), "b": torch.full((3,), number)}, {"number": number})
+
+save(0, 0)
+step = number = 0
+for turn in range(10):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        for number in itertools.count(number + 1):
+            step += turn % 2  # every other process replaces one checkpoint again and again
+            save(step, number)
+            os.write(writer, number.to_bytes(8, "little"))
+    os.close(writer)
+    time.sleep(chance.uniform(0.02, 0.1))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with open(reader, "rb") as file:
+        told = file.read()
+    number = int.from_bytes(told[-8:], "little") if told else number
+    cut += any(name.startswith(".") for _, folders, _ in os.walk(folder) for name in folders)
+    found = checkpoints.latest(on_damaged=sys.exit)
+    assert number <= found.state["number"] <= number + 1
+    number, step = found.state["number"], found.step
+    assert found.tensors["a"].eq(number).all() and found.tensors["b"].eq(number).all()
+save(step + 1, number)
+print(json.dumps({"cut": cut, "saved": number, "left": [name for name in os.listdir(folder) if name[0] == "."]}))
+"""
+
+
+def test_kill_while_saving(tmp_path: Path) -> None:
+    run = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    report = json.loads(run.stdout)
+    assert report["cut"] >= 3 and report["saved"] >= 1, "no kill fell into a save, and this test proves nothing"
+    assert report["left"] == []

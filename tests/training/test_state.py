@@ -1,0 +1,307 @@
+"""The state of a run: put back, it goes on bit for bit; that of another model is refused, and nothing is changed."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import LBFGS, SGD, AdamW, Optimizer
+
+from regard.errors import InputError
+from regard.training.checkpoint import Checkpoints
+from regard.training.state import capture, restore
+
+
+class Model(nn.Module):
+    """Dropout, a buffer that changes, one that is not saved, a tied weight, a part without a gradient."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.first, self.dropout, self.norm = nn.Linear(width, width), nn.Dropout(0.3), nn.BatchNorm1d(width)
+        self.second = nn.Linear(width, width, bias=False)
+        self.second.weight = self.first.weight
+        self.unused = nn.Linear(2, 2)
+        self.register_buffer("table", torch.arange(5.0), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.second(self.norm(self.dropout(torch.tanh(self.first(x)))))
+        return result
+
+
+class Toy(Optimizer):
+    """Keeps a tensor, a number and None for each parameter; the number decides what the next step does."""
+
+    def __init__(self, params: Any, lr: float = 0.05) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in (p for p in group["params"] if p.grad is not None):
+                state = self.state[parameter]
+                if not state:
+                    state |= {"momentum_buffer": torch.zeros_like(parameter), "count": 0, "spare": None}
+                state["count"] += 1
+                state["momentum_buffer"].lerp_(parameter.grad, 1 / state["count"])
+                parameter.sub_(state["momentum_buffer"], alpha=group["lr"])
+
+
+def split(model: nn.Module) -> list[dict[str, Any]]:
+    """Two groups, in another order than the model's."""
+    return [
+        {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
+        {"params": [p for p in model.parameters() if p.ndim == 2], "weight_decay": 0.1},
+    ]
+
+
+def toy_and_adam(model: nn.Module) -> list[Optimizer]:
+    vectors, matrices = (group["params"] for group in split(model))
+    return [Toy(matrices), AdamW(vectors, lr=0.02)]
+
+
+OPTIMIZERS: dict[str, Callable[[nn.Module], list[Optimizer]]] = {
+    "foreach": lambda model: [AdamW(split(model), lr=0.02, foreach=True, amsgrad=True)],
+    "fused": lambda model: [AdamW(split(model), lr=0.02, fused=True)],
+    "single": lambda model: [AdamW(split(model), lr=torch.tensor(0.02), foreach=False)],
+    "momentum": lambda model: [SGD(split(model), lr=0.1, momentum=0.9, nesterov=True)],
+    "plain": lambda model: [SGD(split(model), lr=0.1)],
+    "two": toy_and_adam,
+}
+
+
+def train(model: nn.Module, optimizers: list[Optimizer], steps: range, device: torch.device) -> list[float]:
+    """The losses of these steps, each with its own batch; the rate depends on what it was before."""
+    losses = []
+    for step in steps:
+        inputs, targets = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(step)).to(device).unbind()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+            for group in optimizer.param_groups:
+                group["lr"] *= 0.9
+        loss = F.mse_loss(model(inputs), targets)
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def everything(model: nn.Module, optimizers: list[Optimizer]) -> Iterator[tuple[str, Any]]:
+    """Every value that could differ, by name."""
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+    yield "random", torch.get_rng_state()
+    for i, optimizer in enumerate(optimizers):
+        state = optimizer.state_dict()
+        for parameter, values in state["state"].items():
+            yield from ((f"{i}.{parameter}.{key}", value) for key, value in values.items())
+        for j, group in enumerate(state["param_groups"]):
+            yield from ((f"{i}.group.{j}.{key}", value) for key, value in group.items())
+
+
+def assert_same(first: dict[str, Any], second: dict[str, Any]) -> None:
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        other = second[name]
+        if isinstance(value, Tensor):
+            assert (value.dtype, value.device, value.shape) == (other.dtype, other.device, other.shape), name
+            assert torch.equal(value, other), name
+        else:
+            assert type(value) is type(other) and value == other, name
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_a_run_goes_on_bit_for_bit(kind: str, device: torch.device, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = Model().to(device)
+    optimizers = OPTIMIZERS[kind](model)
+    train(model, optimizers, range(4), device)
+    Checkpoints(tmp_path).save(4, *capture(model, optimizers))
+    losses = train(model, optimizers, range(4, 9), device)
+    undisturbed = dict(everything(model, optimizers))
+    assert len(set(losses)) == 5
+
+    torch.manual_seed(2)
+    again = Model().to(device)
+    others = OPTIMIZERS[kind](again)
+    train(again, others, range(20, 22), device)  # also what was there already must go
+    checkpoint = Checkpoints(tmp_path).latest()
+    assert checkpoint is not None
+    restore(again, others, checkpoint.tensors, checkpoint.state)
+    assert again.second.weight is again.first.weight
+    assert train(again, others, range(4, 9), device) == losses
+    assert_same(dict(everything(again, others)), undisturbed)
+
+
+def test_names_and_what_each_value_is() -> None:
+    model = Model()
+    optimizers = toy_and_adam(model)
+    train(model, optimizers, range(2), torch.device("cpu"))
+    tensors, state = capture(model, optimizers)
+    kept = {"exp_avg", "exp_avg_sq", "step"}
+    vectors = {"first.bias", "norm.weight", "norm.bias"}
+    unused = {"model.unused.weight", "model.unused.bias"}
+    buffers = {"model.norm.running_mean", "model.norm.running_var", "model.norm.num_batches_tracked"}
+    assert {name for name in tensors if not name.startswith("random.cuda")} == {
+        *(f"model.{name}" for name in {"first.weight", *vectors}),
+        *(f"optimizer.1.{name}.{key}" for name in vectors for key in kept),
+        *unused,
+        *buffers,
+        "optimizer.0.first.weight.momentum_buffer",
+        "random.cpu",
+    }
+    assert tensors["random.cpu"].dtype == torch.uint8
+    toy, adam = state["optimizers"]
+    assert (toy["kind"], adam["kind"]) == ("Toy", "AdamW")
+    assert toy["numbers"] == {"first.weight": {"count": 2, "spare": None}}
+    assert adam["groups"][0]["parameters"] == ["first.bias", "norm.weight", "norm.bias", "unused.bias"]
+    assert adam["groups"][0]["numbers"]["betas"] == [0.9, 0.999]
+    assert not {"amsgrad", "foreach", "params"} & adam["groups"][0]["numbers"].keys()
+
+
+def test_a_run_that_has_not_begun() -> None:
+    """Then the optimizers keep nothing yet, whatever they kept before."""
+    model = Model()
+    optimizers = OPTIMIZERS["foreach"](model)
+    saved = copy.deepcopy(capture(model, optimizers))
+    first = train(model, optimizers, range(2), torch.device("cpu"))
+    restore(model, optimizers, *saved)
+    assert not optimizers[0].state
+    assert train(model, optimizers, range(2), torch.device("cpu")) == first
+
+
+def test_the_layout_in_memory_is_the_parameters() -> None:
+    model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = AdamW(model.parameters())
+    model(torch.randn(1, 3, 5, 5)).sum().backward()
+    optimizer.step()
+    tensors, state = capture(model, [optimizer])
+    restore(model, [optimizer], {name: tensor.contiguous() for name, tensor in tensors.items()}, state)
+    assert optimizer.state[model.weight]["exp_avg"].stride() == model.weight.stride()
+
+
+def test_a_value_keeps_its_type_of_number() -> None:
+    """Also float32 beside a parameter in bfloat16, which torch's own loading would round."""
+    model = Model().to(torch.bfloat16)
+    optimizer = Toy(model.parameters())
+    kept = torch.randn(8, 8)
+    optimizer.state[model.first.weight]["momentum_buffer"] = kept
+    saved = capture(model, [optimizer])
+    again = Toy(model.parameters())
+    restore(model, [again], *saved)
+    found = again.state[model.first.weight]["momentum_buffer"]
+    assert found.dtype == torch.float32 and torch.equal(found, kept) and found.data_ptr() != kept.data_ptr()
+
+
+def test_random_states_of_gpus_that_are_not_here_are_left_out() -> None:
+    model = Model()
+    tensors, state = capture(model, [])
+    draws = torch.rand(3)
+    restore(model, [], tensors | {"random.cuda.99": torch.zeros(16, dtype=torch.uint8)}, state)
+    assert torch.equal(torch.rand(3), draws)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_random_states_of_gpus() -> None:
+    model = Model().to("cuda")
+    tensors, state = capture(model, [])
+    draws = torch.rand(3, device="cuda")
+    restore(model, [], tensors, state)
+    assert torch.equal(torch.rand(3, device="cuda"), draws)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "message"),
+    [
+        ("model.norm.running_var", None, "it lacks NAME"),
+        ("random.cpu", None, "it lacks NAME"),
+        ("model.third.weight", torch.ones(2), "it has NAME, for which there is no place"),
+        ("random.gpu", torch.ones(2), "it has NAME, for which there is no place"),
+        ("optimizer.0.third.step", torch.ones(()), "it has NAME, for which there is no place"),
+        ("optimizer.1.first.weight.step", torch.ones(()), "it has NAME, for which there is no place"),
+        ("model.first.bias", torch.ones(9), r"its NAME is float32 \(9,\), here float32 \(8,\)"),
+        ("model.first.bias", torch.ones(8).half(), r"its NAME is float16 \(8,\), here float32 \(8,\)"),
+        ("random.cpu", torch.ones(9, dtype=torch.uint8), r"its NAME is uint8 \(9,\), here uint8"),
+    ],
+)
+def test_tensors_of_another_model(name: str, tensor: Tensor | None, message: str) -> None:
+    model = Model()
+    optimizers = OPTIMIZERS["foreach"](model)
+    train(model, optimizers, range(2), torch.device("cpu"))
+    tensors, state = copy.deepcopy(capture(model, optimizers))
+    train(model, optimizers, range(2, 4), torch.device("cpu"))
+    if tensor is None:
+        del tensors[name]
+    else:
+        tensors[name] = tensor
+    refused(model, optimizers, tensors, state, message.replace("NAME", re.escape(name)))
+
+
+def refused(
+    model: nn.Module, optimizers: list[Optimizer], tensors: dict[str, Tensor], state: dict[str, Any], message: str
+) -> None:
+    """With this message, and before anything was changed."""
+    before = copy.deepcopy(dict(everything(model, optimizers)))
+    with pytest.raises(InputError, match=rf"of another model or other optimizers: .*{message}.* Nothing was changed"):
+        restore(model, optimizers, tensors, state)
+    assert_same(dict(everything(model, optimizers)), before)
+
+
+@pytest.mark.parametrize("width", [4, 16])
+def test_a_model_of_another_size(width: int) -> None:
+    saved = copy.deepcopy(capture(Model(width), []))
+    refused(Model(), [], *saved, rf"first\.weight is float32 \({width}, {width}\), here .* and 1 more")
+
+
+def regrouped(model: nn.Module) -> list[Optimizer]:
+    groups = split(model)
+    return [AdamW(groups[::-1])]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda model: [], "it has AdamW, here is none"),
+        (lambda model: [SGD(split(model))], "it has AdamW, here is SGD"),
+        (lambda model: [AdamW([group]) for group in split(model)], "it has AdamW, here is AdamW and AdamW"),
+        (lambda model: [AdamW(model.parameters())], "its AdamW has groups of 4, 2 parameters, here of 6"),
+        (regrouped, "its AdamW has groups of 4, 2 parameters, here of 2, 4"),
+    ],
+)
+def test_other_optimizers(build: Callable[[nn.Module], list[Optimizer]], message: str) -> None:
+    model = Model()
+    optimizers = OPTIMIZERS["foreach"](model)
+    train(model, optimizers, range(2), torch.device("cpu"))
+    refused(model, build(model), *copy.deepcopy(capture(model, optimizers)), message)
+
+
+def test_a_state_without_optimizers() -> None:
+    model = Model()
+    optimizers = OPTIMIZERS["foreach"](model)
+    refused(model, optimizers, capture(model, optimizers)[0], {}, "it has no optimizer, here is AdamW")
+
+
+def test_what_cannot_be_captured() -> None:
+    model = Model()
+    with pytest.raises(InputError, match=r"SGD trains a parameter of shape \(3,\) that is not in the model"):
+        capture(model, [SGD(itertools.chain(model.parameters(), [nn.Parameter(torch.ones(3))]))])
+    history = LBFGS(model.parameters())
+    inputs = torch.randn(6, 8)
+
+    def closure() -> Tensor:
+        history.zero_grad()
+        loss = model(inputs).square().sum()
+        loss.backward()
+        return loss
+
+    history.step(closure)
+    with pytest.raises(InputError, match=r"LBFGS keeps '\w+' of first\.weight as a list; expected a tensor"):
+        capture(model, [history])

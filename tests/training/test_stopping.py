@@ -1,0 +1,97 @@
+"""Signals that ask first and stop then, in this process."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from regard.training.stopping import Stop, stopping
+
+BOTH = [signal.SIGINT, signal.SIGTERM]
+
+
+class Ended(BaseException):
+    """What a program's own handler may raise."""
+
+
+@pytest.fixture(autouse=True)
+def usual() -> Iterator[None]:
+    """The handlers of a plain Python program."""
+    before = {number: signal.getsignal(number) for number in BOTH}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def own(number: int, frame: object) -> None:
+    raise Ended
+
+
+@pytest.mark.parametrize("number", BOTH)
+def test_a_signal_asks_and_does_no_more(number: signal.Signals) -> None:
+    with stopping() as stop:
+        assert not stop.asked
+        stop.now()  # nobody asked
+        signal.raise_signal(number)
+        assert stop.asked and stop.signal == number
+
+
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_then_it_does_what_it_would_have_done(number: signal.Signals, error: type[BaseException]) -> None:
+    with pytest.raises(error) as raised, stopping() as stop:
+        signal.raise_signal(number)
+        stop.now()
+    assert not isinstance(raised.value, SystemExit) or raised.value.code == 143
+
+
+def test_a_handler_of_the_program_has_the_last_word() -> None:
+    signal.signal(signal.SIGTERM, own)
+    with pytest.raises(Ended), stopping() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        stop.now()
+
+
+@pytest.mark.parametrize("second", BOTH)
+def test_the_second_one_stops_at_once(second: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt), stopping():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(second)
+        pytest.fail("it went on")
+
+
+def test_handlers_are_put_back() -> None:
+    signal.signal(signal.SIGTERM, own)
+    with pytest.raises(ValueError), stopping():
+        assert signal.getsignal(signal.SIGTERM) is not own
+        raise ValueError
+    assert signal.getsignal(signal.SIGTERM) is own
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_is_ignored_stays_so() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with stopping() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert not stop.asked
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.asked
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+
+
+def test_another_thread_goes_without() -> None:
+    found: list[Stop] = []
+
+    def work() -> None:
+        with stopping() as stop:
+            found.append(stop)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(found) == 1 and not found[0].asked
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

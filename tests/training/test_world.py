@@ -1,0 +1,126 @@
+"""Processes that agree: one alone, and two that are forked for the purpose."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from regard.training.world import World, joined
+
+PROGRAM = """
+import json, os, sys, time
+os.environ |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[1]}
+import torch
+from regard.training.world import joined
+
+child = os.fork()
+rank = 1 if child == 0 else 0
+os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+
+def fail():
+    raise ValueError("no disk")
+
+with joined() as world:
+    done = []
+    found = {
+        "world": [world.rank, world.size, world.local, world.first],
+        "gpu": str(world.device(torch.device("cuda"))),
+        "agreed": world.agree(rank + 0.1, 7.0),
+        "mean": world.mean(rank + 1.0, 2.0 * rank),
+        "highest": world.highest(float(5 + rank)),
+    }
+    begin = time.monotonic()
+    world.first_does(lambda: (time.sleep(0.5), done.append(1)))
+    found |= {"done": done, "waited": time.monotonic() - begin}
+    if rank == 0:
+        time.sleep(0.5)
+    begin = time.monotonic()
+    world.wait()
+    found["waited at the barrier"] = time.monotonic() - begin
+    try:
+        world.first_does(fail)
+    except BaseException as error:
+        found["error"] = repr(error)
+os.write(1, (json.dumps(found) + "\\n").encode())
+if child:
+    os.waitpid(child, 0)
+else:
+    os._exit(0)
+"""
+
+
+def free_port() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def both() -> list[dict[str, Any]]:
+    """What two processes found, the first one's first."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", PROGRAM, free_port()]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=True)
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    return sorted(found, key=lambda each: each["world"][0])
+
+
+def test_each_knows_its_place(both: list[dict[str, Any]]) -> None:
+    assert [each["world"] for each in both] == [[0, 2, 0, True], [1, 2, 1, False]]
+    assert [each["gpu"] for each in both] == ["cuda:0", "cuda:1"]
+
+
+def test_the_first_says_what_all_hold(both: list[dict[str, Any]]) -> None:
+    assert [each["agreed"] for each in both] == [[0.1, 7.0]] * 2
+
+
+def test_means_and_the_highest_are_of_all(both: list[dict[str, Any]]) -> None:
+    assert [each["mean"] for each in both] == [[1.5, 1.0]] * 2
+    assert [each["highest"] for each in both] == [6.0] * 2
+
+
+def test_the_others_wait_while_the_first_works(both: list[dict[str, Any]]) -> None:
+    assert [each["done"] for each in both] == [[1], []]
+    assert all(each["waited"] > 0.4 for each in both)
+    assert both[1]["waited at the barrier"] > 0.4
+
+
+def test_where_the_first_fails_the_others_leave(both: list[dict[str, Any]]) -> None:
+    assert [each["error"] for each in both] == ["ValueError('no disk')", "SystemExit(1)"]
+
+
+def test_one_process_needs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    done: list[int] = []
+    with joined() as world:
+        assert world == World(0, 1, 0) and world.first
+        assert world.agree(1.0, 2.0) == world.mean(1.0, 2.0) == (1.0, 2.0)
+        assert world.highest(3.0) == 3.0
+        world.wait()
+        world.first_does(lambda: done.append(1))
+        with pytest.raises(ZeroDivisionError):
+            world.first_does(lambda: done.append(1 // 0))
+    assert done == [1]
+    assert not torch.distributed.is_initialized()
+
+
+def test_torchrun_may_start_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with joined() as world:
+        assert world == World()
+
+
+def test_a_device_that_was_chosen_stays() -> None:
+    for world in (World(), World(1, 2, 1)):
+        assert world.device(torch.device("cpu")) == torch.device("cpu")
+        assert world.device(torch.device("cuda", 0)) == torch.device("cuda", 0)
+    assert World().device(torch.device("cuda")) == torch.device("cuda")

@@ -1,0 +1,215 @@
+"""Whole runs: what they write, that they learn, and that being cut short changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.translate.conftest import sentences
+
+from regard.data.readers import Read
+from regard.data.translation_pairs import Pair, read_pairs
+from regard.errors import InputError, RegardError
+from regard.inference.generation.search import Beam
+from regard.inference.translation import load
+from regard.inference.translation.bleu import bleu
+from regard.training.translation.report import Report
+
+Tune = Callable[..., Report]
+
+
+class Crash(BaseException):
+    """The power goes."""
+
+
+def crashing(after: int, *, kind: str = "step") -> Callable[[Mapping[str, Any]], None]:
+    count = 0
+
+    def on_event(event: Mapping[str, Any]) -> None:
+        nonlocal count
+        count += event["event"] == kind
+        if count == after:
+            raise Crash
+
+    return on_event
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def history(report: Report) -> tuple[Any, ...]:
+    outcome = report.outcome
+    return outcome.scores, outcome.epochs, outcome.steps, outcome.history, outcome.average
+
+
+def test_a_language_is_learned_and_kept(tune: Tune, tmp_path: Path) -> None:
+    pairs = sentences(420)
+    data = {"train": Read(pairs[:400], "train", "made"), "dev": Read(pairs[400:], "dev", "made")}
+    settings = ("vocabulary.size=330", "model.width=32", "model.ffn=64", "model.dropout=0.0", "training.epochs=9")
+    steps = ("training.tokens=120", "training.rate=8e-3", "training.warmup=60")
+    report = tune(tmp_path / "run", *settings, *steps, **data)
+    assert report.outcome.scores["bleu"] > 30
+    translator = load(tmp_path / "run")
+    found = translator.translate([pair.source for pair in pairs[400:]])
+    score = bleu([one[0].text for one in found], [pair.target for pair in pairs[400:]])
+    assert score.scores == report.outcome.scores
+    assert report.signature == {"bleu": score.signature, "bleu_lowercase": score.signature_lowercase}
+
+
+def test_what_a_folder_holds(tune: Tune, tmp_path: Path, data: dict[str, Read[Pair]]) -> None:
+    events: list[Mapping[str, Any]] = []
+    report = tune(tmp_path / "run", on_event=events.append)
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "translate.json", "report.json"} <= names
+    assert {"config.toml", "run.json", "events.jsonl"} <= names and "work" not in names
+    document = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert document == report.document() and document["data"]["train"]["pairs"] == 80
+    assert Report.restore(document) == report
+    logged = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert logged == events
+    judged = [event["bleu"] for event in events if event["event"] == "evaluation"]
+    assert judged == [scores["bleu"] for scores in report.outcome.history] and len(judged) == 3
+    [average] = [event for event in events if event["event"] == "average"]
+    assert average["epochs"] == [2, 3] and average["bleu"] == report.outcome.average["bleu"]
+    steps = [event for event in events if event["event"] == "step"]
+    assert [event["step"] for event in steps] == list(range(1, report.outcome.steps + 1))
+    assert steps[-1]["steps"] == len(steps) and steps[4]["rate"] < steps[5]["rate"] > steps[-1]["rate"]
+
+
+def test_the_better_of_best_and_average_is_kept(tune: Tune, tmp_path: Path) -> None:
+    best = tune(tmp_path / "best", "training.epochs=4")
+    average = tune(tmp_path / "average", "training.epochs=4", "training.select=average")
+    assert average.outcome.history == best.outcome.history
+    assert average.outcome.epochs == [3, 4] and average.outcome.scores == average.outcome.average
+    highest = max(scores["bleu"] for scores in best.outcome.history)
+    assert best.outcome.scores["bleu"] == max(highest, best.outcome.average["bleu"])
+
+
+@pytest.mark.parametrize("kind", ["transformer", "lstm"])
+def test_a_run_that_was_cut_goes_on_bit_for_bit(tune: Tune, tmp_path: Path, kind: str) -> None:
+    settings = (f"model.kind={kind}", "run.checkpoint_every=3 steps")
+    whole = tune(tmp_path / "whole", *settings)
+    for after, what in ((4, "step"), (9, "step"), (2, "evaluation"), (1, "average")):
+        with pytest.raises(Crash):
+            tune(tmp_path / "cut", *settings, on_event=crashing(after, kind=what), resume=(after, what) != (4, "step"))
+    again = tune(tmp_path / "cut", *settings, resume=True)
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+    assert history(again) == history(whole)
+    assert tune(tmp_path / "cut", *settings, resume=True) == again  # it is over: nothing is done
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_serves(tune: Tune, tmp_path: Path) -> None:
+    settings = ("run.checkpoint_every=3 steps",)
+    whole = tune(tmp_path / "whole", *settings)
+    with pytest.raises(Crash):
+        tune(tmp_path / "cut", *settings, on_event=crashing(2, kind="evaluation"))
+    newest = max((tmp_path / "cut" / "work" / "checkpoints").iterdir())
+    flip(newest / "model.safetensors")
+    events: list[Mapping[str, Any]] = []
+    again = tune(tmp_path / "cut", *settings, resume=True, on_event=events.append)
+    [passed] = [event for event in events if event["event"] == "damaged checkpoint"]
+    assert str(newest / "model.safetensors") in passed["problem"]
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole") and history(again) == history(whole)
+
+
+def test_other_damage_is_named(tune: Tune, tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        tune(tmp_path / "cut", on_event=crashing(1, kind="average"))
+    work = tmp_path / "cut" / "work"
+    good = (work / "subwords" / "tokenizer.json").read_bytes()
+    flip(work / "subwords" / "tokenizer.json")
+    with pytest.raises(InputError, match=r"subwords/tokenizer\.json.*--resume"):
+        tune(tmp_path / "cut", resume=True)
+    (work / "subwords" / "tokenizer.json").write_bytes(good)
+    [kept] = (work / "recent-1").iterdir()
+    flip(kept / "model.safetensors")
+    with pytest.raises(RegardError, match=r"recent-1/step-\d+/model\.safetensors"):
+        tune(tmp_path / "cut", resume=True)
+
+
+@pytest.mark.usefixtures("default_sigint")
+def test_ctrl_c_saves_and_says_so(tune: Tune, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def on_event(event: Mapping[str, Any]) -> None:
+        seen.append(str(event["event"]))
+        if seen.count("step") == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(tmp_path / "run", on_event=on_event)
+    assert seen[-1] == "stopped" and seen.count("step") == 5
+    resumed: list[Mapping[str, Any]] = []
+    tune(tmp_path / "run", resume=True, on_event=resumed.append)
+    assert [event["step"] for event in resumed if event["event"] == "resume"] == [5]
+    tune(tmp_path / "whole")
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+
+
+def test_what_is_set_aside_is_scored_once(tune: Tune, tmp_path: Path) -> None:
+    aside = Read(sentences(6, seed=9), "aside", "made")
+    report = tune(tmp_path / "run", test=aside)
+    found = load(tmp_path / "run").translate([pair.source for pair in aside.examples], beam=Beam())
+    score = bleu([one[0].text for one in found], [pair.target for pair in aside.examples])
+    assert report.test == {"pairs": 6, "beam": 5, **score.document()}
+    assert Report.restore(json.loads((tmp_path / "run" / "report.json").read_text())) == report
+    assert read_pairs(tmp_path / "run" / "test.tsv").examples == aside.examples
+
+
+def test_patience_ends_a_run(tune: Tune, tmp_path: Path) -> None:
+    report = tune(tmp_path / "run", "training.rate=1e-6", "training.epochs=9", "training.patience=2")
+    assert len(report.outcome.history) == 3  # the first is the best of equals
+
+
+def test_folders_that_cannot_be_gone_on_with(tune: Tune, tmp_path: Path, data: dict[str, Read[Pair]]) -> None:
+    with pytest.raises(Crash):
+        tune(tmp_path / "run", on_event=crashing(2))
+    with pytest.raises(InputError, match="was begun: go on with --resume"):
+        tune(tmp_path / "run")
+    with pytest.raises(InputError, match=r"begun otherwise: training\.epochs was 3 and is 4"):
+        tune(tmp_path / "run", "training.epochs=4", resume=True)
+    other = Read(data["dev"].examples[:-1], "dev", "made")
+    with pytest.raises(InputError, match="begun otherwise: data was"):
+        tune(tmp_path / "run", resume=True, dev=other)
+    tune(tmp_path / "run", resume=True)
+    with pytest.raises(InputError, match="holds a model, which this run would write over"):
+        tune(tmp_path / "run")
+
+
+def test_long_pairs_are_left_out_and_counted(tune: Tune, tmp_path: Path, data: dict[str, Read[Pair]]) -> None:
+    events: list[Mapping[str, Any]] = []
+    long = Pair("dog " * 60, "Hund " * 60)
+    train = Read([*data["train"].examples, long], "train", "made")
+    tune(tmp_path / "run", "training.length=50", train=train, on_event=events.append)
+    [gone] = [event for event in events if event["event"] == "left out"]
+    assert (gone["pairs"], gone["of"], gone["length"]) == (1, 81, 50)
+    with pytest.raises(InputError, match="none of the 1 pairs has at most 50 tokens a side"):
+        tune(tmp_path / "other", "training.length=50", "vocabulary.size=260", train=Read([long], "train", "made"))
+
+
+def test_a_run_that_diverges_says_so(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from regard.training.translation.trainer import Objective
+
+    plain = Objective.forward
+    monkeypatch.setattr(Objective, "forward", lambda self, batch: {"loss": plain(self, batch)["loss"] * float("inf")})
+    with pytest.raises(RegardError, match=r"diverged.*training\.rate"):
+        tune(tmp_path / "run")
+
+
+def test_subwords_of_each_language(tune: Tune, tmp_path: Path) -> None:
+    tune(tmp_path / "run", "vocabulary.joint=false", "vocabulary.size=280")
+    translator = load(tmp_path / "run")
+    assert not translator.subwords.joint
+    assert translator.translate(["the dog"])[0][0].finished in (True, False)

@@ -1,0 +1,82 @@
+"""The loss against its formula, and what becomes of the weights of epochs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.translate.conftest import SMALL, sentences
+from torch import nn
+
+from regard.errors import RegardError
+from regard.inference.translation.build import new_model, next_scores
+from regard.inference.translation.config import Config
+from regard.inference.translation.subwords import train_subwords
+from regard.training.translation.batches import Encoded, gather
+from regard.training.translation.trainer import Objective
+from regard.training.translation.weights import Kept
+
+PAIRS = sentences(60)
+SUBWORDS = train_subwords(PAIRS, size=300, joint=True)
+
+
+@pytest.mark.parametrize("kind", ["transformer", "lstm"])
+def test_the_loss_is_smoothed_and_passes_over_padding(kind: str) -> None:
+    settings = Config.read(overrides=[*SMALL, f"model.kind={kind}"])
+    model = new_model(settings.model, SUBWORDS, seed=0).eval()
+    sources = SUBWORDS.sources([pair.source for pair in PAIRS[:3]])
+    targets = SUBWORDS.targets([pair.target for pair in PAIRS[:3]])
+    pairs = [Encoded(*both) for both in zip(sources, targets, strict=True)]
+    together = Objective(model, smoothing=0.1, padding=SUBWORDS.padding)(gather(pairs, padding=SUBWORDS.padding))
+    total, count = 0.0, 0
+    for pair in pairs:  # one by one: no padding at all
+        batch = gather([pair], padding=SUBWORDS.padding)
+        scores = next_scores(model, batch.source, batch.layout, batch.target)[0].log_softmax(-1).detach()
+        for row, token in zip(scores, pair.target, strict=True):
+            total -= float(0.9 * row[token] + 0.1 * row.mean())
+            count += 1
+    assert float(together["loss"].detach()) == pytest.approx(total / count, rel=1e-5)
+
+
+def test_two_passes_are_told_to_agree() -> None:
+    settings = Config.read(overrides=[*SMALL, "model.dropout=0.3"])
+    model = new_model(settings.model, SUBWORDS, seed=0)
+    sources = SUBWORDS.sources([pair.source for pair in PAIRS[:3]])
+    targets = SUBWORDS.targets([pair.target for pair in PAIRS[:3]])
+    batch = gather([Encoded(*both) for both in zip(sources, targets, strict=True)], padding=SUBWORDS.padding)
+
+    def loss(consistency: float) -> float:
+        objective = Objective(model, smoothing=0.1, padding=SUBWORDS.padding, consistency=consistency)
+        torch.manual_seed(1)
+        return float(objective(batch)["loss"].detach())
+
+    torch.manual_seed(1)
+    both = batch.twice()
+    scores = next_scores(model, both.source, both.layout, both.target).detach().chunk(2)
+    first, second = (half[batch.target != SUBWORDS.padding].log_softmax(-1) for half in scores)
+    one_way = nn.functional.kl_div(second, first, log_target=True, reduction="batchmean")
+    other_way = nn.functional.kl_div(first, second, log_target=True, reduction="batchmean")
+    assert one_way > 0.01
+    assert loss(3.0) - loss(1.0) == pytest.approx(float(one_way + other_way), rel=1e-4)
+    model.eval()  # nothing is left out, so both are the same
+    assert loss(3.0) == pytest.approx(loss(0.0), rel=1e-5)
+
+
+def test_the_average_is_that_of_the_last_epochs(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    kept = Kept(tmp_path, recent=3)
+    seen = []
+    for epoch in range(1, 6):
+        with torch.no_grad():
+            model.weight.normal_()
+        seen.append(model.weight.detach().clone())
+        kept.save_recent(epoch, model)
+        if epoch == 2:
+            kept.save_best(epoch, model)
+    kept.put_average([3, 4, 5], model)
+    torch.testing.assert_close(model.weight.detach(), torch.stack(seen[2:]).mean(0))
+    kept.put_best(2, model)
+    assert model.weight.equal(seen[1])
+    with pytest.raises(RegardError, match="the weights of epoch 2 are gone"):
+        kept.put_average([2, 3], model)
