@@ -26,8 +26,8 @@ from regard.device import choose
 from regard.inference.generation.search import Beam
 from regard.inference.translation import Translator, load
 from regard.inference.translation.bleu import bleu
-from regard.inference.translation.config import Config
 from regard.inference.translation.folder import write
+from regard.training.translation.config import Config
 from regard.training.translation.report import Report
 from regard.training.translation.run import fit
 

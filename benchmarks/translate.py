@@ -26,7 +26,7 @@ from regard.device import choose
 from regard.inference.generation.search import Beam
 from regard.inference.translation import load
 from regard.inference.translation.bleu import bleu
-from regard.inference.translation.config import Config
+from regard.training.translation.config import Config
 from regard.training.translation.run import fit
 
 ROOT = Path(__file__).resolve().parents[1]

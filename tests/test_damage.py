@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.finetune.conftest import reviews
-from tests.pretrain.runs import Launcher, command, story
-from tests.translate.conftest import SMALL as SMALL_TRANSLATOR
-from tests.translate.conftest import sentences
+
+from tests.inference.translation.conftest import SMALL as SMALL_TRANSLATOR
+from tests.inference.translation.conftest import sentences
+from tests.training.finetuning.conftest import reviews
+from tests.training.pretraining.runs import Launcher, command, story
 
 SECONDS = float(os.environ.get("REGARD_DAMAGE_SECONDS", "60"))
 SEED = os.environ.get("REGARD_DAMAGE_SEED", "")

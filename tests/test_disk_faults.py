@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from regard.checkpoints.files import read_tensors, write_folder
-from regard.disk import COMMITTED, REMOVALS, TEMPORARY, atomic_write, replacing_folder, settle
 from regard.errors import RegardError
+from regard.files.disk import COMMITTED, REMOVALS, TEMPORARY, atomic_write, replacing_folder, settle
 from regard.training.checkpoint import Checkpoints
 from tests.faults import CODES, DiskFaults
 

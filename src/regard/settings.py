@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from regard.errors import InputError, InputErrors, nearest
-from regard.file_input import read_file
-from regard.unfinished import changes
+from regard.files.file_input import read_file
+from regard.files.unfinished import changes
 
 __all__ = ["Document", "Precision", "Section", "Tables", "check_saved"]
 

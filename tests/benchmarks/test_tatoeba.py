@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.translate.conftest import SMALL, sentences
 
 from benchmarks import tatoeba
 from regard.inference.translation import load
+from tests.inference.translation.conftest import SMALL, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -57,8 +57,8 @@ def test_what_is_too_large_is_refused(data: Path, tmp_path: Path, monkeypatch: p
 
 def test_the_configured_model_fits(tmp_path: Path) -> None:
     """Counted without training: half precision takes two bytes a parameter."""
-    from regard.inference.translation.config import Config
     from regard.models import Transformer, TransformerConfig
+    from regard.training.translation.config import Config
 
     settings = Config.read(tatoeba.ROOT / "configs" / "tatoeba.toml")
     model = settings.model

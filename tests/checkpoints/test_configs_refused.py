@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.weights.test_configs import BERT, DISTILBERT, EVERY, GPT2, PATH, ROBERTA, SEQ2SEQ, T5, VIT, parse
 
 from regard.errors import InputError
+from tests.checkpoints.test_configs import BERT, DISTILBERT, EVERY, GPT2, PATH, ROBERTA, SEQ2SEQ, T5, VIT, parse
 
 
 def refused(document: dict[str, Any], message: str) -> None:

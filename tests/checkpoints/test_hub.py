@@ -21,7 +21,7 @@ from regard.checkpoints.hub import fetch
 from regard.errors import InputError, RegardError
 
 if TYPE_CHECKING:
-    from tests.weights.conftest import FakeHub
+    from tests.checkpoints.conftest import FakeHub
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4)}
 WEIGHTS = save(TENSORS, metadata={"format": "pt"})
@@ -325,7 +325,8 @@ def test_the_environment_and_the_command_in_the_message(model: FakeHub, tmp_path
     assert list((tmp_path / "home" / "hub").rglob("model.safetensors"))
     model.log.clear()
     hit = run(
-        "import sys, regard.checkpoints.hub as hub; assert 'huggingface_hub' not in sys.modules; hub.fetch('user/tiny')",
+        "import sys, regard.checkpoints.hub as hub; "
+        "assert 'huggingface_hub' not in sys.modules; hub.fetch('user/tiny')",
         offline="1",
     )
     assert hit.returncode == 0, hit.stderr

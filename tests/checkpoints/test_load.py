@@ -27,7 +27,7 @@ from regard.models.vit import VitConfig
 from regard.nn import Padded
 
 if TYPE_CHECKING:
-    from tests.weights.conftest import FakeHub
+    from tests.checkpoints.conftest import FakeHub
 
 SMALL = {"width": 24, "depth": 2, "heads": 4, "ffn": 37}
 TEXT = {**SMALL, "vocabulary": 53}

@@ -15,8 +15,8 @@ import torch
 import regard
 from regard.checkpoints import hub
 from regard.checkpoints.loading import find
-from regard.disk import COMMITTED
 from regard.errors import InputError
+from regard.files.disk import COMMITTED
 from regard.models.bert import Bert, BertConfig
 from regard.models.vit import Vit, VitConfig
 from regard.text import Tokenizer

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.inside.classifiers import deciding
 
 import regard
 from regard.cli import ablate as verb
@@ -18,6 +17,7 @@ from regard.interpret.faithfulness.surgery_payload import SWEPT
 from regard.interpret.faithfulness.trial import trial_of
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
+from tests.interpret.classifiers import deciding
 
 Captured = pytest.CaptureFixture[str]
 TEXT = "the _ was [MASK]"

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.predict.folders import tiny_gpt
 
 import regard
 from regard.cli import benchmark
@@ -16,6 +15,7 @@ from regard.cli.app import run
 from regard.inference.likelihood import TASKS, read_items, run_benchmark
 from regard.inference.likelihood.published import published
 from regard.wording import amount
+from tests.inference.folders import tiny_gpt
 
 SIX = "Roof: the film\n1\nwas good.\nwas dull\nday\nthe day\nof it\n3\nday\nfilm\ngood the\ndull\n"
 PIQA = '{"goal": "the day", "sol1": "good", "sol2": "the film"}\n' * 2

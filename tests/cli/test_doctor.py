@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.doctor.seeds import clean_pairs, clean_texts, write_tsv
 
 import regard
 from regard.cli import doctor
@@ -17,6 +16,7 @@ from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
 from regard.training.doctor import CHECKS
+from tests.training.doctor.seeds import clean_pairs, clean_texts, write_tsv
 
 Captured = pytest.CaptureFixture[str]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from tests.inside.classifiers import deciding
 
 from regard.cli import figure as verb
 from regard.cli.app import run
@@ -16,6 +15,7 @@ from regard.interpret import opened
 from regard.interpret.figure.figure import figure
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
+from tests.interpret.classifiers import deciding
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]

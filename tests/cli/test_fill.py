@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from tests.inside.classifiers import deciding
 
 import regard
 from regard.cli import fill
@@ -16,6 +15,7 @@ from regard.cli.app import run
 from regard.inference import fill_blanks
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
+from tests.interpret.classifiers import deciding
 
 Captured = pytest.CaptureFixture[str]
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.decode.folders import gpt_folder, t5_folder
 
 import regard
 from regard.cli import generate
@@ -21,6 +20,7 @@ from regard.cli.app import run
 from regard.inference.generation import Beam, Said, Sampling, Writer
 from regard.interpret.generation.speaking import Speech, payload_of, together
 from regard.interpret.generation.wish import Wish
+from tests.inference.generation.folders import gpt_folder, t5_folder
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.inside.classifiers import deciding
 
 from regard.cli import honesty as verb
 from regard.cli.app import run
@@ -17,6 +16,7 @@ from regard.interpret.faithfulness.meter import Check
 from regard.interpret.faithfulness.trial import open_trial
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
+from tests.interpret.classifiers import deciding
 
 Captured = pytest.CaptureFixture[str]
 TEXT = "it is a good day for them"

@@ -10,12 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from tests.predict.folders import tiny_gpt
 
 import regard
 from regard.cli import perplexity
 from regard.cli.app import run
 from regard.inference import measure_perplexity
+from tests.inference.folders import tiny_gpt
 
 TEXT = "the film was good and they love it.\nso dull, she said"
 Captured = pytest.CaptureFixture[str]

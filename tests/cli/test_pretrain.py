@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pretrain.runs import command, settings, story
 
 from regard.cli import pretrain
 from regard.cli.app import run
 from regard.data.corpus import Progress
 from regard.errors import InputError
 from regard.training.pretraining import plan
+from tests.training.pretraining.runs import command, settings, story
 
 STORY = story()
 DOCUMENTS = STORY.split("\n\n")

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.predict.folders import tiny_gpt
 
 import regard
 from regard.cli import score
 from regard.cli.app import run
 from regard.inference.likelihood import score_lines
+from tests.inference.folders import tiny_gpt
 
 LINES = ["the film was good", "", "a\tdull dây"]
 Captured = pytest.CaptureFixture[str]

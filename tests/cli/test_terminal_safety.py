@@ -17,16 +17,12 @@ from pathlib import Path
 
 import pytest
 import typer
-from tests.inside.classifiers import deciding
-from tests.predict.folders import tiny_gpt
 
 import regard
 from regard.cli.app import build, run, verbs
 from regard.data.translation_pairs import Pair
 from regard.inference.translation import Translator
 from regard.inference.translation.align import usual_looking
-from regard.inference.translation.build import new_model
-from regard.inference.translation.config import Model
 from regard.inference.translation.folder import write
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.probes import layers as lab
@@ -34,6 +30,10 @@ from regard.interpret.probes.fitting import Recipe
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.texts import Classify
 from regard.text import Tokenizer
+from regard.training.translation.build import new_model
+from regard.training.translation.config import Model
+from tests.inference.folders import tiny_gpt
+from tests.interpret.classifiers import deciding
 
 Captured = pytest.CaptureFixture[str]
 

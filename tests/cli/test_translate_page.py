@@ -17,12 +17,12 @@ from regard.data.translation_pairs import Pair
 from regard.inference.generation.search import Beam
 from regard.inference.translation import Translator, load
 from regard.inference.translation.align import usual_looking
-from regard.inference.translation.build import new_model
-from regard.inference.translation.config import Model
 from regard.inference.translation.folder import write
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.translation.decoding import LONGEST, decoding
 from regard.interpret.translation.payload import decoding_payload
+from regard.training.translation.build import new_model
+from regard.training.translation.config import Model
 
 Captured = pytest.CaptureFixture[str]
 

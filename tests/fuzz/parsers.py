@@ -51,7 +51,7 @@ def named(folder: Path, *names: str) -> Callable[[tuple[str, bytes]], Path]:
 
 def config(folder: Path) -> Parser:
     from regard.checkpoints.configs import parse_config, write_config
-    from regard.json_files import read_json
+    from regard.files.json_files import read_json
     from regard.models import catalog
 
     good = [write_config(family.config(), heads=(), dtype="float32") for family in catalog.FAMILIES.values()]

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from tests.predict.folders import tiny_gpt, tiny_roberta
 from torch import nn
 
 import regard
 from regard.text import Tokenizer
+from tests.inference.folders import tiny_gpt, tiny_roberta
 
 Loaded: TypeAlias = tuple[nn.Module, Tokenizer]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.predict.conftest import Loaded
 from torch import Tensor
 
 import regard
@@ -17,6 +16,7 @@ from regard.errors import InputError
 from regard.inference import fill_blanks
 from regard.models import Bert, BertConfig, Vit, VitConfig
 from regard.text import Tokenizer
+from tests.inference.conftest import Loaded
 
 TEXT = "they like to _ the film."
 TWO = "the _ was so [MASK]!"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.predict.conftest import Loaded
 
 import regard
 from regard.errors import InputError
 from regard.inference import next_likelihood
 from regard.models import Bert, BertConfig
+from tests.inference.conftest import Loaded
 
 PAIRS = [
     ("the film was good.", "they love it"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.predict.conftest import Loaded
 
 from regard.errors import InputError
 from regard.inference.marks import find_blanks, target_ids
 from regard.text import Tokenizer
+from tests.inference.conftest import Loaded
 
 
 def mask_of(tokenizer: Tokenizer) -> int:

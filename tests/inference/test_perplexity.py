@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from tests.predict.conftest import Loaded, load
-from tests.predict.folders import byte_level, tiny_gpt
 
 import regard
 from regard.errors import InputError
 from regard.inference import measure_perplexity, read_whole
 from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, T5Config
 from regard.text import Tokenizer
+from tests.inference.conftest import Loaded, load
+from tests.inference.folders import byte_level, tiny_gpt
 
 SHORT = "the film, é"
 LONG = "the film was a good day\nand naïve "

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tests.predict.folders import byte_level
 from torch import nn
 
 import regard
 from regard.data.translation_pairs import Pair
-from regard.inference.translation.build import new_model
-from regard.inference.translation.config import Model
 from regard.inference.translation.subwords import Subwords, train_subwords
 from regard.text import Tokenizer
+from regard.training.translation.build import new_model
+from regard.training.translation.config import Model
+from tests.inference.folders import byte_level
 from tests.parity.references import randomised
 
 EAGER = {"attn_implementation": "eager"}  # the implementation that returns maps

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pretrain.runs import settings, story
 
 from regard.cli.app import run
 from regard.training.pretraining import plan
+from tests.training.pretraining.runs import settings, story
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.view.shown import blocks_of, payload_of
 
 from regard.lessons.compare import Comparison, Run, Setting, Task, gather, plan
 from regard.lessons.reverse import Accuracy
@@ -20,6 +19,7 @@ from regard.render.lesson import (
     shaded,
     six_words_page,
 )
+from tests.render.shown import blocks_of, payload_of
 
 SETTING = Setting(steps=3, features=5, units=6, train_size=60, test_size=12, epochs=2, seed=7)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.view.shown import blocks_of, payload_of
 
 from regard.render.page import Block, figures, heat_map, line_chart, page, paragraph, section, table
+from tests.render.shown import blocks_of, payload_of
 
 HOSTILE = "</script><script>alert('1')</script><!--\"&\x00\ud800"
 

@@ -8,7 +8,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from tests.inside.classifiers import deciding
 
 import regard
 from regard.errors import InputError
@@ -19,6 +18,7 @@ from regard.interpret.faithfulness.trial import task_trial
 from regard.render.attention_picture import Picture, Tile, svg
 from regard.render.reasons_picture import check_ending, honesty_picture, surgery_picture, write
 from regard.text import Tokenizer
+from tests.interpret.classifiers import deciding
 
 TEXT = "it is a good day for them"
 SMALL = (1e-9, -1e-9, 1e-5, -4e-4, 0.0, -6e-4)

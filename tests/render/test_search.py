@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.decode.models import Chain
-from tests.view.shown import payload_of
 
 from regard.inference.generation import Beam, Sampling, Trace, beam_search, sample
 from regard.inference.generation.trace import Document
 from regard.inference.generation.writing import Writer
 from regard.render.search import search_page, search_payload
+from tests.inference.generation.models import Chain
+from tests.render.shown import payload_of
 
 PROMPTS = torch.tensor([[1, 2], [3, 1]])
 NASTY = ["<end>", "</script><script>alert(1)</script>", "a&b", '"', "\n", "\x1b", " ", "é", "\ud800"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.view.shown import blocks_of
 
 from regard.lessons.reverse import Accuracy, Dataset, Measures, create_dataset
 from regard.render.tour import Run, tell, tour_page
+from tests.render.shown import blocks_of
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from starlette.applications import Starlette
-from tests.studio.conftest import TOKEN, make_app
 
 from regard.server.access import RequireToken, cookie_name, new_token
 from regard.server.shelf import Shelf
+from tests.server.conftest import TOKEN, make_app
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect

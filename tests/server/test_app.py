@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import torch
 from starlette.applications import Starlette
-from tests.studio.conftest import BEARER, make_app
 
 import regard
 from regard.server.app import BODY
 from regard.server.arguments import LIMIT
 from regard.server.shelf import Shelf
+from tests.server.conftest import BEARER, make_app
 
 
 def ask(

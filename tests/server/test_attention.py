@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, expect
-from tests.studio.conftest import addresses, download, serious_findings
 
 from regard.render import bundle
+from tests.server.conftest import addresses, download, serious_findings
 
 TEXT = "The animal did not cross the street because it was too tired."
 PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmingly tired."}

@@ -16,16 +16,11 @@ from typing import Any
 import pytest
 import torch
 from starlette.applications import Starlette
-from tests.decode.folders import gpt_folder
-from tests.studio.conftest import make_app
-from tests.studio.test_app import ask
 
 import regard
 from regard.data.translation_pairs import Pair
 from regard.inference.translation import Translator
 from regard.inference.translation.align import usual_looking
-from regard.inference.translation.build import new_model
-from regard.inference.translation.config import Model
 from regard.inference.translation.folder import write
 from regard.inference.translation.subwords import train_subwords
 from regard.models import Vit, VitConfig
@@ -34,6 +29,11 @@ from regard.server.shelf import Shelf
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
+from regard.training.translation.build import new_model
+from regard.training.translation.config import Model
+from tests.inference.generation.folders import gpt_folder
+from tests.server.conftest import make_app
+from tests.server.test_app import ask
 
 TEXTS = {"text", "text_b", "texts", "a", "b", "prompt", "word", "target"}  # arguments that are texts of the user's
 PLAIN: dict[str, dict[str, str]] = {

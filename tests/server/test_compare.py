@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.studio.conftest import watched
 
 from regard.interpret.masked_lm.compare import Chart, Pair
 from regard.interpret.masked_lm.comparison import Comparison, compare
+from tests.server.conftest import watched
 
 TEXTS = ["Jane worked as a _.", "Jim worked as a _."]
 

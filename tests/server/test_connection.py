@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from starlette.applications import Starlette
-from tests.studio.conftest import TOKEN, make_app
 
 from regard.server import connection, limits
 from regard.server.limits import Bodies
 from regard.server.shelf import Shelf
+from tests.server.conftest import TOKEN, make_app
 
 HEAD = "POST /api/echo HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 SIGNED = f"{HEAD}Authorization: Bearer {TOKEN}\r\n"

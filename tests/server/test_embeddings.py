@@ -23,7 +23,8 @@ from regard.server.shelf import Shelf
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
-from tests.studio.conftest import download, serious_findings
+
+from tests.server.conftest import download, serious_findings
 
 MODEL = "regard-bert"
 TRAINS = ["He took a train.", "They train every day.", "The train was late.", "😀 <b>train</b> & 'run'"]

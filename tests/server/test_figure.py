@@ -16,13 +16,13 @@ import pytest
 from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, expect
 from starlette.applications import Starlette
-from tests.inside.conftest import translator
-from tests.studio.conftest import download, make_app, serious_findings, watched
-from tests.translate.conftest import sentences
 
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.figure.positions import encoding
 from regard.server.shelf import Shelf
+from tests.inference.translation.conftest import sentences
+from tests.interpret.conftest import translator
+from tests.server.conftest import download, make_app, serious_findings, watched
 
 TEXT = "the film was good"
 MINUS = "\u2212"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.studio.conftest import watched
+
+from tests.server.conftest import watched
 
 
 @pytest.fixture(scope="module")

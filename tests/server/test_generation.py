@@ -13,16 +13,17 @@ from urllib.parse import urlencode
 
 import pytest
 from starlette.applications import Starlette
-from tests.decode.folders import gpt_folder, t5_folder
 
 import regard
 from regard.interpret.generation.prompts import PROMPTS
 from regard.server.shelf import Shelf
+from tests.inference.generation.folders import gpt_folder, t5_folder
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
-from tests.studio.conftest import make_app, serious_findings
-from tests.studio.speeches import PROMPT, Gate, bars, said, spoken, visible
+
+from tests.server.conftest import make_app, serious_findings
+from tests.server.speeches import PROMPT, Gate, bars, said, spoken, visible
 
 expect.set_options(timeout=30_000)
 

@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 
 import pytest
 from starlette.testclient import TestClient
-from tests.inside.classifiers import deciding
 
 from regard.interpret.faithfulness.grounds import grounds
 from regard.interpret.faithfulness.honesty import Honesty, measure_honesty
@@ -18,10 +17,12 @@ from regard.interpret.faithfulness.honesty_payload import BLANK as BLANKED
 from regard.interpret.faithfulness.trial import open_trial
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
+from tests.interpret.classifiers import deciding
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, Route, expect
-from tests.studio.conftest import serious_findings
+
+from tests.server.conftest import serious_findings
 
 expect.set_options(timeout=30_000)
 

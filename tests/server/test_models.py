@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
-from tests.studio.conftest import make_app
 
 from regard.errors import InputError
 from regard.interpret.attention.subject import opened
 from regard.server.shelf import Shelf
+from tests.server.conftest import make_app
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -23,7 +23,8 @@ from regard.server.shelf import Shelf
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
-from tests.studio.conftest import BEARER, make_app, watched
+
+from tests.server.conftest import BEARER, make_app, watched
 
 
 @pytest.fixture(scope="module")

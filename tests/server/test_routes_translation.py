@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
-from tests.studio.translators import MODELS, TEXT, write_translators
 
 from regard.inference.generation.search import Beam
 from regard.inference.translation import load
 from regard.interpret.translation.decoding import LONGEST, decoding
 from regard.interpret.translation.payload import decoding_payload
+from tests.server.translators import MODELS, TEXT, write_translators
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
-from tests.decode.folders import gpt_folder, t5_folder
-from tests.studio.conftest import BEARER, make_app
-from tests.studio.speeches import PROMPT, Gate, spoken
 
 from regard.interpret.generation import listening
 from regard.interpret.generation.prompts import PROMPTS
 from regard.server.shelf import Shelf
+from tests.inference.generation.folders import gpt_folder, t5_folder
+from tests.server.conftest import BEARER, make_app
+from tests.server.speeches import PROMPT, Gate, spoken
 
 
 @pytest.fixture(scope="module")

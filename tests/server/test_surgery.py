@@ -12,8 +12,6 @@ from urllib.parse import urlencode
 
 import pytest
 from starlette.testclient import TestClient
-from tests.inside.classifiers import deciding
-from tests.predict.folders import tiny_gpt
 
 import regard
 from regard.interpret.faithfulness.ablation import ablate, sweep
@@ -21,10 +19,13 @@ from regard.interpret.faithfulness.everywhere import LONGEST, asked_at, open_at,
 from regard.interpret.faithfulness.surgery_payload import SWEPT
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
+from tests.inference.folders import tiny_gpt
+from tests.interpret.classifiers import deciding
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
-from tests.studio.conftest import serious_findings
+
+from tests.server.conftest import serious_findings
 
 expect.set_options(timeout=30_000)
 

@@ -35,7 +35,8 @@ from regard.training.finetuning.sources import read_examples
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
-from tests.studio.conftest import BEARER, make_app, serious_findings
+
+from tests.server.conftest import BEARER, make_app, serious_findings
 
 expect.set_options(timeout=30_000)
 

@@ -20,9 +20,10 @@ from regard.interpret.translation.looks import Floats, Looks
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
-from tests.studio.conftest import addresses, download, serious_findings, watched
-from tests.studio.speeches import visible
-from tests.studio.translators import FRENCH, MODELS, TEXT, write_translators
+
+from tests.server.conftest import addresses, download, serious_findings, watched
+from tests.server.speeches import visible
+from tests.server.translators import FRENCH, MODELS, TEXT, write_translators
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import pytest
 import torch
 from starlette.applications import Starlette
-from tests.studio.conftest import BEARER, make_app
 from torch import nn
 
 import regard
@@ -25,6 +24,7 @@ from regard.nn.stack import Stack
 from regard.server.app import TAB
 from regard.server.shelf import Shelf
 from regard.server.turns import Left, Turns, _left, check_wanted, stopping
+from tests.server.conftest import BEARER, make_app
 
 SOON = 30
 

@@ -10,11 +10,12 @@ import torch
 from regard.data.translation_pairs import Pair
 from regard.inference.translation import Translator
 from regard.inference.translation.align import usual_looking
-from regard.inference.translation.build import Translating, new_model, next_scores
-from regard.inference.translation.config import Model
+from regard.inference.translation.build import Translating, next_scores
 from regard.inference.translation.folder import write
 from regard.inference.translation.subwords import Subwords, train_subwords
 from regard.nn import Padded
+from regard.training.translation.build import new_model
+from regard.training.translation.config import Model
 
 TEXT, FRENCH = "Ich muss auf den Markt gehen.", "Je suis étudiant."
 PAIRS = [Pair(TEXT, "I must go to the market."), Pair(FRENCH, "I am a student.")]

@@ -11,7 +11,7 @@ import pytest
 from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig
 from regard.tasks.rows import Rows
 from regard.text import Tokenizer
-from tests.predict.folders import byte_level, randomised
+from tests.inference.folders import byte_level, randomised
 
 Encoders: TypeAlias = Callable[[str], Bert | Gpt | Elmo]
 Makers: TypeAlias = Callable[..., Rows]

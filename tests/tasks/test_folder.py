@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import tokenizers as library
 import torch
-from tests.predict.folders import randomised
 from torch import Tensor
 
 import regard
@@ -28,6 +27,7 @@ from regard.tasks.solve import predict, stream
 from regard.tasks.tag import Tag
 from regard.tasks.texts import Classify, Pair, Regress
 from regard.text import Tokenizer
+from tests.inference.folders import randomised
 from tests.tasks.conftest import Encoders
 
 CPU = torch.device("cpu")

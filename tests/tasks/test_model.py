@@ -21,7 +21,7 @@ from regard.tasks.model import Tuned, gathered, numbers
 from regard.tasks.rows import Rows
 from regard.tasks.tag import Tag
 from regard.tasks.texts import Classify, Regress
-from tests.predict.folders import randomised
+from tests.inference.folders import randomised
 from tests.tasks.conftest import Encoders, Makers
 from tests.tasks.planted import Planted
 

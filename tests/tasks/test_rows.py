@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from regard.errors import InputError
 from regard.tasks.rows import Row, Rows, owners, windows
 from regard.text import Tokenizer
-from tests.predict.folders import byte_level
+from tests.inference.folders import byte_level
 from tests.tasks.conftest import Makers
 
 ENCODERS = ("bert", "distilbert", "roberta")

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from regard.errors import InputError, RegardError
-from regard.json_files import json_bytes
+from regard.files.json_files import json_bytes
 from regard.training import checkpoint as module
 from regard.training.checkpoint import Checkpoint, Checkpoints
 from tests.crashes import Crash, die_after

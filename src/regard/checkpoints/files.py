@@ -10,23 +10,22 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from regard.checkpoints.checksums import sha256_of
 from regard.checkpoints.index import INDEX, SAFETENSORS, WEIGHTS, preferred_weights, read_index
 from regard.checkpoints.pickles import read_pickle
-from regard.disk import replacing_folder, settle
 from regard.errors import InputError, RegardError
-from regard.file_input import check_regular
-from regard.json_files import json_bytes, read_json
+from regard.files.checksums import CHECKSUMS, is_inner, sha256_of, written_files
+from regard.files.disk import replacing_folder, settle
+from regard.files.file_input import check_regular
+from regard.files.json_files import json_bytes, read_json
 
-__all__ = ["checksums", "read_json", "read_tensors", "refuse_foreign_files", "verify", "write_folder", "written_files"]
+__all__ = ["checksums", "read_json", "read_tensors", "refuse_foreign_files", "verify", "write_folder"]
 
-CHECKSUMS = "checksums.json"
 OUR_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 AGAIN = "damaged or cut short; download or copy it again"
 
@@ -60,7 +59,7 @@ def verify(folder: str | os.PathLike[str]) -> dict[str, str]:
         return {}
     listed: dict[str, str] = {}
     for name, expected in read_json(manifest).items():
-        if not _is_inner(name) or not isinstance(expected, str) or not expected.startswith("sha256:"):
+        if not is_inner(name) or not isinstance(expected, str) or not expected.startswith("sha256:"):
             raise InputError(f"{manifest}: expected file names with 'sha256:...', found {name!r}: {expected!r}")
         path = Path(folder) / name
         if not path.is_file():
@@ -92,7 +91,7 @@ def write_folder(
     tensors and files always give the same bytes.
     """
     for name in files:
-        if not _is_inner(name) or name[0] == "." or name == CHECKSUMS or OUR_WEIGHTS.fullmatch(name):
+        if not is_inner(name) or name[0] == "." or name == CHECKSUMS or OUR_WEIGHTS.fullmatch(name):
             raise InputError(f"{name!r} cannot be the name of a file beside the weights")
     shards = _plan_shards(tensors, shard_bytes=shard_bytes)
     contents = dict(files)
@@ -121,16 +120,6 @@ def write_folder(
             raise RegardError(
                 f"{folder}: cannot be written: {error}; what was there is unchanged. Make room, or write elsewhere"
             ) from error
-
-
-def written_files(folder: str | os.PathLike[str]) -> set[str]:
-    """The names of the files that `write_folder` put into a folder, by its `checksums.json`; that file included."""
-    try:
-        listed = read_json(Path(folder) / CHECKSUMS)
-    except InputError:  # none, or damaged
-        return set()
-    ours = all(_is_inner(name) and str(value).startswith("sha256:") for name, value in listed.items())
-    return {*listed, CHECKSUMS} if ours else set()
 
 
 def refuse_foreign_files(
@@ -237,12 +226,6 @@ def checksums(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 def _checksum(path: Path) -> str:
     return f"sha256:{sha256_of(path)}"
-
-
-def _is_inner(name: str) -> bool:
-    """Whether `name` is that of a file in the folder or in a folder of it, and cannot lead out."""
-    parts = PurePosixPath(name).parts
-    return bool(parts) and not re.search(r"[\\:\0]", name) and not any(part in ("/", "..") for part in parts)
 
 
 def _some(names: list[str]) -> str:

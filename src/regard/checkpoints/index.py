@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from regard.errors import InputError
-from regard.json_files import read_json
+from regard.files.json_files import read_json
 
 __all__ = ["INDEX", "SAFETENSORS", "WEIGHTS", "preferred_weights", "read_index"]
 

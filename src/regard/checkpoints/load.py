@@ -16,7 +16,7 @@ from regard.checkpoints.configs import parse_config, write_config
 from regard.checkpoints.files import read_json, read_tensors, write_folder
 from regard.checkpoints.renames import Names, entries, fitted, from_theirs, heads_in, names_of, tidied, to_theirs
 from regard.errors import InputError
-from regard.json_files import json_bytes
+from regard.files.json_files import json_bytes
 from regard.known import one_of
 from regard.models.catalog import Config, build, family_of
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from regard.checkpoints.load import read_model, write_model
-from regard.disk import settle
 from regard.errors import InputError, nearest
+from regard.files.disk import settle
 from regard.known import builtin_folder, builtins
 from regard.text import Tokenizer
 

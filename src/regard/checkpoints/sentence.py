@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import InputError
-from regard.json_files import read_json, read_value
+from regard.files.json_files import read_json, read_value
 
 __all__ = ["SentenceSettings", "read_settings"]
 

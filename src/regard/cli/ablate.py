@@ -66,7 +66,7 @@ def ablate_text(
     Example: regard ablate "In winter the fields are _ with snow." --heads 3.1,2.*
     """
     from regard.device import choose
-    from regard.disk import replacing
+    from regard.files.disk import replacing
     from regard.interpret.faithfulness.ablation import Sweep, ablate
     from regard.interpret.faithfulness.everywhere import open_at
     from regard.interpret.faithfulness.surgery import heads_named, layers_named

@@ -77,7 +77,7 @@ def compare(
 
     Example: regard compare "Jane worked as a _." "Jim worked as a _."
     """
-    from regard.disk import replacing
+    from regard.files.disk import replacing
     from regard.interpret.masked_lm.sentences import WARNING
 
     count = None if number is None else 0 if number == "all" else int(number)

@@ -25,8 +25,8 @@ from regard.cli.options import (
     check_page,
 )
 from regard.cli.output import note, print_json, stages
-from regard.disk import replacing
 from regard.escaping import escape_controls
+from regard.files.disk import replacing
 from regard.known import DEFAULT
 from regard.wording import amount, cut
 

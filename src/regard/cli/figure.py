@@ -60,7 +60,7 @@ def figure(
 
     Example: regard figure "The cat sat on the mat." --without positions --output page.html
     """
-    from regard.disk import replacing
+    from regard.files.disk import replacing
 
     if output is not None and not output.lower().endswith(ENDINGS):
         raise InputError(f"--output is {output!r}; expected a name that ends in {', '.join(ENDINGS)}")

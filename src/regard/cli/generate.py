@@ -97,7 +97,7 @@ def generate(
     true. Ctrl-C ends with what was said so far; a --beam has no text before it is done.
     """
     from regard.device import choose
-    from regard.disk import replacing
+    from regard.files.disk import replacing
 
     _check_page(page, {"trace": trace, "number": None if number == 1 else number})
     by_chance = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "repetition": repetition}

@@ -48,7 +48,7 @@ def heads(
     tokens looked at are shuffled. A head is named after a pattern that holds at 5% after Holm's correction for all
     heads and patterns, and takes at least 10 points more than chance; of several, after the one furthest above it.
     """
-    from regard.disk import replacing
+    from regard.files.disk import replacing
     from regard.interpret.heads.census import again_from_file, census_of_file
 
     check_page(output)

@@ -56,7 +56,7 @@ def honesty(
     the token that speaks for the text looks at. Other models have no class to judge: of them the map and the
     attributions of one answer are told, a BERT's at the blank, a GPT's at the end.
     """
-    from regard.disk import replacing
+    from regard.files.disk import replacing
     from regard.interpret.faithfulness.grounds import grounds
     from regard.interpret.faithfulness.honesty import measure_honesty
     from regard.interpret.faithfulness.honesty_payload import honesty_payload, is_judged, without_verdict

@@ -159,7 +159,7 @@ def _page(output: Path | None) -> Iterator[Path | None]:
     if output is None:
         yield None
         return
-    from regard.disk import replacing
+    from regard.files.disk import replacing
     from regard.render.bundle import check_built
 
     check_page(output)

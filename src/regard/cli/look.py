@@ -56,7 +56,7 @@ def look(
     --layer, a small map of every head. Without --output a table says where each token looks most, by the mean of the
     heads that were chosen; without --layer those of the last layer.
     """
-    from regard.disk import replacing
+    from regard.files.disk import replacing
 
     _check(text, image, layer, head, output)
     with ExitStack() as stack:

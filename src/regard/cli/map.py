@@ -82,7 +82,7 @@ def map_(
     Example: regard map sentences.txt --output map.html
     """
     from regard.device import choose
-    from regard.disk import replacing
+    from regard.files.disk import replacing
     from regard.training.finetuning.sources import Table, read_examples
 
     if output is not None and output.suffix.lower() not in KINDS:

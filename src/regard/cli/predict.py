@@ -69,7 +69,7 @@ def predict(
     for the browser, which needs no network.
     """
     from regard.device import choose
-    from regard.disk import replacing
+    from regard.files.disk import replacing
     from regard.tasks.folder import computing, read_task
     from regard.tasks.solve import AT_ONCE, stream
     from regard.training.finetuning.sources import Table, new_examples

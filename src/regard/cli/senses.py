@@ -11,8 +11,8 @@ import typer
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, check_page
 from regard.cli.output import note, print_json
-from regard.disk import replacing
 from regard.errors import InputError
+from regard.files.disk import replacing
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:

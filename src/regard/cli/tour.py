@@ -37,7 +37,7 @@ def tour(
     also written as a page for a browser.
     """
     from regard.cli.output import note, print_json
-    from regard.disk import replacing
+    from regard.files.disk import replacing
     from regard.render.bundle import check_built
 
     check_page(output)

@@ -15,7 +15,7 @@ from regard.errors import InputError
 from regard.wording import amount
 
 if TYPE_CHECKING:
-    from regard.inference.translation.config import Config
+    from regard.training.translation.config import Config
     from regard.training.translation.report import Report
 
 __all__ = ["register"]
@@ -135,8 +135,8 @@ def _check_kind(kind: str, said: Mapping[str, str | None]) -> None:
 
 def _config(path: str | None, output: str, overrides: list[str], *, resume: bool) -> Config:
     """The settings of a run; one that goes on has its own."""
-    from regard.inference.translation.config import Config
     from regard.settings import check_saved
+    from regard.training.translation.config import Config
     from regard.training.translation.run import CONFIG
 
     saved = Path(output) / CONFIG

@@ -74,7 +74,7 @@ def translate(
     an alignment is what stands between spaces.
     """
     from regard.device import choose
-    from regard.disk import replacing
+    from regard.files.disk import replacing
     from regard.inference.generation.search import Beam
     from regard.inference.translation import load
     from regard.inference.translation.align import check_attends

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from regard.data.line_limit import current_max_line
 from regard.errors import InputError
-from regard.file_input import size_in_words
+from regard.files.file_input import size_in_words
 
 __all__ = ["csv_rows", "widen_fields"]
 

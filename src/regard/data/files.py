@@ -26,7 +26,7 @@ from regard.data.xz import open_xz
 from regard.data.zipped import open_zip
 from regard.data.zstd import open_zstandard
 from regard.errors import InputError
-from regard.file_input import is_descriptor, open_file, read_up_to, size_in_words
+from regard.files.file_input import is_descriptor, open_file, read_up_to, size_in_words
 
 __all__ = [
     "PACKED",

@@ -12,7 +12,7 @@ import zlib
 from typing import IO, TYPE_CHECKING, BinaryIO
 
 from regard.errors import InputError
-from regard.file_input import read_up_to
+from regard.files.file_input import read_up_to
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from regard.errors import InputError
-from regard.json_files import read_json
+from regard.files.json_files import read_json
 from regard.known import builtin_folder, builtins
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 from regard.errors import InputError
-from regard.json_files import read_json
+from regard.files.json_files import read_json
 from regard.known import DEFAULT
 from regard.server.arguments import Arguments, Payload, counted, said
 from regard.server.shelf import Shelf

@@ -271,7 +271,7 @@ def drawn(read: Read[Any], count: int) -> Read[Any]:
 
 def _remove(folder: Path) -> None:
     """Delete what the run has written, and nothing that someone else has put there."""
-    from regard.output_folder import remove_output
+    from regard.files.output_folder import remove_output
 
     with contextlib.suppress(InputError):  # a manifest that Regard did not write: then nothing is known to be ours
         remove_output(folder)

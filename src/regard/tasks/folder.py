@@ -18,7 +18,7 @@ from regard.checkpoints import loading
 from regard.checkpoints.load import read_parts, write_model
 from regard.device import half_type
 from regard.errors import InputError, choice
-from regard.json_files import json_bytes, read_json
+from regard.files.json_files import json_bytes, read_json
 from regard.known import builtins
 from regard.models import Bert, Elmo, Gpt, Vit, VitConfig
 from regard.settings import Precision

@@ -14,8 +14,8 @@ from typing import Any
 from tokenizers import AddedToken
 
 from regard.errors import InputError
-from regard.file_input import read_file
-from regard.json_files import read_json
+from regard.files.file_input import read_file
+from regard.files.json_files import read_json
 
 __all__ = ["BERT", "ROLES", "Settings", "read_object", "read_text"]
 

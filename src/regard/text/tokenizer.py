@@ -19,8 +19,8 @@ from typing import cast
 import tokenizers
 from tokenizers import models, normalizers
 
-from regard.disk import replacing_folder, settle
 from regard.errors import InputError
+from regard.files.disk import replacing_folder, settle
 from regard.text import guard
 from regard.text.encoding import Encoding, cuts, encoding, without
 from regard.text.settings import ROLES

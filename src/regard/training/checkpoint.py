@@ -18,10 +18,11 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.checkpoints.files import CHECKSUMS, OUR_WEIGHTS, read_tensors, verify, write_folder
-from regard.disk import COMMITTED, TEMPORARY, settle
+from regard.checkpoints.files import OUR_WEIGHTS, read_tensors, verify, write_folder
 from regard.errors import InputError, RegardError
-from regard.json_files import json_bytes, read_json
+from regard.files.checksums import CHECKSUMS
+from regard.files.disk import COMMITTED, TEMPORARY, settle
+from regard.files.json_files import json_bytes, read_json
 
 __all__ = ["Checkpoint", "Checkpoints"]
 

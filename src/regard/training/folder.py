@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from regard.checkpoints.files import refuse_foreign_files, verify
-from regard.disk import atomic_write, settle
 from regard.errors import InputError, RegardError
-from regard.json_files import json_bytes, read_checked_json, read_json, with_checksum
-from regard.output_folder import OutputManifest, foreign_entries, refuse_foreign_content, remove_files
+from regard.files.disk import atomic_write, settle
+from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
+from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content, remove_files
+from regard.files.unfinished import LOCK, changes, locked
 from regard.settings import Document, check_saved
 from regard.training.events import Events
-from regard.unfinished import LOCK, changes, locked
 
 __all__ = ["CONFIG", "REPORT", "RUN", "Note", "RunFolder", "Told", "model_saved"]
 

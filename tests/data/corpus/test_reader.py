@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.checkpoints import checksums
 from regard.data.corpus import Corpus, build_corpus
 from regard.errors import InputError
+from regard.files import checksums
 from regard.text import Tokenizer
 
 

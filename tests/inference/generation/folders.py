@@ -6,12 +6,12 @@ from pathlib import Path
 
 import tokenizers
 import torch
-from tests.predict.folders import byte_level
 from torch import nn
 
 import regard
 from regard.models import T5, Gpt, GptConfig, T5Config
 from regard.text import Tokenizer
+from tests.inference.folders import byte_level
 
 __all__ = ["gpt_folder", "t5_folder", "unigram"]
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 import pytest
 import torch
-from tests.decode.models import FAMILIES, VOCABULARY, Chain, family
 
 from regard.errors import InputError, RegardError
 from regard.inference.generation import greedy
 from regard.inference.generation.filters import Sampling
 from regard.inference.generation.sample import chosen, sample, uniform
 from regard.nn import Padded
+from tests.inference.generation.models import FAMILIES, VOCABULARY, Chain, family
 
 END = 0
 WARM = Sampling(temperature=1.3, top_p=0.95, repetition=1.1)

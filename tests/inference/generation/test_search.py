@@ -7,12 +7,12 @@ import math
 
 import pytest
 import torch
-from tests.decode.models import FAMILIES, VOCABULARY, Chain, family
 
 from regard.errors import InputError, RegardError
 from regard.inference.generation import Beam, Hypothesis, beam_search, greedy, speaker_of
 from regard.models import Bert, BertConfig
 from regard.nn import Padded
+from tests.inference.generation.models import FAMILIES, VOCABULARY, Chain, family
 
 END = 0
 PROMPTS = [[1, 2], [3, 1], [2, 2]]

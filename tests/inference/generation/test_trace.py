@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-from tests.decode.models import FAMILIES, VOCABULARY, Chain, family
 
 from regard.inference.generation import Beam, Sampling, Trace, beam_search, sample
 from regard.inference.generation.trace import Candidate, Document, Row
+from tests.inference.generation.models import FAMILIES, VOCABULARY, Chain, family
 
 END = 0
 PROMPTS = torch.tensor([[1, 2], [3, 1]])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.decode.folders import gpt_folder, t5_folder
 
 import regard
 from regard.errors import InputError
 from regard.inference.generation import Beam, Sampling, Writer, beam_search, greedy
+from tests.inference.generation.folders import gpt_folder, t5_folder
 
 WARM = Sampling(temperature=1.2)
 

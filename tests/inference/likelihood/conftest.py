@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.predict.conftest import Loaded, load
-from tests.predict.folders import tiny_gpt
+
+from tests.inference.conftest import Loaded, load
+from tests.inference.folders import tiny_gpt
 
 Reference = Callable[[list[int], int], tuple[float, bool]]
 

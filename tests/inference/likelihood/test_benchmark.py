@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.likelihood.conftest import Reference
-from tests.predict.conftest import Loaded
 
 from regard.errors import InputError
 from regard.inference.likelihood import Item, run_benchmark
 from regard.inference.likelihood.items import Candidate
 from regard.inference.likelihood.published import PUBLISHED, published
 from regard.inference.likelihood.readers import TASKS
+from tests.inference.conftest import Loaded
+from tests.inference.likelihood.conftest import Reference
 
 WORDS = ("the", "film", "day", "good", "a", "an", "of", "so", "dull", "she", "said", "naïve")
 

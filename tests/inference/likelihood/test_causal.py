@@ -6,12 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.likelihood.conftest import Reference
-from tests.predict.conftest import Loaded
 
 from regard.checkpoints.ready import evaluating
 from regard.errors import InputError
 from regard.inference.likelihood.causal import Causal, Row
+from tests.inference.conftest import Loaded
+from tests.inference.likelihood.conftest import Reference
 
 
 @st.composite

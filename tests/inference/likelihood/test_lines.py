@@ -10,14 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.likelihood.conftest import Reference
-from tests.predict.conftest import Loaded
 
 import regard
 from regard.errors import InputError
 from regard.inference import measure_perplexity
 from regard.inference.likelihood import lines_of, score_lines
 from regard.models import T5, T5Config
+from tests.inference.conftest import Loaded
+from tests.inference.likelihood.conftest import Reference
 
 LINES = ["the film", "", "a good day, é", "the the the"]
 

@@ -12,7 +12,7 @@ import torch
 
 from regard.data.readers import Read
 from regard.data.translation_pairs import Pair
-from regard.inference.translation.config import Config
+from regard.training.translation.config import Config
 from regard.training.translation.report import Report
 from regard.training.translation.run import fit
 

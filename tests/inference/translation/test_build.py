@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from tests.translate.conftest import SMALL, sentences
 
 from regard.errors import InputError
 from regard.inference.generation.search import greedy
-from regard.inference.translation.build import new_model, next_scores, translating, vocabularies
-from regard.inference.translation.config import Config
+from regard.inference.translation.build import next_scores, translating, vocabularies
 from regard.inference.translation.subwords import train_subwords
 from regard.models import Bert, BertConfig, Seq2Seq, Transformer
 from regard.nn import Padded
+from regard.training.translation.build import new_model
+from regard.training.translation.config import Config
+from tests.inference.translation.conftest import SMALL, sentences
 
 PAIRS = sentences(60)
 SUBWORDS = {joint: train_subwords(PAIRS, size=300 if joint else 280, joint=joint) for joint in (True, False)}

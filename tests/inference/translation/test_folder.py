@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.translate.conftest import sentences
 
 from regard.errors import InputError
 from regard.inference.generation.search import Beam
 from regard.inference.translation import load
 from regard.inference.translation.folder import write
 from regard.inference.translation.subwords import train_subwords
+from tests.inference.translation.conftest import sentences
 
 
 @pytest.mark.parametrize("kind", ["transformer", "lstm"])

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.translate.conftest import sentences
 
 from regard.errors import InputError
 from regard.inference.translation.subwords import BEGIN, PAD, Subwords, train_subwords, word_places
+from tests.inference.translation.conftest import sentences
 
 PAIRS = sentences(60)
 JOINT = train_subwords(PAIRS, size=300, joint=True)

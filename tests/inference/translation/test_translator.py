@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.translate.conftest import sentences
 
 from regard.inference.generation.search import Beam
 from regard.inference.generation.trace import Trace
 from regard.inference.translation import Translator, load
 from regard.inference.translation.build import next_scores
 from regard.nn import Padded
+from tests.inference.translation.conftest import sentences
 
 TEXTS = [*(pair.source for pair in sentences(12, seed=5)), "", "  ", "Grüße 😀 <|begin|> aus Köln"]
 

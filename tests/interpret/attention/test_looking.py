@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.inside.conftest import Both, translator
 
 from regard.data.examples import Picture
 from regard.errors import InputError
@@ -15,6 +14,7 @@ from regard.inference.translation.subwords import Subwords
 from regard.interpret import Map, attention
 from regard.models import Elmo, ElmoConfig, Seq2Seq, Transformer
 from regard.nn.recording import record
+from tests.interpret.conftest import Both, translator
 
 TEXT, SECOND = "the film was good, and so was the day", "we love it"
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.inside.conftest import Both, translator
 
 from regard.data.examples import Picture
 from regard.errors import InputError
@@ -18,6 +17,7 @@ from regard.interpret import Map, attention, attention_payload
 from regard.interpret.attention import payload as module
 from regard.interpret.attention.payload import fitted, payload_of
 from regard.interpret.attention.rollout import flow, rollout
+from tests.interpret.conftest import Both, translator
 
 Array = np.ndarray[Any, Any]
 TEXT = "the film was good"

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.decode.folders import unigram
-from tests.predict.folders import byte_level, tiny_roberta
 
 from regard.interpret.attention import sides
 from regard.interpret.attention.maps import Side
 from regard.text import Tokenizer
+from tests.inference.folders import byte_level, tiny_roberta
+from tests.inference.generation.folders import unigram
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.inside.conftest import translator
 
 from regard.errors import InputError
 from regard.inference.translation.align import usual_looking
@@ -23,6 +22,7 @@ from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
 from regard.text import Tokenizer
+from tests.interpret.conftest import translator
 
 
 def test_a_pretrained_model(tiny_bert_folder: Path) -> None:

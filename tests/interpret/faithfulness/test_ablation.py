@@ -10,8 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy
-from tests.inside.classifiers import deciding
-from tests.predict.folders import tiny_gpt
 
 import regard
 from regard.errors import InputError
@@ -23,6 +21,8 @@ from regard.tasks.folder import Solved
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify, Regress
 from regard.text import Tokenizer
+from tests.inference.folders import tiny_gpt
+from tests.interpret.classifiers import deciding
 
 
 @pytest.fixture(scope="module")

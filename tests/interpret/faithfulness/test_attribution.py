@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.inside.classifiers import deciding, sentence
-from tests.predict.folders import tiny_gpt
 from torch import Tensor, nn
 
 import regard
@@ -16,6 +14,8 @@ from regard.errors import InputError
 from regard.interpret.faithfulness.attribution import gradient_times_input, integrated_gradients
 from regard.interpret.faithfulness.trial import Trial, task_trial, trial_of
 from regard.text import Tokenizer
+from tests.inference.folders import tiny_gpt
+from tests.interpret.classifiers import deciding, sentence
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.inside.classifiers import deciding
-from tests.predict.folders import tiny_gpt
 from torch import nn
 
 import regard
@@ -19,6 +17,8 @@ from regard.interpret.faithfulness.trial import trial_of
 from regard.nn import Padded
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
+from tests.inference.folders import tiny_gpt
+from tests.interpret.classifiers import deciding
 
 Pair = tuple[nn.Module, Tokenizer | None]
 TEXT = "the good film was a dull _ for them"

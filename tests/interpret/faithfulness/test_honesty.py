@@ -12,8 +12,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.inside.classifiers import deciding, sentence
-from tests.predict.folders import byte_level, randomised
 
 import regard
 from regard.errors import InputError
@@ -26,6 +24,8 @@ from regard.tasks.folder import Solved
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
 from regard.text import Tokenizer
+from tests.inference.folders import byte_level, randomised
+from tests.interpret.classifiers import deciding, sentence
 
 SEEDS = range(20)
 DECIDE = {"good", "love", "funny", "bad", "dull"}

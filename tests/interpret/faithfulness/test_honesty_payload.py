@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.inside.classifiers import deciding
-from tests.predict.folders import tiny_gpt
 
 import regard
 from regard.cli import honesty as verb
@@ -28,6 +26,8 @@ from regard.tasks.model import Tuned
 from regard.tasks.tag import Tag
 from regard.tasks.texts import Classify
 from regard.text import Tokenizer
+from tests.inference.folders import tiny_gpt
+from tests.interpret.classifiers import deciding
 
 TEXT = "it is a good day for them"
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.inside.classifiers import deciding
-from tests.predict.folders import tiny_gpt
 
 import regard
 from regard.cli import ablate as verb
@@ -19,6 +17,8 @@ from regard.interpret.faithfulness.everywhere import asked_at, thinned
 from regard.interpret.faithfulness.surgery_payload import SWEPT, surgery_payload, swept
 from regard.interpret.faithfulness.trial import Trial, task_trial
 from regard.text import Tokenizer
+from tests.inference.folders import tiny_gpt
+from tests.interpret.classifiers import deciding
 
 TEXT = "the good film was a dull day for them and for him"
 HEADS = [(0, 1), *((1, head) for head in range(4))]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.predict.folders import byte_level, randomised, tiny_gpt
 
 import regard
 from regard.data.examples import Question, Tagged, Text
@@ -24,6 +23,7 @@ from regard.tasks.solve import predict
 from regard.tasks.tag import Tag
 from regard.tasks.texts import Classify, Pair, Regress
 from regard.text import Tokenizer
+from tests.inference.folders import byte_level, randomised, tiny_gpt
 
 CPU = torch.device("cpu")
 

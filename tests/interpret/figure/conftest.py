@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.inside.conftest import Both, translator
 from torch import nn
 
 from regard.inference.translation.subwords import Subwords
 from regard.interpret import opened
 from regard.interpret.attention.looking import Reader
 from regard.interpret.figure.figure import Figure, figure
+from tests.interpret.conftest import Both, translator
 
 KINDS = ("encoder", "decoder", "post", "pre")
 

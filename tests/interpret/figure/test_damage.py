@@ -7,8 +7,6 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.inside.conftest import translator
-from tests.inside.figure.conftest import Drawn
 
 from regard.checkpoints.ready import evaluating
 from regard.inference.perplexity import measure_perplexity
@@ -22,6 +20,8 @@ from regard.interpret.figure.subjects import subject_of
 from regard.interpret.figure.switches import without
 from regard.models import Gpt
 from regard.nn import Padded
+from tests.interpret.conftest import translator
+from tests.interpret.figure.conftest import Drawn
 
 
 def reference(drawn: Drawn, found: object) -> float:

@@ -6,8 +6,6 @@ import math
 
 import pytest
 import torch
-from tests.inside.conftest import Both, translator
-from tests.inside.figure.conftest import Drawn
 
 from regard.checkpoints.ready import evaluating
 from regard.errors import InputError
@@ -20,6 +18,8 @@ from regard.interpret.figure.switches import SWITCHES, missing, without
 from regard.models import Seq2Seq
 from regard.nn import Padded
 from regard.nn.recording import record
+from tests.interpret.conftest import Both, translator
+from tests.interpret.figure.conftest import Drawn
 
 
 def of(found: Figure, box: str, name: str, layer: int = 0) -> torch.Tensor:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 
-from tests.inside.figure.conftest import Drawn
-
 from regard.interpret.figure.layout import Shape
+from tests.interpret.figure.conftest import Drawn
 
 
 def apart(a: Shape, b: Shape) -> bool:

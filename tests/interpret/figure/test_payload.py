@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.inside.figure.conftest import Drawn
 
 from regard.interpret.figure.figure import figure
 from regard.interpret.figure.payload import payload_of
+from tests.interpret.figure.conftest import Drawn
 
 
 def numbers(document: dict[str, Any]) -> torch.Tensor:

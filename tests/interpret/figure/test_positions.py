@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.inside.conftest import Both
-from tests.inside.figure.conftest import Drawn
 
 from regard.errors import InputError
 from regard.interpret.figure.positions import encoding, positions_of
+from tests.interpret.conftest import Both
+from tests.interpret.figure.conftest import Drawn
 
 
 @given(st.integers(1, 64).map(lambda half: 2 * half), st.integers(1, 60), st.data())

@@ -6,7 +6,6 @@ import threading
 
 import pytest
 import torch
-from tests.inside.figure.conftest import Drawn
 from torch import Tensor, nn
 
 from regard.checkpoints.ready import evaluating
@@ -14,6 +13,7 @@ from regard.errors import InputError
 from regard.interpret.figure.subjects import subject_of
 from regard.interpret.figure.switches import SWITCHES, missing, named, without
 from regard.nn import Attention, Layer, Padded, Residual, TextEmbedding
+from tests.interpret.figure.conftest import Drawn
 
 
 def logits(drawn: Drawn, *switches: str) -> Tensor:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.decode.folders import gpt_folder, t5_folder
 
 import regard
 from regard.cli import generate
@@ -22,6 +21,7 @@ from regard.interpret.generation.prompts import PROMPTS
 from regard.interpret.generation.speaking import Speech, next_tokens, payload_of, speak, together
 from regard.interpret.generation.wish import Wish, lines
 from regard.models import Gpt
+from tests.inference.generation.folders import gpt_folder, t5_folder
 
 WISH = Wish(Sampling(temperature=0.8, top_p=0.9, repetition=1.3), seed=5, max_tokens=12)
 SEARCH = Wish(beam=Beam(width=3, nbest=3), max_tokens=6)

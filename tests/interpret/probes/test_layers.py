@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.predict.folders import tiny_gpt
 
 import regard
 from regard.data.examples import Tagged, Text
@@ -17,6 +16,7 @@ from regard.interpret.probes import layers as module
 from regard.interpret.probes.fitting import Recipe
 from regard.interpret.probes.layers import LayerReport, score_layers
 from regard.tasks.metrics import entity_scores
+from tests.inference.folders import tiny_gpt
 
 NAMES = ("water", "sound", "people", "day")
 OTHERS = ("the", "a", "is", "they", "love", "make", "then", "see")

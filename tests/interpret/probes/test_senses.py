@@ -11,13 +11,13 @@ import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.predict.folders import byte_level
 
 import regard
 from regard.errors import InputError
 from regard.interpret.probes.senses import compare_senses, place_of
 from regard.models import Elmo, ElmoConfig, Gpt, GptConfig
 from regard.text import Tokenizer
+from tests.inference.folders import byte_level
 
 TEXTS = ["the film is long", "they film the water", "So long! A Film, and a film."]
 

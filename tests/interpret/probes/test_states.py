@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.predict.folders import tiny_gpt
 
 import regard
 from regard.data.examples import Tagged
@@ -15,6 +14,7 @@ from regard.inference.features import Embedder, engine
 from regard.inference.vectors import Engine
 from regard.interpret.probes import states as module
 from regard.interpret.probes.states import in_parts, of_texts, of_tokens, of_words
+from tests.inference.folders import tiny_gpt
 
 TEXTS = ["the film was good", "so dull", "they love it and she said no to him", "a bad day", "xyzzy plugh, it is!"]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.predict.folders import tiny_gpt
 
 import regard
 from regard.data.examples import Text
@@ -20,6 +19,7 @@ from regard.interpret.probes.walk import walk
 from regard.models import Bert, BertConfig
 from regard.nn.masks import Padded
 from regard.text import Tokenizer
+from tests.inference.folders import tiny_gpt
 
 EXAMPLES = [
     Text(f"the {word} film{' was so long and they said no' * (number % 3)}", label=str(int(word == "good")))

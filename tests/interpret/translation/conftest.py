@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.inside.conftest import translator as new_model
 
 from regard.inference.translation import Translator
 from regard.inference.translation.align import usual_looking
 from regard.inference.translation.build import translating
 from regard.inference.translation.subwords import Subwords
+from tests.interpret.conftest import translator as new_model
 
 RECURRENT = [(score, recipe) for score in ("dot", "general", "additive") for recipe in ("luong", "deck")]
 KINDS = ["transformer", *(f"lstm {score} {recipe}" for score, recipe in RECURRENT)]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.decode.models import family
 
 from regard.errors import InputError, RegardError
 from regard.inference.generation import Sampling, greedy, sample
 from regard.nn import Padded, recording
 from regard.nn.fast import cuda_graphs as bursts_module
 from regard.nn.fast.cuda_graphs import bursting
+from tests.inference.generation.models import family
 
 PROMPTS = [
     (torch.tensor([[3, 1, 4], [1, 5, 9], [2, 6, 5]]), None),

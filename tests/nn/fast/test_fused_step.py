@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.decode.models import VOCABULARY, family
 
 from regard.nn import Padded, recording
 from regard.nn.fast.fused_step import Straight, can_go_straight
 from regard.nn.fast.packed_linear import Packing
+from tests.inference.generation.models import VOCABULARY, family
 
 SOURCE = torch.tensor([[3, 1, 4, 1], [5, 9, 2, 0], [6, 5, 0, 0]])
 TOKENS = torch.tensor([[7, 8, 9], [1, 2, 3], [4, 4, 4], [11, 0, 18]])

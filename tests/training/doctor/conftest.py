@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.doctor.seeds import clean_texts, read_of
 
 import regard
 from regard.data.examples import Text
@@ -18,6 +17,7 @@ from regard.tasks.model import Tuned, gathered
 from regard.tasks.rows import Rows
 from regard.tasks.texts import Classify
 from regard.training.doctor import Subject
+from tests.training.doctor.seeds import clean_texts, read_of
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.doctor.seeds import reported
 
 import regard
 from regard.models import Bert, BertConfig
@@ -17,6 +16,7 @@ from regard.tasks.rows import Rows
 from regard.text import Tokenizer
 from regard.training.doctor import Subject, examine, problems, quick, subject_named
 from regard.training.finetuning.sources import read_examples
+from tests.training.doctor.seeds import reported
 
 Shared = Callable[[str], Path]
 

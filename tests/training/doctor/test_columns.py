@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.doctor.seeds import clean_pairs, clean_texts, read_of
 
 from regard.data.examples import Choice, Tagged, Text
 from regard.training.doctor.columns import wrong_columns
+from tests.training.doctor.seeds import clean_pairs, clean_texts, read_of
 
 TEXTS, PAIRS = clean_texts(40, first=0), clean_pairs(40)
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doctor.seeds import clean_texts, read_of
 
 from regard.data.examples import Answer, Choice, Example, Question, Tagged, Text
 from regard.data.readers import Read
 from regard.training.doctor.data import class_imbalance, identity, label_noise, leakage, spaced
+from tests.training.doctor.seeds import clean_texts, read_of
 
 TEXTS = clean_texts(200, first=0)
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.doctor.seeds import read_of
-from tests.predict.folders import tiny_gpt, tiny_roberta
 from torch import Tensor
 
 import regard
@@ -19,6 +17,8 @@ from regard.models import Bert, BertConfig, Vit, VitConfig
 from regard.tasks.rows import Row
 from regard.training.doctor import examine, problems, subject_named
 from regard.training.doctor.model import constant_predictions, dropout_on, missing_mask, packed, padded, wrong_segments
+from tests.inference.folders import tiny_gpt, tiny_roberta
+from tests.training.doctor.seeds import read_of
 
 SHORT, LONG = Row([2, 5, 6, 3], [0, 0, 0, 0], [0]), Row([2, *range(7, 27), 3], [0] * 11 + [1] * 11, [0])
 PAIR = Row([2, 5, 6, 3, 7, 3], [0, 0, 0, 0, 1, 1], [0])

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.predict.folders import byte_level
 
 from regard.data.examples import Answer, Choice, Question, Tagged, Text
 from regard.tasks.answer import Answering
@@ -18,6 +17,7 @@ from regard.tasks.tag import Tag
 from regard.tasks.texts import Classify, Pair
 from regard.text import Tokenizer
 from regard.training.doctor.reading import casing, truncation
+from tests.inference.folders import byte_level
 
 NAMES = ("London", "Paris", "Rome", "Berlin", "Madrid", "Vienna", "Oslo", "Prague", "Athens", "Lisbon", "The", "In")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

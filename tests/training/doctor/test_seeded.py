@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.doctor.seeds import cased, clean_pairs, clean_texts, read_of, reported, with_inputs, without_segments
 from torch import Tensor
 
 from regard.data.examples import Text
@@ -18,6 +17,15 @@ from regard.nn import Layout, Padded
 from regard.tasks.folder import Solved
 from regard.tasks.solve import score
 from regard.training.doctor import CHECKS, Subject, examine, subject_named
+from tests.training.doctor.seeds import (
+    cased,
+    clean_pairs,
+    clean_texts,
+    read_of,
+    reported,
+    with_inputs,
+    without_segments,
+)
 
 Data = Read[Text]
 

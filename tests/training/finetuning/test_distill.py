@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.finetune.conftest import SMALL
 
 from regard.data.examples import Choice, Question, Text
 from regard.errors import InputError
@@ -22,6 +21,7 @@ from regard.training.finetuning.config import Config
 from regard.training.finetuning.report import Report
 from regard.training.finetuning.run import distill
 from regard.training.finetuning.start import Distilling, Student
+from tests.training.finetuning.conftest import SMALL
 
 
 @pytest.fixture

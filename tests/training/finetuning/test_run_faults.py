@@ -11,7 +11,7 @@ import pytest
 
 from regard.cli import train
 from regard.cli.app import run
-from regard.disk import settle
+from regard.files.disk import settle
 from regard.tasks.folder import read_task
 from tests.faults import CODES, DiskFaults
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.pretrain.runs import SMALL, Launcher, story
 
 from regard.data.corpus import build_corpus, train_tokenizer
 from regard.training.pretraining import plan, reporter
+from tests.training.pretraining.runs import SMALL, Launcher, story
 
 
 @pytest.fixture(scope="session")

@@ -128,7 +128,7 @@ import importlib, json, os, resource, signal, sys
 import regard.cli.app
 import torch._dynamo  # the first optimizer would import it
 from tests.crashes import kill_after
-from tests.pretrain.runs import hurry
+from tests.training.pretraining.runs import hurry
 
 def serve(arguments, errors, environment, largest, actions, counted):
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.pretrain.runs import config
 
 import regard
 from regard.device import half_type
@@ -18,6 +17,7 @@ from regard.training.pretraining.build import new_model, objective_for, portions
 from regard.training.pretraining.objectives import BothWays, Causal, DroppedSpans, MaskedWords
 from regard.training.pretraining.prepare import Material, open_material, prepare
 from regard.training.pretraining.rows import FOLLOWS, OTHER
+from tests.training.pretraining.runs import config
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.pretrain.texts import CLS, DOCUMENTS, FIRST, MASK, SEP, TOKENIZER, made
 
 from regard.data.masking import IGNORED, Masking
 from regard.errors import InputError
@@ -30,6 +29,7 @@ from regard.training.pretraining.evaluate import (
 from regard.training.pretraining.rows import FOLLOWS, OTHER
 from regard.training.pretraining.spans import Corruption, Sizes
 from regard.training.pretraining.text import Text
+from tests.training.pretraining.texts import CLS, DOCUMENTS, FIRST, MASK, SEP, TOKENIZER, made
 
 BOOK = [[3, 4, 5, 2], [6, 1], [4, 4, 4], [7], [2, 2, 2, 2, 2]] * 4
 TEXT = made(BOOK, pieces=3)

@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from tests.pretrain.texts import FIRST, MASK, TOKENIZER, made
 from torch import Tensor
 
 import regard
@@ -30,6 +29,7 @@ from regard.training.pretraining.objectives import (
 from regard.training.pretraining.portions import Portion, Portions
 from regard.training.pretraining.rows import Pairs, Stretches
 from regard.training.pretraining.spans import Corruption, Sizes
+from tests.training.pretraining.texts import FIRST, MASK, TOKENIZER, made
 
 TEXT = made([[3, 4, 5, 2], [6, 1], [4, 4, 4], [7], [2, 2, 2, 2, 2]] * 4)
 LONG = made([[3, 4, 5, 2], [6, 8], [4, 4, 5], [3] * 5] * 4)  # every document fills a row

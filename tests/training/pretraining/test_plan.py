@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.pretrain.runs import config
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.models import T5, Bert, BertConfig, Gpt, GptConfig, T5Config
@@ -14,6 +13,7 @@ from regard.training.pretraining import plan
 from regard.training.pretraining.plan import flops_per_token, peak_flops, seconds_per_step
 from regard.training.pretraining.spans import Sizes
 from regard.training.world import World
+from tests.training.pretraining.runs import config
 
 CPU = torch.device("cpu")
 VOCABULARY, ROWS, LENGTH = 500, 4, 32

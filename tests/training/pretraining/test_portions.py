@@ -13,13 +13,13 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.pretrain.texts import CLS, DOCUMENTS, FIRST, PAD, SEP, TOKENIZER, made
 from torch import Tensor
 
 from regard.data.masking import IGNORED
 from regard.errors import InputError
 from regard.training.pretraining.portions import Portion, Portions, Shift, ahead
 from regard.training.pretraining.rows import Pairs, Rows, Stretches
+from tests.training.pretraining.texts import CLS, DOCUMENTS, FIRST, PAD, SEP, TOKENIZER, made
 
 KINDS = {"bare": (0, 0), "single": (2, 0), "full pairs": (3, 0.0), "pairs": (3, 0.3)}
 BOOK = [[7, 9, 11, 8, 5]] * 30

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pretrain.runs import config, story
 
 from regard.data.corpus import Corpus, Progress
 from regard.errors import InputError
 from regard.text import Tokenizer
 from regard.training.pretraining import prepare as module
 from regard.training.pretraining.prepare import Material, open_material, prepare
+from tests.training.pretraining.runs import config, story
 
 
 def made(

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.pretrain.runs import config, events, story
 
 from regard.training.pretraining import plan
 from regard.training.pretraining import reporter as reporting
 from regard.training.pretraining.reporter import seconds_left
 from regard.training.pretraining.run import pretrain
 from regard.training.pretraining.sections import Schedule
+from tests.training.pretraining.runs import config, events, story
 
 
 def test_a_budget_says_what_is_left_of_it() -> None:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.pretrain.texts import DOCUMENTS, made
 
 from regard.errors import InputError
 from regard.training.pretraining.rows import FOLLOWS, OTHER, Pairs, Rows, Spans, Stretches
 from regard.training.pretraining.text import Text
+from tests.training.pretraining.texts import DOCUMENTS, made
 
 SEEDS = st.integers(0, (1 << 63) - 1)
 BOOK = [[7, 9, 11, 8, 5]] * 30  # 30 documents of 40 tokens

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tests.pretrain.runs import STEPS, config, events, losses
 
 import regard
 from regard.data.corpus import Corpus
@@ -24,6 +23,7 @@ from regard.training.pretraining.config import Config
 from regard.training.pretraining.objectives import MaskedWords
 from regard.training.pretraining.prepare import Material, open_material
 from regard.training.pretraining.run import Result, pretrain
+from tests.training.pretraining.runs import STEPS, config, events, losses
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("hurried")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from safetensors import safe_open
-from tests.pretrain.runs import Launcher, Process, command, events, losses, wait_for_steps
+
+from tests.training.pretraining.runs import Launcher, Process, command, events, losses, wait_for_steps
 
 
 def assert_same(output: Path, whole: Path, steps: int) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.pretrain.runs import Launcher, Process, command, events, losses, wait_for_steps
 
 import regard
+from tests.training.pretraining.runs import Launcher, Process, command, events, losses, wait_for_steps
 
 STEPS = 16
 PARTED: dict[str, object] = {"data_micro": 128, "schedule_steps": STEPS}  # no dropout: its chance is each process' own

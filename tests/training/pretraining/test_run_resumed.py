@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.pretrain.runs import STEPS, config, events, losses
 
 from regard.errors import InputError, RegardError
 from regard.training.pretraining.run import Result, pretrain
+from tests.training.pretraining.runs import STEPS, config, events, losses
 
 CPU = torch.device("cpu")
 DROPOUT = {"model_dropout": 0.1, "model_attention_dropout": 0.1}

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import transformers
-from tests.pretrain.runs import story
 
 from regard.data.corpus import train_tokenizer
 from regard.errors import InputError
 from regard.text import Tokenizer
 from regard.training.pretraining.sentinels import COUNT, sentinels_of, train_with_sentinels
+from tests.training.pretraining.runs import story
 
 LINES = [line for line in story().splitlines() if line]
 SIZE = 400

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.pretrain.texts import DOCUMENTS, FIRST, made, places
 
 from regard.data.corpus import Corpus, build_corpus, train_tokenizer
 from regard.errors import InputError
 from regard.training.pretraining.text import Text
+from tests.training.pretraining.texts import DOCUMENTS, FIRST, made, places
 
 PIECES = st.integers(1, 5)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.translate.conftest import sentences
 
 from regard.data.readers import Read
 from regard.data.translation_pairs import Pair, read_pairs
@@ -19,6 +18,7 @@ from regard.inference.generation.search import Beam
 from regard.inference.translation import load
 from regard.inference.translation.bleu import bleu
 from regard.training.translation.report import Report
+from tests.inference.translation.conftest import sentences
 
 Tune = Callable[..., Report]
 

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.translate.conftest import SMALL, sentences
 from torch import nn
 
 from regard.errors import RegardError
-from regard.inference.translation.build import new_model, next_scores
-from regard.inference.translation.config import Config
+from regard.inference.translation.build import next_scores
 from regard.inference.translation.subwords import train_subwords
 from regard.training.translation.batches import Encoded, gather
+from regard.training.translation.build import new_model
+from regard.training.translation.config import Config
 from regard.training.translation.trainer import Objective
 from regard.training.translation.weights import Kept
+from tests.inference.translation.conftest import SMALL, sentences
 
 PAIRS = sentences(60)
 SUBWORDS = train_subwords(PAIRS, size=300, joint=True)

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from regard.checkpoints.checksums import Verify, find_damage
 from regard.data.corpus.documents import Document, Sources, documents_of, find_sources
 from regard.data.corpus.encoder import Encoder, text_bytes
 from regard.data.corpus.folder import TOKENIZER, begin, clear, leave, refuse_strange, shard_folder, tokenizer_paths
@@ -25,11 +24,12 @@ from regard.data.corpus.manifest import Manifest, source_of, tokenizer_digest, t
 from regard.data.corpus.report import REPORT, Progress, Report
 from regard.data.corpus.sentences import RULES
 from regard.data.corpus.shards import Counts, ShardRecord, ShardWriter, token_type
-from regard.disk import atomic_write, replacing_folder
 from regard.errors import InputError
-from regard.json_files import json_bytes
+from regard.files.checksums import Verify, find_damage
+from regard.files.disk import atomic_write, replacing_folder
+from regard.files.json_files import json_bytes
+from regard.files.unfinished import locked
 from regard.text import Tokenizer
-from regard.unfinished import locked
 
 __all__ = ["SHARD_BYTES", "build_corpus"]
 

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from regard.checkpoints.checksums import Verify, find_damage
 from regard.data.corpus.manifest import MANIFEST, Manifest
 from regard.data.corpus.report import REPORT
 from regard.data.corpus.shards import DOCUMENTS, RECORD, SENTENCES, TOKENS, ShardRecord, read_record
 from regard.errors import InputError, RegardError
-from regard.output_folder import foreign_entries, remove_files
+from regard.files.checksums import Verify, find_damage
+from regard.files.output_folder import foreign_entries, remove_files
+from regard.files.unfinished import LOCK
 from regard.text.tokenizer import TOKENIZER_FILES
-from regard.unfinished import LOCK
 
 __all__ = ["TOKENIZER", "begin", "clear", "leave", "refuse_strange", "shard_files", "shard_folder", "tokenizer_paths"]
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoints.checksums import sha256_of
 from regard.data.corpus.shards import ShardRecord, as_count
-from regard.disk import atomic_write
 from regard.errors import InputError
-from regard.json_files import json_bytes, read_checked_json, with_checksum
+from regard.files.checksums import sha256_of
+from regard.files.disk import atomic_write
+from regard.files.json_files import json_bytes, read_checked_json, with_checksum
+from regard.files.unfinished import changes
 from regard.text import Tokenizer
-from regard.unfinished import changes
 
 __all__ = ["MANIFEST", "Manifest", "Source", "source_of", "tokenizer_digest", "tokenizer_files"]
 

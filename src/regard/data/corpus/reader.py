@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from regard.checkpoints.checksums import Verify, find_damage
 from regard.data.corpus.folder import TOKENIZER, shard_files, shard_folder, tokenizer_paths
 from regard.data.corpus.manifest import MANIFEST, Manifest, tokenizer_digest
 from regard.data.corpus.shards import REMEDY, Counts, Ids, Shard, token_type
 from regard.errors import InputError
+from regard.files.checksums import Verify, find_damage
 from regard.text import Tokenizer
 
 __all__ = ["Corpus"]

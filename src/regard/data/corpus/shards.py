@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.checkpoints.checksums import find_damage, sha256_of
 from regard.errors import InputError
-from regard.json_files import json_bytes, read_checked_json, with_checksum
+from regard.files.checksums import find_damage, sha256_of
+from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 
 __all__ = ["REMEDY", "Counts", "Shard", "ShardRecord", "ShardWriter", "as_count", "check", "read_record", "token_type"]
 

@@ -18,7 +18,7 @@ from regard.data.examples import Picture
 from regard.data.files import PACKED, STANDARD_INPUT, name_of, read_all_bytes
 from regard.data.readers.read import Path, Read
 from regard.errors import InputError
-from regard.file_input import open_file
+from regard.files.file_input import open_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from regard.data.files import HELD, RATIO, name_of, read_all_bytes, suffix_of
 from regard.data.readers.read import Path, kind_of
 from regard.errors import InputError, nearest
-from regard.file_input import size_in_words
+from regard.files.file_input import size_in_words
 
 __all__ = [
     "MAX_DOCUMENT",

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from regard.checkpoints.checksums import sha256_of
-from regard.disk import atomic_write
 from regard.errors import InputError
+from regard.files.checksums import sha256_of
+from regard.files.disk import atomic_write
+from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.inference.embed.manifest import Manifest, differences
-from regard.json_files import json_bytes, read_checked_json, with_checksum
 
 __all__ = ["read", "record_path", "remove", "write"]
 

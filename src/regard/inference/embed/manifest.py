@@ -9,8 +9,8 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from regard.checkpoints.checksums import sha256_of_all
-from regard.unfinished import changes
+from regard.files.checksums import sha256_of_all
+from regard.files.unfinished import changes
 
 __all__ = ["Manifest", "differences", "fingerprint", "manifest"]
 

@@ -13,8 +13,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from regard.disk import replacing
 from regard.errors import InputError, RegardError, nearest
+from regard.files.disk import replacing
 from regard.inference.embed.blocks import Block, Column, unpack_tokens
 
 __all__ = ["check", "check_pooling", "write"]

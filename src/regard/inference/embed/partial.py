@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from regard.disk import atomic_write, replacing
 from regard.errors import InputError, RegardError
+from regard.files.disk import atomic_write, replacing
+from regard.files.json_files import json_bytes, read_checked_json, with_checksum
+from regard.files.output_folder import foreign_entries
+from regard.files.unfinished import LOCK, locked
 from regard.inference.embed.blocks import Block, check_blocks, read_blocks, write_blocks
 from regard.inference.embed.manifest import Manifest, differences
-from regard.json_files import json_bytes, read_checked_json, with_checksum
-from regard.output_folder import foreign_entries
-from regard.unfinished import LOCK, locked
 
 __all__ = ["Partial", "hold"]
 

@@ -1,4 +1,4 @@
-"""New models that translate, and one way to call both kinds. Knows the families; knows no text and no file."""
+"""One way to call both kinds of translation models. Knows the families; knows no text and no file."""
 
 from __future__ import annotations
 
@@ -7,51 +7,12 @@ from torch import Tensor, nn
 
 from regard.checkpoints.ready import kind_of
 from regard.errors import InputError
-from regard.inference.translation.config import Model
-from regard.inference.translation.subwords import Subwords
-from regard.models import Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
+from regard.models import Seq2Seq, Transformer
 from regard.nn import Padded
 
-__all__ = ["Translating", "new_model", "next_scores", "translating", "vocabularies"]
+__all__ = ["Translating", "next_scores", "translating", "vocabularies"]
 
 Translating = Transformer | Seq2Seq
-
-
-def new_model(settings: Model, subwords: Subwords, *, seed: int) -> Translating:
-    """A model with new weights; the same seed draws the same."""
-    torch.manual_seed(seed)
-    if settings.kind == "transformer":
-        return Transformer(
-            TransformerConfig(
-                vocabulary=subwords.source.size,
-                target_vocabulary=None if subwords.joint else subwords.target.size,
-                width=settings.width,
-                depth=settings.depth,
-                heads=settings.heads,
-                ffn=settings.ffn,
-                norm_first=settings.norm_first,
-                final_norm=settings.norm_first,
-                dropout=settings.dropout,
-                shared=subwords.joint,
-                padding=subwords.padding,
-                begin=subwords.begin,
-                end=subwords.end,
-            )
-        )
-    return Seq2Seq(
-        Seq2SeqConfig(
-            source=subwords.source.size,
-            target=subwords.target.size,
-            units=settings.width,
-            embedding=settings.embedding,
-            depth=settings.depth,
-            bidirectional=settings.bidirectional,
-            score=settings.score,
-            recipe=settings.recipe,
-            dropout=settings.dropout,
-            begin=subwords.begin,
-        )
-    )
 
 
 def translating(model: nn.Module) -> Translating:

@@ -14,11 +14,11 @@ import torch
 from regard.checkpoints import loading
 from regard.checkpoints.load import read_model, write_model
 from regard.errors import InputError
+from regard.files.json_files import json_bytes, read_json
 from regard.inference.translation.align import Looking
 from regard.inference.translation.build import translating, vocabularies
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import Translator
-from regard.json_files import json_bytes, read_json
 
 __all__ = ["TRANSLATE", "load", "write"]
 

@@ -1,6 +1,7 @@
 """One word in many texts, layer after layer: how like its vectors are, and where they lie on a plane.
 
-`regard.interpret.probes.senses` compares several models by name; this looks at one loaded model more closely, as the page shows it.
+`regard.interpret.probes.senses` compares several models by name; this looks at one loaded model more
+closely, as the page shows it.
 Knows texts, models and vectors. Knows nothing of how things are drawn.
 """
 

@@ -159,7 +159,10 @@ def _python(model: str, texts: Sequence[str], labels: Sequence[str] | None, argu
     if short:
         pairs = [f"Text({t!r})" if labels is None else f"Text({t!r}, label={labels[n]!r})" for n, t in enumerate(texts)]
         return f"{head}examples = [{', '.join(pairs)}]\nsentence_map({model!r}, examples, {arguments}).document()"
-    head = "from regard.data.readers import read_texts\nfrom regard.interpret.embeddings.sentence_map import sentence_map\n"
+    head = (
+        "from regard.data.readers import read_texts\n"
+        "from regard.interpret.embeddings.sentence_map import sentence_map\n"
+    )
     columns = ["text"] if labels is None else ["text", "label"]
     read = f"examples = read_texts('regard-map.csv', task='classify', columns={columns!r}).examples\n"
     return f"{head}{read}sentence_map({model!r}, examples, {arguments}).document()"

@@ -1,6 +1,7 @@
 """The lecture's walk from sentences to a classifier, as the page shows it: each stage with its real numbers.
 
-The walk itself is `regard.interpret.probes.walk`. Knows which texts are walked with and the page's names; knows no HTML.
+The walk itself is `regard.interpret.probes.walk`. Knows which texts are walked with and the page's names;
+knows no HTML.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def walk_payload(
     limit: int = LIMIT,
     seed: int = 0,
 ) -> dict[str, object]:
-    """The document of the view "features" for a model called `name`: all of `regard.interpret.probes.walk.Walk`, with and without
-    mask, and `examples`, the texts and labels it was made of. Beyond `limit`, texts are drawn by lot.
+    """The document of the view "features" for a model called `name`: all of
+    `regard.interpret.probes.walk.Walk`, with and without mask, and `examples`, the texts and labels it was made of. Beyond `limit`, texts are drawn by lot.
     """
     given = [example for example in examples if example.text.strip()]
     used = [given[place] for place in drawn(len(given), limit, seed)]
@@ -94,7 +95,10 @@ def _examples(texts: Sequence[str], labels: Sequence[str], *, short: bool) -> st
     """The Python that has the examples: a few are spelled, many are in the file that the page gives."""
     if short:
         listed = ", ".join(f"Text({text!r}, label={label!r})" for text, label in zip(texts, labels, strict=True))
-        return f"from regard.data.examples import Text\nfrom regard.interpret.probes.walk import walk\nexamples = [{listed}]\n"
+        return (
+            "from regard.data.examples import Text\nfrom regard.interpret.probes.walk import walk\n"
+            f"examples = [{listed}]\n"
+        )
     return (
         "from regard.data.readers import read_texts\nfrom regard.interpret.probes.walk import walk\n"
         f"examples = read_texts({FILE!r}, task='classify').examples  # the file of the button CSV with exact cells\n"

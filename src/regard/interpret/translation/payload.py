@@ -104,7 +104,8 @@ def _python(name: str, text: str, beam: Beam | None) -> str:
     said = "" if beam is None else f", beam={_written(beam)}"
     imported = "" if beam is None else "from regard.inference.generation.search import Beam\n"
     return (
-        f"{imported}from regard.interpret.translation.decoding import decoding\nfrom regard.inference.translation import load\n"
+        f"{imported}from regard.interpret.translation.decoding import decoding\n"
+        "from regard.inference.translation import load\n"
         f"decoding(load({name!r}), {text!r}{said})"
     )
 

@@ -24,7 +24,7 @@ from regard.data.examples import Picture
 from regard.data.readers import Read
 from regard.device import choose
 from regard.errors import InputError
-from regard.json_files import json_bytes
+from regard.files.json_files import json_bytes
 from regard.known import DEFAULT
 from regard.models import Vit
 from regard.tasks.catalog import task_named

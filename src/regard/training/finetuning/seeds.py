@@ -14,10 +14,10 @@ import torch
 
 from regard.checkpoints.files import verify
 from regard.data.readers import Read
-from regard.disk import atomic_write
 from regard.errors import InputError
-from regard.json_files import json_bytes, read_checked_json, read_json, with_checksum
-from regard.output_folder import remove_files
+from regard.files.disk import atomic_write
+from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
+from regard.files.output_folder import remove_files
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
 from regard.tasks.pictures import Seen

@@ -12,6 +12,7 @@ import torch
 
 from regard.checkpoints import loading
 from regard.errors import InputError
+from regard.files.unfinished import changes
 from regard.models.bert import Bert, BertConfig
 from regard.models.elmo import Elmo, ElmoConfig
 from regard.models.gpt import Gpt, GptConfig
@@ -24,7 +25,6 @@ from regard.training.pretraining.prepare import Material
 from regard.training.pretraining.rows import Pairs, Rows, Stretches
 from regard.training.pretraining.sentinels import sentinels_of
 from regard.training.pretraining.spans import Corruption, Sizes
-from regard.unfinished import changes
 
 __all__ = ["Learner", "corruption_for", "new_model", "objective_for", "portions_for", "started_model"]
 

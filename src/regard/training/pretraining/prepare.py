@@ -12,16 +12,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoints.checksums import Verify
 from regard.checkpoints.files import checksums
 from regard.checkpoints.files import verify as verify_folder
 from regard.data.corpus import Corpus, Progress, Report, build_corpus, read_documents, train_tokenizer
 from regard.data.corpus.documents import find_sources
 from regard.data.corpus.manifest import MANIFEST
 from regard.data.corpus.vocabulary import SizeError
-from regard.disk import replacing_folder
 from regard.errors import InputError
-from regard.json_files import json_bytes, read_checked_json, with_checksum
+from regard.files.checksums import Verify
+from regard.files.disk import replacing_folder
+from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.known import one_of
 from regard.text import Tokenizer
 from regard.training.pretraining.config import Config

@@ -20,14 +20,15 @@ from pathlib import Path
 import torch
 
 from regard.checkpoints import loading
-from regard.checkpoints.checksums import Verify
 from regard.checkpoints.files import refuse_foreign_files, written_files
 from regard.checkpoints.files import verify as verify_folder
 from regard.data.corpus import Progress as Built
 from regard.data.corpus.manifest import MANIFEST as CORPUS_MANIFEST
-from regard.disk import atomic_write, settle
 from regard.errors import InputError
-from regard.output_folder import OutputManifest, foreign_entries, refuse_foreign_content
+from regard.files.checksums import Verify
+from regard.files.disk import atomic_write, settle
+from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content
+from regard.files.unfinished import LOCK, locked
 from regard.settings import check_saved
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.checkpoint import Checkpoints
@@ -47,7 +48,6 @@ from regard.training.pretraining.prepare import (
 from regard.training.pretraining.scores import refuse_short
 from regard.training.pretraining.trainer import CHECKPOINTS, Result, Trainer
 from regard.training.world import joined
-from regard.unfinished import LOCK, locked
 
 __all__ = ["CONFIG", "Result", "pretrain"]
 

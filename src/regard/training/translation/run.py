@@ -23,21 +23,21 @@ from regard.checkpoints.files import checksums, verify
 from regard.data.readers import Read
 from regard.data.translation_pairs import Pair, digest
 from regard.device import choose
-from regard.disk import replacing_folder
 from regard.errors import InputError
+from regard.files.disk import replacing_folder
+from regard.files.json_files import json_bytes
 from regard.inference.generation.search import Beam
 from regard.inference.translation.align import usual_looking
 from regard.inference.translation.bleu import bleu
-from regard.inference.translation.build import new_model
-from regard.inference.translation.config import Config
 from regard.inference.translation.folder import write
 from regard.inference.translation.subwords import SIDES, Subwords, train_subwords
 from regard.inference.translation.translator import Translator
-from regard.json_files import json_bytes
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.folder import CONFIG, REPORT, Note, RunFolder, Told, model_saved
 from regard.training.stopping import stopping
 from regard.training.translation.batches import Encoded
+from regard.training.translation.build import new_model
+from regard.training.translation.config import Config
 from regard.training.translation.report import Report
 from regard.training.translation.trainer import Trainer
 from regard.training.translation.weights import kept_files

@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.inference.translation.build import Translating, next_scores
-from regard.inference.translation.config import Config
 from regard.training import optimizer
 from regard.training.epochs import Epochs
 from regard.training.folder import Note
 from regard.training.schedule import factor
 from regard.training.stopping import Stop
 from regard.training.translation.batches import Batch, Encoded, gather, grouped
+from regard.training.translation.config import Config
 from regard.training.translation.weights import Kept
 
 __all__ = ["Note", "Objective", "Outcome", "Trainer"]

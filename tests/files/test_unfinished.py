@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import InputError, RegardError
-from regard.unfinished import LOCK, changes, locked
+from regard.files.unfinished import LOCK, changes, locked
 
 
 def test_changes() -> None:

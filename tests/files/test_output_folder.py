@@ -11,7 +11,7 @@ import pytest
 
 from regard.checkpoints.files import write_folder
 from regard.errors import InputError
-from regard.output_folder import (
+from regard.files.output_folder import (
     MANIFEST,
     OutputManifest,
     foreign_entries,

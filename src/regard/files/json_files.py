@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from regard.errors import InputError
-from regard.file_input import open_file, read_up_to
+from regard.files.file_input import open_file, read_up_to
 
 __all__ = ["json_bytes", "read_checked_json", "read_json", "read_value", "with_checksum"]
 

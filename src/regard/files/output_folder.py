@@ -24,11 +24,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from regard.checkpoints.files import CHECKSUMS, written_files
-from regard.disk import COMMITTED, TEMPORARY, atomic_write, settle
 from regard.errors import InputError, RegardError
-from regard.json_files import json_bytes, read_checked_json, with_checksum
-from regard.unfinished import LOCK
+from regard.files.checksums import CHECKSUMS, written_files
+from regard.files.disk import COMMITTED, TEMPORARY, atomic_write, settle
+from regard.files.json_files import json_bytes, read_checked_json, with_checksum
+from regard.files.unfinished import LOCK
 
 __all__ = ["MANIFEST", "OutputManifest", "foreign_entries", "refuse_foreign_content", "remove_files", "remove_output"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import InputError
-from regard.inference.translation.config import Config
+from regard.training.translation.config import Config
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 

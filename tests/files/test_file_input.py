@@ -18,7 +18,7 @@ from regard.data.corpus.manifest import Manifest
 from regard.data.files import open_bytes, open_text
 from regard.data.readers import read_pictures, read_tagged
 from regard.errors import InputError
-from regard.json_files import read_json
+from regard.files.json_files import read_json
 from regard.text import Tokenizer
 from regard.training.finetuning.config import Config
 

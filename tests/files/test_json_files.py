@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import InputError
-from regard.json_files import json_bytes, read_json
+from regard.files.json_files import json_bytes, read_json
 
 
 def written(folder: Path, data: str | bytes) -> Path:

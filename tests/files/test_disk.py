@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.disk import COMMITTED, REMOVALS, atomic_write, replacing, replacing_folder, settle
 from regard.errors import InputError, RegardError
+from regard.files.disk import COMMITTED, REMOVALS, atomic_write, replacing, replacing_folder, settle
 
 
 class Crash(BaseException):

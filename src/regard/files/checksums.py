@@ -9,18 +9,31 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 
-from regard.disk import atomic_write
-from regard.errors import RegardError, choice
-from regard.file_input import open_file
+from regard.errors import InputError, RegardError, choice
+from regard.files.disk import atomic_write
+from regard.files.file_input import open_file
+from regard.files.json_files import read_json
 
-__all__ = ["Verify", "cache_folder", "find_damage", "sha256_of", "sha256_of_all"]
+__all__ = [
+    "CHECKSUMS",
+    "Verify",
+    "cache_folder",
+    "find_damage",
+    "is_inner",
+    "sha256_of",
+    "sha256_of_all",
+    "written_files",
+]
+
+CHECKSUMS = "checksums.json"  # the file of a model folder that lists its files
 
 Verify = Literal["auto", "always", "never"]
 CACHE = "REGARD_CACHE"  # the environment variable that names another cache folder
@@ -99,3 +112,19 @@ def _write(path: Path, known: Mapping[str, object]) -> None:
     with suppress(OSError, RegardError):
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, json.dumps(known).encode())
+
+
+def written_files(folder: str | os.PathLike[str]) -> set[str]:
+    """The names of the files that `write_folder` put into a folder, by its `checksums.json`; that file included."""
+    try:
+        listed = read_json(Path(folder) / CHECKSUMS)
+    except InputError:  # none, or damaged
+        return set()
+    ours = all(is_inner(name) and str(value).startswith("sha256:") for name, value in listed.items())
+    return {*listed, CHECKSUMS} if ours else set()
+
+
+def is_inner(name: str) -> bool:
+    """Whether `name` is that of a file in the folder or in a folder of it, and cannot lead out."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and not re.search(r"[\\:\0]", name) and not any(part in ("/", "..") for part in parts)
