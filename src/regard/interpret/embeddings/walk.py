@@ -36,7 +36,8 @@ def walk_payload(
     seed: int = 0,
 ) -> dict[str, object]:
     """The document of the view "features" for a model called `name`: all of
-    `regard.interpret.probes.walk.Walk`, with and without mask, and `examples`, the texts and labels it was made of. Beyond `limit`, texts are drawn by lot.
+    `regard.interpret.probes.walk.Walk`, with and without mask, and `examples`, the texts and labels it was made
+    of. Above `limit`, texts are sampled at random.
     """
     given = [example for example in examples if example.text.strip()]
     used = [given[place] for place in drawn(len(given), limit, seed)]

@@ -20,12 +20,12 @@ from pathlib import Path
 import torch
 
 from regard.checkpoints import loading
-from regard.checkpoints.files import refuse_foreign_files, written_files
+from regard.checkpoints.files import refuse_foreign_files
 from regard.checkpoints.files import verify as verify_folder
 from regard.data.corpus import Progress as Built
 from regard.data.corpus.manifest import MANIFEST as CORPUS_MANIFEST
 from regard.errors import InputError
-from regard.files.checksums import Verify
+from regard.files.checksums import Verify, written_files
 from regard.files.disk import atomic_write, settle
 from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content
 from regard.files.unfinished import LOCK, locked

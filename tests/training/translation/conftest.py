@@ -1,0 +1,3 @@
+"""The fixtures of the translation tests."""
+
+from tests.inference.translation.conftest import *  # noqa: F403
