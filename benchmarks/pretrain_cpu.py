@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from benchmarks.pretrain_speed import CONFIGS, OURS, PEER, Work, begun, ours
 from benchmarks.race import keep, machine, race
 from regard.checkpoints import loading
-from regard.data.masking import IGNORED
+from regard.data.masking import IGNORE_INDEX
 from regard.training.optimizer import groups
 from regard.training.pretraining.config import Config
 from regard.training.pretraining.prepare import Material, open_material, prepare
@@ -121,10 +121,10 @@ def _peer(run: Trainer) -> Any:
 
 def padded(inputs: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
     """A packed portion as transformers reads it, a row a sequence; what only fills the portion up is left out."""
-    following = inputs["labels"][inputs["labels"] != IGNORED]
+    following = inputs["labels"][inputs["labels"] != IGNORE_INDEX]
     sizes = inputs["starts"][: len(following) + 1].diff().tolist()
     ids = inputs["ids"].long()
-    asked = torch.full_like(ids, IGNORED)
+    asked = torch.full_like(ids, IGNORE_INDEX)
     asked[inputs["holes"]] = inputs["targets"]
 
     def rows(values: Tensor, filling: int) -> Tensor:
@@ -134,7 +134,7 @@ def padded(inputs: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
         "input_ids": rows(ids, padding),
         "attention_mask": rows(torch.ones_like(ids), 0),
         "token_type_ids": rows(inputs["segments"].long(), 0),
-        "labels": rows(asked, IGNORED),
+        "labels": rows(asked, IGNORE_INDEX),
         "next_sentence_label": following,
     }
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.race import keep, machine, race
-from regard.data.masking import IGNORED
+from regard.data.masking import IGNORE_INDEX
 from regard.device import choose, half_type
 from regard.training.pretraining.config import Config
 from regard.training.pretraining.plan import flops_per_token, peak_flops
@@ -159,7 +159,7 @@ def theirs(config: Config, vocabulary: int, device: torch.device) -> Work:
     inputs = {"input_ids": ids, "labels": ids}
     if config.model.family == "bert":
         hidden = torch.rand(ids.shape, device=device) < config.objective.mask_rate
-        inputs["labels"] = torch.where(hidden, ids, IGNORED)
+        inputs["labels"] = torch.where(hidden, ids, IGNORE_INDEX)
         inputs["next_sentence_label"] = torch.randint(2, (len(ids),), device=device)
     model = _peer(config, vocabulary).to(device).train()
     if device.type == "cuda":

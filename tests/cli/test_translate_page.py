@@ -13,7 +13,7 @@ import pytest
 
 from regard.cli import translate
 from regard.cli.app import run
-from regard.data.translation_pairs import Pair
+from regard.data.translation_pairs import TranslationPair
 from regard.inference.generation.search import Beam
 from regard.inference.translation import Translator, load
 from regard.inference.translation.align import usual_looking
@@ -30,7 +30,7 @@ Captured = pytest.CaptureFixture[str]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
     place = tmp_path_factory.mktemp("translator") / "de-en"
-    subwords = train_subwords([Pair("der Hund sieht", "the dog sees")] * 4, size=270, joint=True)
+    subwords = train_subwords([TranslationPair("der Hund sieht", "the dog sees")] * 4, size=270, joint=True)
     model = new_model(Model(width=8, depth=1, heads=2, ffn=16), subwords, seed=0)
     write(Translator(model.eval(), subwords, usual_looking(model)), place)
     return place

@@ -15,7 +15,7 @@ from regard.interpret.faithfulness.grounds import grounds
 from regard.interpret.faithfulness.honesty import Honesty, measure_honesty
 from regard.interpret.faithfulness.honesty_payload import BLANK as BLANKED
 from regard.interpret.faithfulness.trial import open_trial
-from regard.tasks.folder import write_task
+from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 
@@ -34,9 +34,9 @@ MINUS = "\N{MINUS SIGN}"
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     place, tokenizer = tmp_path_factory.mktemp("classifiers"), Tokenizer.open(tiny_bert_folder)
-    write_task(deciding(tokenizer, 3), place / "honest")
-    write_task(deciding(tokenizer, 3, uniform=True), place / "uniform")
-    write_task(deciding(tokenizer, 3, astray=True), place / "astray")
+    save_fine_tuned(deciding(tokenizer, 3), place / "honest")
+    save_fine_tuned(deciding(tokenizer, 3, uniform=True), place / "uniform")
+    save_fine_tuned(deciding(tokenizer, 3, astray=True), place / "astray")
     names = ("honest", "uniform", "astray")
     return {"plain": str(tiny_bert_folder), **{name: str(place / name) for name in names}}
 

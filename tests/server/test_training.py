@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.data.readers import Read
+from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.server.training import Job, Order, Trainings, drawn, file_name, run_here
 from regard.training.finetuning.evaluate import evaluate
@@ -51,7 +51,7 @@ def test_ends_with_a_model(order: Ordered, tmp_path: Path) -> None:
     )
 
 
-def _dev(order: Order) -> Read[Any]:
+def _dev(order: Order) -> ExampleSet[Any]:
     """What `fit` keeps to judge on."""
     from regard.training.finetuning.data import read_data
 
@@ -59,12 +59,12 @@ def _dev(order: Order) -> Read[Any]:
 
 
 def test_examples_are_drawn_always_the_same() -> None:
-    read = Read([f"text {number}" for number in range(100)], "file", "how", lines=list(range(1, 101)))
+    read = ExampleSet([f"text {number}" for number in range(100)], "file", "how", lines=list(range(1, 101)))
     some = drawn(read, 10)
     assert len(some.examples) == 10
     assert some == drawn(read, 10)
     assert [f"text {line - 1}" for line in some.lines] == some.examples
-    assert some.how == "how; 10 drawn"
+    assert some.description == "how; 10 drawn"
 
 
 def test_draws_as_many_as_it_is_told(order: Ordered) -> None:

@@ -66,7 +66,7 @@ def ablate_text(
     Example: regard ablate "In winter the fields are _ with snow." --heads 3.1,2.*
     """
     from regard.device import choose
-    from regard.files.disk import replacing
+    from regard.files.disk import replace_file
     from regard.interpret.faithfulness.ablation import Sweep, ablate
     from regard.interpret.faithfulness.everywhere import open_at
     from regard.interpret.faithfulness.surgery import heads_named, layers_named
@@ -77,7 +77,7 @@ def ablate_text(
         check_ending(output)
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
-        place = None if output is None else stack.enter_context(replacing(output))
+        place = None if output is None else stack.enter_context(replace_file(output))
         trial = open_at(model, text, second, at=at, device=choose(device))
         gone = () if heads is None else heads_named(heads, depth=trial.depth, heads=trial.heads)
         left = () if layers is None else layers_named(layers, depth=trial.depth)

@@ -11,7 +11,7 @@ import typer
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption, SeedOption, check_page
 from regard.cli.output import note, print_json, stages
 from regard.known import DEFAULT
-from regard.wording import amount
+from regard.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,12 +48,12 @@ def heads(
     tokens looked at are shuffled. A head is named after a pattern that holds at 5% after Holm's correction for all
     heads and patterns, and takes at least 10 points more than chance; of several, after the one furthest above it.
     """
-    from regard.files.disk import replacing
+    from regard.files.disk import replace_file
     from regard.interpret.heads.census import again_from_file, census_of_file
 
     check_page(output)
     with ExitStack() as stack:
-        temporary = None if output is None else stack.enter_context(replacing(output))  # before a model is loaded
+        temporary = None if output is None else stack.enter_context(replace_file(output))  # before a model is loaded
         with ExitStack() as shown:
             show = stages(shown, {"reading": "texts"})
             found = census_of_file(
@@ -80,7 +80,7 @@ def heads(
 
 
 def _lines(found: Census) -> Iterator[str]:
-    yield f"{len(found.heads)} heads of {found.model} over {amount(found.read, 'text')}"
+    yield f"{len(found.heads)} heads of {found.model} over {count_of(found.read, 'text')}"
     yield ""
     for name, count in found.counts.items():
         yield f"  {name:42}  {count:4}"

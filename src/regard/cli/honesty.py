@@ -56,7 +56,7 @@ def honesty(
     the token that speaks for the text looks at. Other models have no class to judge: of them the map and the
     attributions of one answer are told, a BERT's at the blank, a GPT's at the end.
     """
-    from regard.files.disk import replacing
+    from regard.files.disk import replace_file
     from regard.interpret.faithfulness.grounds import grounds
     from regard.interpret.faithfulness.honesty import measure_honesty
     from regard.interpret.faithfulness.honesty_payload import honesty_payload, is_judged, without_verdict
@@ -66,7 +66,7 @@ def honesty(
         check_ending(output)
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
-        place = None if output is None else stack.enter_context(replacing(output))
+        place = None if output is None else stack.enter_context(replace_file(output))
         trial = _opened(folder, text, second, device)
         found: Honesty | Grounds
         if is_judged(trial):
@@ -95,12 +95,12 @@ def _opened(name: str, text: str, second: str | None, device: str) -> Trial:
     from regard.device import choose
     from regard.interpret.faithfulness.trial import open_trial, task_trial
     from regard.known import builtins
-    from regard.tasks.folder import is_solved, read_task
+    from regard.tasks.task_folder import is_fine_tuned, load_fine_tuned
 
-    known = name in builtins() or (os.path.isdir(name) and not is_solved(name))
+    known = name in builtins() or (os.path.isdir(name) and not is_fine_tuned(name))
     if known:
         return open_trial(name, text, second, device=choose(device))
-    return task_trial(read_task(name, device=choose(device)), text, second)
+    return task_trial(load_fine_tuned(name, device=choose(device)), text, second)
 
 
 def _lines(found: Honesty | Grounds) -> Iterator[str]:

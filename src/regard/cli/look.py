@@ -56,12 +56,12 @@ def look(
     --layer, a small map of every head. Without --output a table says where each token looks most, by the mean of the
     heads that were chosen; without --layer those of the last layer.
     """
-    from regard.files.disk import replacing
+    from regard.files.disk import replace_file
 
     _check(text, image, layer, head, output)
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
-        place = None if output is None else stack.enter_context(replacing(output))
+        place = None if output is None else stack.enter_context(replace_file(output))
         from regard.device import choose
         from regard.interpret import attention, opened, picture
 

@@ -16,7 +16,7 @@ from regard.cli.output import duration, note, print_json, progress, ticking
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from regard.data.corpus import Progress
+    from regard.data.corpus import CorpusProgress
 
 __all__ = ["register"]
 
@@ -80,7 +80,7 @@ def pretrain(
     torchrun --nproc-per-node N -m regard pretrain ...
     """
     from regard.device import choose
-    from regard.settings import check_saved
+    from regard.settings import check_saved_settings
     from regard.training.pretraining.config import Config
     from regard.training.pretraining.run import CONFIG, pretrain
 
@@ -89,7 +89,7 @@ def pretrain(
     overrides += settings or []
     saved = Path(output) / CONFIG
     if resume and config is None and saved.is_file():
-        check_saved(saved)
+        check_saved_settings(saved)
         config = str(saved)
     chosen = Config.read(config, family=family, overrides=overrides)
     with ExitStack() as stack:
@@ -138,7 +138,7 @@ class _Shown:
     def say(self, text: str) -> None:
         note(text)
 
-    def built(self, report: Progress) -> None:
+    def built(self, report: CorpusProgress) -> None:
         if self._advance is None and report.done < report.documents:
             self._advance = self._built.enter_context(
                 progress("encoding", total=report.documents - report.resumed, unit="documents")

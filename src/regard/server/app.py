@@ -19,7 +19,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route as Address
 
-from regard.errors import InputError, RegardError, nearest
+from regard.errors import InputError, RegardError, suggest
 from regard.render.bundle import page
 from regard.server.access import HEADERS, RequireToken
 from regard.server.arguments import Payload, Route
@@ -105,7 +105,7 @@ def make_app(
 
 def _answer(shelf: Shelf, routes: Mapping[str, Route], name: str, arguments: Mapping[str, object]) -> Payload:
     if name not in routes:
-        raise InputError(f"the studio has no view {name!r}; {nearest(name, routes)}")
+        raise InputError(f"the studio has no view {name!r}; {suggest(name, routes)}")
     try:
         return routes[name](shelf, arguments)
     except (RegardError, Left):

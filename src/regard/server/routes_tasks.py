@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.known import DEFAULT, builtins
 from regard.server.arguments import Arguments, Payload, counted, said
 from regard.server.shelf import Entry, Shelf
@@ -24,7 +24,7 @@ __all__ = ["cancel", "end_training", "tasks", "train", "training"]
 CAN_TRAIN = ("classify", "tag", "answer", "pair", "regress", "choose")
 ROOM = 900_000  # characters of a file that is sent along
 STARTS = ("reader", "writer", "unknown")  # the kinds that a training may start from; one that is unknown tells itself
-OURS = Path(__file__).with_name("messages.tsv")  # labelled by us: messages that thank, complain or ask
+OURS = Path(__file__).with_name("messages.tsv")  # labeled by us: messages that thank, complain or ask
 OURS_EPOCHS = "10"  # of so few examples
 
 _trainings: WeakKeyDictionary[Shelf, Trainings] = WeakKeyDictionary()
@@ -57,12 +57,12 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
     `limit`, `columns`; all are texts. With `examples` "ours", those that come with Regard instead of a file."""
     ours = "examples" in arguments
     if ours:
-        choice("examples", said(arguments, "examples"), ["ours"])
+        check_choice("examples", said(arguments, "examples"), ["ours"])
         arguments = {"epochs": OURS_EPOCHS, **arguments, "task": "classify", "path": str(OURS), "columns": ""}
     task, output = said(arguments, "task"), said(arguments, "output", "").strip()
-    choice("task", task, CAN_TRAIN)
+    check_choice("task", task, CAN_TRAIN)
     # One that would have to be fetched is none of the studio's: it asks no other machine.
-    choice("model", model := said(arguments, "model", DEFAULT), {*shelf.entries, *builtins()})
+    check_choice("model", model := said(arguments, "model", DEFAULT), {*shelf.entries, *builtins()})
     if why := _unfit(shelf.entries.get(model) or Entry(model)):
         raise InputError(
             f"{model} {why}; a model for a task is trained from one that reads or writes, such as {DEFAULT}"
@@ -75,8 +75,7 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
         )
     if bool(path) is bool(content.strip()):
         raise InputError(
-            f"expected labelled examples: the name of a file in {shelf.workspace.folder}, or a file to send; one of "
-            "them"
+            f"expected labeled examples: the name of a file in {shelf.workspace.folder}, or a file to send; one of them"
         )
     name = file_name(path or said(arguments, "name", "examples.tsv"), otherwise="examples.tsv")
     place = shelf.workspace.folder / name
@@ -92,7 +91,7 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
         upload=not path,
     )
     if path and not os.path.exists(order.data):
-        raise InputError(f"{path}: no such file on this machine; expected a file of labelled examples")
+        raise InputError(f"{path}: no such file on this machine; expected a file of labeled examples")
     manager = _manager(shelf)
     manager.check(order)  # before anything is written: an order that is refused leaves nothing behind
     if not path:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from regard.errors import InputError, RegardError, nearest
+from regard.errors import InputError, RegardError, suggest
 from regard.server.kinds import Kind, kind_of
 from regard.server.turns import stopping, taken
 from regard.server.workspace import Workspace
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from regard.interpret.attention.looking import Reader
-    from regard.tasks.folder import Solved
+    from regard.tasks.task_folder import FineTunedModel
     from regard.text import Tokenizer
 
     Pair = tuple[nn.Module, Reader]
@@ -43,7 +43,7 @@ class Entry:
     state: State = "loading"
     error: str = ""
     loaded: Pair | None = None
-    solved: Solved | None = None  # of a tuned model, whose encoder is in `loaded`
+    solved: FineTunedModel | None = None  # of a tuned model, whose encoder is in `loaded`
     lock: threading.Lock = field(default_factory=threading.Lock)
     kind: Kind = "unknown"
 
@@ -59,7 +59,7 @@ class Entry:
 
         return isinstance(self.loaded[0], Vit)
 
-    def fill(self, found: Pair | Solved) -> None:
+    def fill(self, found: Pair | FineTunedModel) -> None:
         """It was read: all that is asked of it from now on is in memory, whatever becomes of its folder."""
         if isinstance(found, tuple):
             self.loaded, self.solved, self.kind = found, None, kind_of(self.name, found)
@@ -78,7 +78,7 @@ class Shelf:
         self,
         names: Sequence[str],
         *,
-        load: Callable[[str], Pair | Solved] | None = None,
+        load: Callable[[str], Pair | FineTunedModel] | None = None,
         workspace: Workspace | None = None,
     ) -> None:
         self.workspace = workspace or Workspace()
@@ -120,7 +120,7 @@ class Shelf:
             with stopping(entry.loaded[0]):
                 yield entry.loaded
 
-    def solved(self, name: str) -> Solved:
+    def solved(self, name: str) -> FineTunedModel:
         """A tuned model with its task; its encoder is what `use` lends, so it is asked for while that is lent."""
         found = self._entry(name).solved
         if found is None:
@@ -135,7 +135,7 @@ class Shelf:
 
     def _entry(self, name: str) -> Entry:
         if name not in self.entries:
-            raise InputError(f"the studio has no model {name!r}; {nearest(name, self.entries)}")
+            raise InputError(f"the studio has no model {name!r}; {suggest(name, self.entries)}")
         return self.entries[name]
 
     def _again(self, entry: Entry) -> None:
@@ -160,10 +160,10 @@ class Shelf:
             entry.state, entry.error = "failed", f"{type(error).__name__}: {error}"
 
 
-def _load(name: str) -> Pair | Solved:
+def _load(name: str) -> Pair | FineTunedModel:
     from regard.checkpoints.loading import find
     from regard.interpret.attention.subject import opened
-    from regard.tasks.folder import is_solved, read_task
+    from regard.tasks.task_folder import is_fine_tuned, load_fine_tuned
 
     folder = find(name)
-    return read_task(folder) if is_solved(folder) else opened(name)
+    return load_fine_tuned(folder) if is_fine_tuned(folder) else opened(name)

@@ -21,7 +21,7 @@ from regard.errors import InputError, RegardError
 from regard.server.training_process import run_in_process
 
 if TYPE_CHECKING:
-    from regard.data.readers import Read
+    from regard.data.readers import ExampleSet
     from regard.training.finetuning.config import Config
 
 __all__ = ["EPOCHS", "Job", "Order", "Trainings", "file_name", "run_here", "train"]
@@ -240,15 +240,15 @@ def train(
 ) -> dict[str, float]:
     """Do what the order says; gives the scores of the best epoch."""
     from regard.training.finetuning.run import fit
-    from regard.training.finetuning.sources import Table, read_examples, shows_pictures
+    from regard.training.finetuning.sources import TableOptions, holds_images, read_examples
 
-    table = Table.said(order.columns or None)
+    table = TableOptions.parse(order.columns or None)
     Path(order.output).parent.mkdir(parents=True, exist_ok=True)
-    read = read_examples(order.task, order.data, table=table, labelled=True)
+    read = read_examples(order.task, order.data, table=table, labeled=True)
     if 0 < order.limit < len(read.examples):
         say(f"{order.limit:,} of {len(read.examples):,} examples were drawn")
         read = drawn(read, order.limit)
-    kind = "pictures" if order.task == "classify" and shows_pictures(order.data) else order.task
+    kind = "pictures" if order.task == "classify" and holds_images(order.data) else order.task
     report = fit(
         order.task,
         read,
@@ -261,12 +261,12 @@ def train(
     return dict(report.best.scores)
 
 
-def drawn(read: Read[Any], count: int) -> Read[Any]:
+def drawn(read: ExampleSet[Any], count: int) -> ExampleSet[Any]:
     """So many of the examples in their order, always the same ones."""
     places = sorted(random.Random(0).sample(range(len(read.examples)), count))
     examples = [read.examples[place] for place in places]
     lines = [read.lines[place] for place in places] if read.lines else []
-    return replace(read, examples=examples, lines=lines, how=f"{read.how}; {count:,} drawn")
+    return replace(read, examples=examples, lines=lines, description=f"{read.description}; {count:,} drawn")
 
 
 def _remove(folder: Path) -> None:

@@ -17,9 +17,9 @@ from regard.interpret.faithfulness.ablation import ablate, distance, divergence,
 from regard.interpret.faithfulness.surgery import heads_named, layers_named, skipping
 from regard.interpret.faithfulness.trial import Trial, task_trial, trial_of
 from regard.nn import Padded, knock_out, record
-from regard.tasks.folder import Solved
-from regard.tasks.model import Tuned
-from regard.tasks.texts import Classify, Regress
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.text_classification import Regression, TextClassification
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
@@ -165,8 +165,10 @@ def test_the_head_that_decides_comes_first(tiny_bert_folder: Path) -> None:
 def test_labels_that_exclude_nothing_and_values(tiny_bert_folder: Path) -> None:
     model, tokenizer = regard.load(tiny_bert_folder)
     assert tokenizer is not None
-    several = Classify(["a", "b"], several=True)
-    trial = task_trial(Solved(several, Tuned.new(model, several).eval(), tokenizer, 32), "the film")
+    several = TextClassification(["a", "b"], multi_label=True)
+    trial = task_trial(
+        FineTunedModel(several, EncoderWithHead.from_encoder(model, several).eval(), tokenizer, 32), "the film"
+    )
     before, after = torch.tensor([0.0, 2.0]), torch.tensor([1.0, 2.0])
     p, q = 0.5, 1 / (1 + torch.e**-1)
     apart = divergence(trial, before, after)
@@ -174,8 +176,10 @@ def test_labels_that_exclude_nothing_and_values(tiny_bert_folder: Path) -> None:
     assert apart.item() == pytest.approx(entropy([p, 1 - p], [q, 1 - q]))
     assert distance(trial, before, after).item() == pytest.approx(q - p)
 
-    regress = Regress(0.0, 1.0)
-    value = task_trial(Solved(regress, Tuned.new(model, regress).eval(), tokenizer, 32), "the film")
+    regress = Regression(0.0, 1.0)
+    value = task_trial(
+        FineTunedModel(regress, EncoderWithHead.from_encoder(model, regress).eval(), tokenizer, 32), "the film"
+    )
     effect = ablate(value, layers=[0, 1]).effects[0]
     assert effect.divergence is None
     (change,) = effect.changes

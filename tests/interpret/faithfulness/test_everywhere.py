@@ -15,7 +15,7 @@ from regard.interpret.faithfulness.attribution import gradient_times_input
 from regard.interpret.faithfulness.everywhere import LONGEST, asked_at, open_at, possible, thinned
 from regard.interpret.faithfulness.trial import trial_of
 from regard.nn import Padded
-from regard.tasks.folder import write_task
+from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
@@ -113,7 +113,7 @@ def test_fewer_places_are_evenly_spread(bert: Pair) -> None:
 def test_by_name(tiny_bert_folder: Path, tmp_path: Path) -> None:
     assert open_at(tiny_bert_folder, TEXT).places == ("blank",)
     assert len(open_at(tiny_bert_folder, TEXT, at="masked").places) == 9
-    write_task(deciding(Tokenizer.open(tiny_bert_folder), 1), tmp_path / "task")
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 1), tmp_path / "task")
     assert open_at(tmp_path / "task", "a good day").outputs == ("negative", "positive")
     with pytest.raises(InputError, match="answers with its labels, not at every token"):
         open_at(tmp_path / "task", "a good day", at="plain")

@@ -20,9 +20,9 @@ from regard.interpret.faithfulness.meter import MOVED, ORDERED, SWAPPED, Check, 
 from regard.interpret.faithfulness.shown import show
 from regard.interpret.faithfulness.trial import Trial, task_trial, trial_of
 from regard.models import Gpt, GptConfig
-from regard.tasks.folder import Solved
-from regard.tasks.model import Tuned
-from regard.tasks.texts import Classify
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level, randomised
 from tests.interpret.classifiers import deciding, sentence
@@ -136,8 +136,11 @@ def test_zeroed_values_are_values_of_zero(trial: Trial) -> None:
 def gpt_trial(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     tokens = byte_level(tmp_path_factory.mktemp("gpt") / "v", specials=["<|endoftext|>"], kind="gpt2")
     shape = GptConfig(vocabulary=tokens.size, width=24, depth=2, heads=4, ffn=40, positions=32, begin=0, end=0)
-    task = Classify(["a", "b", "c"])
-    return task_trial(Solved(task, randomised(Tuned.new(Gpt(shape), task)).eval(), tokens, 32), "the good film day")
+    task = TextClassification(["a", "b", "c"])
+    return task_trial(
+        FineTunedModel(task, randomised(EncoderWithHead.from_encoder(Gpt(shape), task)).eval(), tokens, 32),
+        "the good film day",
+    )
 
 
 def test_of_a_gpt_no_token_sees_what_comes(gpt_trial: Trial) -> None:

@@ -21,10 +21,10 @@ from regard.interpret.faithfulness.honesty_payload import honesty_payload, untun
 from regard.interpret.faithfulness.trial import Trial, task_trial, trial_of
 from regard.interpret.faithfulness.wording import VERDICTS, meanings
 from regard.nn import record
-from regard.tasks.folder import Solved, write_task
-from regard.tasks.model import Tuned
-from regard.tasks.tag import Tag
-from regard.tasks.texts import Classify
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.text_classification import TextClassification
+from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
@@ -35,7 +35,7 @@ TEXT = "it is a good day for them"
 @pytest.fixture(scope="module")
 def folder(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("classifier")
-    write_task(deciding(Tokenizer.open(tiny_bert_folder), 3), place / "task")
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), place / "task")
     return place / "task"
 
 
@@ -46,9 +46,9 @@ def trial(tiny_bert_folder: Path) -> Trial:
 
 def of_classes(tiny_bert_folder: Path, *labels: str, several: bool = False) -> Trial:
     encoder, tokenizer = regard.load(tiny_bert_folder)
-    task = Classify(labels, several=several)
+    task = TextClassification(labels, multi_label=several)
     torch.manual_seed(1)
-    return task_trial(Solved(task, Tuned.new(encoder, task).eval(), tokenizer, 64), TEXT)
+    return task_trial(FineTunedModel(task, EncoderWithHead.from_encoder(encoder, task).eval(), tokenizer, 64), TEXT)
 
 
 def test_the_verdict_is_the_meters(trial: Trial) -> None:
@@ -73,7 +73,7 @@ def test_the_verdict_is_the_meters(trial: Trial) -> None:
 def test_the_lines_say_the_same(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page_built: None
 ) -> None:
-    trial = task_trial(regard.tasks.folder.read_task(folder), TEXT)
+    trial = task_trial(regard.tasks.task_folder.load_fine_tuned(folder), TEXT)
     payload: dict[str, Any] = honesty_payload(str(folder), trial, label="negative", layer=0, head=0, seed=2)
     *lines, last = payload["python"].splitlines()
     scope: dict[str, Any] = {}
@@ -93,9 +93,9 @@ def test_class_swap_of_two_classes_is_twice_one_correlation(trial: Trial, tiny_b
     assert own is not None and other == pytest.approx(-own) and swap.value == pytest.approx(2 * own)
     assert "twice one correlation" in meanings(2)["class swap"].done
     for several, labels in ((False, "abc"), (True, "ab")):
-        found = measure_honesty(of_classes(tiny_bert_folder, *labels, several=several)).checks[0].numbers
+        found = measure_honesty(of_classes(tiny_bert_folder, *labels, multi_label=several)).checks[0].numbers
         assert found["label"] is not None and found["other"] != pytest.approx(-found["label"], abs=1e-3)
-        assert "strongest other class" in meanings(len(labels), several=several)["class swap"].done
+        assert "strongest other class" in meanings(len(labels), multi_label=several)["class swap"].done
 
 
 def test_every_test_has_words(trial: Trial) -> None:
@@ -133,8 +133,10 @@ def test_a_gpt_looks_from_its_last_token(tmp_path: Path) -> None:
 
 def test_what_has_no_one_answer(tiny_bert_folder: Path) -> None:
     encoder, tokenizer = regard.load(tiny_bert_folder)
-    task = Tag(["O", "B-PER"])
+    task = TokenClassification(["O", "B-PER"])
     with pytest.raises(InputError, match="gives many answers of one text"):
-        grounds(task_trial(Solved(task, Tuned.new(encoder, task).eval(), tokenizer, 64), TEXT))
+        grounds(
+            task_trial(FineTunedModel(task, EncoderWithHead.from_encoder(encoder, task).eval(), tokenizer, 64), TEXT)
+        )
     payload: dict[str, Any] = untuned_payload("BERT", TEXT, "there is no blank")
     assert payload["grounds"] is None and "no classes" in payload["notes"][0]

@@ -226,7 +226,7 @@ def test_a_configuration_cannot_be_changed_or_extended() -> None:
 
 
 def test_the_choices_are_those_of_the_code_behind_them() -> None:
-    from regard.data.corpus.vocabulary import Kind
+    from regard.data.corpus.vocabulary import TokenizerType
     from regard.nn.block import ACTIVATIONS
     from regard.training.optimizer import Name
     from regard.training.schedule import Shape
@@ -235,7 +235,7 @@ def test_the_choices_are_those_of_the_code_behind_them() -> None:
         return set(get_args(section.model_fields[key].annotation))
 
     assert choices(Model, "activation") == set(ACTIVATIONS)
-    assert choices(Vocabulary, "kind") == set(get_args(Kind))
+    assert choices(Vocabulary, "kind") == set(get_args(TokenizerType))
     assert choices(Optimizer, "name") == set(get_args(Name))
     assert choices(Schedule, "shape") == set(get_args(Shape)) - {"noam"}  # which is for translation
     assert choices(Objective, "pairs") == {"next", "order", "none"}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from regard.errors import InputError
 from regard.text import Tokenizer
-from regard.text.spelling import byte_text
+from regard.text.spelling import readable_token
 
 __all__ = ["Said", "check_stops", "spelled"]
 
@@ -83,7 +83,7 @@ def spelled(tokenizer: Tokenizer, token: int) -> str:
         return f"<{token}>"  # an output layer may be wider than the vocabulary
     text = tokenizer.decode([token], special=True)
     if BROKEN in text:
-        return byte_text(tokenizer.token(token))
+        return readable_token(tokenizer.token(token))
     return text or tokenizer.token(token)
 
 

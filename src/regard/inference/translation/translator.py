@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from regard.data.batch import by_budget, collate
+from regard.data.batch import collate, group_by_token_budget
 from regard.inference.generation.quick import keeping
 from regard.inference.generation.search import Beam, Hypothesis, beam_search, greedy
 from regard.inference.generation.speaker import speaker_of
@@ -71,7 +71,7 @@ class Translator:
         full = [place for place, text in enumerate(texts) if text.strip()]
         on_done(len(texts) - len(full))
         sources = self.subwords.sources([texts[place] for place in full])
-        rooms = by_budget([len(ids) for ids in sources], BUDGET // (beam.width if beam else 1))
+        rooms = group_by_token_budget([len(ids) for ids in sources], BUDGET // (beam.width if beam else 1))
         if trace is not None:
             trace.number(full)
             beam, rooms = beam or Beam(width=1), [list(range(len(full)))] if full else []

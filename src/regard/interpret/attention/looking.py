@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints.ready import evaluating, family_of, tokenizer_of
-from regard.data.examples import Picture
+from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.inference.generation.search import greedy
 from regard.inference.generation.speaker import speaker_of
@@ -24,8 +24,8 @@ from regard.interpret.attention.maps import Attention, Side, map_of
 from regard.models import T5, Bert, Gpt, Seq2Seq, Transformer, Vit
 from regard.nn import Padded
 from regard.nn.recording import record
-from regard.tasks.model import Tuned
-from regard.tasks.pictures import Frame, Seen
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.image_classification import ImageClassifier, ImageTransform
 from regard.text import Tokenizer
 
 __all__ = ["LONGEST", "Reader", "attention"]
@@ -40,7 +40,7 @@ def attention(
     text: str = "",
     text_b: str | None = None,
     *,
-    image: Picture | None = None,
+    image: ImageExample | None = None,
     max_tokens: int | None = None,
 ) -> Attention:
     """Every attention map that the model makes of a text, a pair or a picture, with queries and keys.
@@ -51,7 +51,7 @@ def attention(
 
     Texts are cut to `max_tokens`, at most what the model has positions for and LONGEST in any case.
     """
-    model = model.encoder if isinstance(model, Tuned | Seen) else model
+    model = model.encoder if isinstance(model, EncoderWithHead | ImageClassifier) else model
     if isinstance(model, Vit):
         return _seen(model, text, image)
     if image is not None:
@@ -136,7 +136,7 @@ def _answering(
     return Attention(model.config.family, texts, maps, cut)
 
 
-def _seen(model: Vit, text: str, image: Picture | None) -> Attention:
+def _seen(model: Vit, text: str, image: ImageExample | None) -> Attention:
     if image is None:
         raise InputError("this model looks at pictures; give it an image file, not a text")
     if text:
@@ -144,7 +144,7 @@ def _seen(model: Vit, text: str, image: Picture | None) -> Attention:
     config = model.config
     if config.channels not in (1, 3):
         raise InputError(f"this model sees {config.channels} channels; expected 1 (grey) or 3 (colours)")
-    pixels = Frame(*config.image, config.channels).pixels(image)
+    pixels = ImageTransform(*config.image, config.channels).pixels(image)
     parameter = next(model.parameters())
     with evaluating(model), record(model) as tape:
         model((pixels[None].to(parameter.device).float() / 127.5 - 1).to(parameter.dtype))

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from regard.data.examples import Picture
+from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.interpret.attention.looking import Reader, attention
 from regard.interpret.attention.maps import Attention, Floats, Map
@@ -47,7 +47,7 @@ def attention_payload(
     text: str = "",
     text_b: str | None = None,
     *,
-    image: Picture | None = None,
+    image: ImageExample | None = None,
 ) -> dict[str, object]:
     """The document of the view "attention" for a model called `name`: see `attention` for the inputs."""
     found, limit = fitted(model, tokenizer, text, text_b, image=image)
@@ -55,7 +55,7 @@ def attention_payload(
 
 
 def fitted(
-    model: nn.Module, tokenizer: Reader, text: str = "", text_b: str | None = None, *, image: Picture | None = None
+    model: nn.Module, tokenizer: Reader, text: str = "", text_b: str | None = None, *, image: ImageExample | None = None
 ) -> tuple[Attention, int | None]:
     """As much attention as a page has room for, and to how many tokens the texts were cut for that, if they were."""
     found, limit = attention(model, tokenizer, text, text_b, image=image), None

@@ -17,13 +17,13 @@ import torch
 from torch import nn
 
 from regard.checkpoints import loading
-from regard.data.examples import Picture
-from regard.data.readers.images import read_pictures
+from regard.data.examples import ImageExample
+from regard.data.readers.images import read_image_examples
 from regard.errors import InputError
 from regard.inference import translation as translate
 from regard.inference.translation.folder import TRANSLATE
 from regard.interpret.attention.looking import Reader
-from regard.tasks.folder import is_solved, read_task
+from regard.tasks.task_folder import is_fine_tuned, load_fine_tuned
 
 __all__ = ["KINDS", "PIXELS", "check_picture", "opened", "picture", "picture_of"]
 
@@ -40,32 +40,32 @@ def opened(name_or_path: str | os.PathLike[str], *, device: torch.device | str =
     if (folder / TRANSLATE).is_file():
         translator = translate.load(folder, device=device)
         return translator.model, translator.subwords
-    if is_solved(folder):
-        solved = read_task(folder, device=device)
+    if is_fine_tuned(folder):
+        solved = load_fine_tuned(folder, device=device)
         return solved.model.encoder, solved.tokenizer
     return loading.load(folder, device=device)
 
 
-def picture(path: str | os.PathLike[str]) -> Picture:
+def picture(path: str | os.PathLike[str]) -> ImageExample:
     """The one picture of an image file."""
     if not Path(path).is_file():
         raise InputError(f"{os.fspath(path)}: no such file; expected an image")
     if find_spec("PIL"):  # IDX files do without
         _kind(Path(path), os.fspath(path))
-    found = read_pictures(path, labelled=False).examples
+    found = read_image_examples(path, labeled=False).examples
     if len(found) != 1:
         raise InputError(f"{os.fspath(path)} holds {len(found):,} pictures; expected an image file with one")
     return found[0]
 
 
-def picture_of(content: bytes, name: str) -> Picture:
+def picture_of(content: bytes, name: str) -> ImageExample:
     """The picture of a PNG or JPEG file that was sent; `name` is what its sender calls it."""
     kind = check_picture(content, name)
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"sent{KINDS[kind]}"
         path.write_bytes(content)
         try:
-            return replace(read_pictures(path, labelled=False).examples[0], name=name)
+            return replace(read_image_examples(path, labeled=False).examples[0], name=name)
         except InputError as error:
             raise InputError(str(error).replace(str(path), name)) from None
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.checkpoints.ready import BUDGET
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.interpret.faithfulness.trial import Trial
 
 __all__ = ["BASELINES", "STEPS", "Attribution", "Baseline", "gradient_times_input", "integrated_gradients"]
@@ -113,7 +113,7 @@ def _start(trial: Trial, baseline: Baseline | None) -> tuple[Baseline, Tensor]:
     known = {"mask": trial.tokenizer.mask, "pad": trial.tokenizer.pad}
     if baseline is None:
         baseline = "mask" if known["mask"] is not None else "pad" if known["pad"] is not None else "zero"
-    choice("baseline", baseline, BASELINES)
+    check_choice("baseline", baseline, BASELINES)
     vectors = trial.vectors().detach()
     if baseline == "zero":
         return baseline, torch.zeros_like(vectors)

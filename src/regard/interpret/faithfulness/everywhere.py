@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from regard.checkpoints import loading
 from regard.checkpoints.ready import Masked, kind_of
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.inference.marks import MARK, find_blanks
 from regard.interpret.faithfulness.trial import Trial, check_length, task_trial, trial_of, vocabulary
 from regard.models import Bert, Gpt
 from regard.nn import Padded
-from regard.tasks.folder import is_solved, read_task
+from regard.tasks.task_folder import is_fine_tuned, load_fine_tuned
 from regard.text import Tokenizer
 
 __all__ = ["AT", "LONGEST", "InTurn", "asked_at", "open_at", "possible", "thinned"]
@@ -66,19 +66,19 @@ def open_at(
 ) -> Trial:
     """Load a model by its name or folder, and ask it of a text at the blanks or at every token."""
     folder = loading.find(name_or_path)
-    if not is_solved(folder):
+    if not is_fine_tuned(folder):
         return asked_at(*loading.load(folder, device=device), text, second, at=at)
-    choice("--at", at, AT)
+    check_choice("--at", at, AT)
     if at != "blanks":
         raise InputError(f"a tuned model answers with its labels, not at every token; leave out 'at', which is {at}")
-    return task_trial(read_task(folder, device=device), text, second)
+    return task_trial(load_fine_tuned(folder, device=device), text, second)
 
 
 def asked_at(
     model: nn.Module, tokenizer: Tokenizer | None, text: str, second: str | None = None, *, at: str = "blanks"
 ) -> Trial:
     """A pretrained model that is asked of a text at the blanks or the end, or at every token."""
-    choice("--at", at, AT)
+    check_choice("--at", at, AT)
     if at == "blanks" or second is not None or not isinstance(model, Bert | Gpt):
         return trial_of(model, tokenizer, text, second)
     if at not in possible(model):

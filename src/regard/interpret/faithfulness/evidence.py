@@ -14,16 +14,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from regard.data.examples import Example, Question, Tagged, Text
-from regard.data.readers import words_of
+from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
+from regard.data.readers import split_words
 from regard.errors import InputError
 from regard.interpret.attention.maps import Floats
 from regard.interpret.attention.rollout import rollout
 from regard.interpret.faithfulness.attribution import Attribution, gradient_times_input, integrated_gradients
 from regard.interpret.faithfulness.trial import Trial, task_trial
 from regard.nn.recording import record
-from regard.tasks.base import Item, Prediction
-from regard.tasks.folder import Solved
+from regard.tasks.task import Prediction, TaskInput
+from regard.tasks.task_folder import FineTunedModel
 
 __all__ = ["MOST", "Evidence", "evidence"]
 
@@ -69,14 +69,14 @@ class Asked(NamedTuple):
     token: int
 
 
-def evidence(solved: Solved, example: Example, prediction: Prediction, *, most: int = MOST) -> list[Evidence]:
+def evidence(solved: FineTunedModel, example: Example, prediction: Prediction, *, most: int = MOST) -> list[Evidence]:
     """For the first `most` numbers that a prediction stands on: its labels, its entities, the ends of its answer.
 
     InputError where a model or an example cannot be looked into: a picture, an LSTM, a text that is read in several
     parts or cut.
     """
     trial = task_trial(solved, *_texts(example))
-    item = solved.task.items([example], solved.rows)[0]
+    item = solved.task.preprocess([example], solved.input_builder)[0]
     if trial.task == "answer":  # a token may stand there twice, its number does not
         trial = replace(trial, outputs=tuple(map(str, range(len(trial.ids)))))
     asked = ASKED[trial.task](example, prediction, item, trial)[:most]
@@ -102,47 +102,47 @@ def evidence(solved: Solved, example: Example, prediction: Prediction, *, most: 
 
 def _texts(example: Example) -> tuple[str, str | None]:
     match example:
-        case Text(text, second):
+        case TextExample(text, second):
             return text, second
-        case Question(_, question, context):
+        case QuestionExample(_, question, context):
             return question, context
-        case Tagged(text, words):
-            if tuple(words_of(text)) != words:
+        case TaggedExample(text, words):
+            if tuple(split_words(text)) != words:
                 raise InputError("the file has its own words, and evidence is for those that Regard finds in a text")
             return text, None
     raise InputError(f"evidence is for texts, pairs, tags and answers, not for a {type(example).__name__.lower()}")
 
 
-def _labels(example: Example, prediction: Prediction, item: Item, trial: Trial) -> list[Asked]:
+def _labels(example: Example, prediction: Prediction, item: TaskInput, trial: Trial) -> list[Asked]:
     """Every label that is said; where there is none, the likeliest."""
     said, shares = prediction["label"], prediction["probabilities"]
     names = [said] if isinstance(said, str) else sorted(said, key=shares.__getitem__, reverse=True)
     return [Asked(name, 0, name, _speaker(item)) for name in names or [max(shares, key=shares.__getitem__)]]
 
 
-def _value(example: Example, prediction: Prediction, item: Item, trial: Trial) -> list[Asked]:
+def _value(example: Example, prediction: Prediction, item: TaskInput, trial: Trial) -> list[Asked]:
     return [Asked("value", 0, trial.outputs[0], _speaker(item))]
 
 
-def _entities(example: Example, prediction: Prediction, item: Item, trial: Trial) -> list[Asked]:
+def _entities(example: Example, prediction: Prediction, item: TaskInput, trial: Trial) -> list[Asked]:
     """The first word of each entity."""
-    assert isinstance(example, Tagged)
-    places = item.rows[0].places
+    assert isinstance(example, TaggedExample)
+    places = item.sequences[0].positions
     assert places is not None
     starts = {start: word for word, (start, _) in enumerate(example.words)}
     found = []
     for entity in prediction["entities"]:
         word = starts[entity["start"]]
-        if word in item.note:
-            place = item.note.index(word)
+        if word in item.extra:
+            place = item.extra.index(word)
             tag, (start, end) = prediction["tags"][word], example.words[word]
             found.append(Asked(f"{tag} at {example.text[start:end]}", place, tag, places[place]))
     return found
 
 
-def _ends(example: Example, prediction: Prediction, item: Item, trial: Trial) -> list[Asked]:
+def _ends(example: Example, prediction: Prediction, item: TaskInput, trial: Trial) -> list[Asked]:
     """The tokens where the answer starts and ends; the first token where there is none."""
-    window = item.note
+    window = item.extra
     inside = [
         window.first + token
         for token, (start, end) in enumerate(window.offsets)
@@ -155,7 +155,7 @@ def _ends(example: Example, prediction: Prediction, item: Item, trial: Trial) ->
     ]
 
 
-ASKED: dict[str, Callable[[Example, Prediction, Item, Trial], list[Asked]]] = {
+ASKED: dict[str, Callable[[Example, Prediction, TaskInput, Trial], list[Asked]]] = {
     "classify": _labels,
     "pair": _labels,
     "regress": _value,
@@ -164,8 +164,8 @@ ASKED: dict[str, Callable[[Example, Prediction, Item, Trial], list[Asked]]] = {
 }
 
 
-def _speaker(item: Item) -> int:
-    places = item.rows[0].places
+def _speaker(item: TaskInput) -> int:
+    places = item.sequences[0].positions
     assert places is not None
     return places[0]
 

@@ -20,18 +20,18 @@ from torch import Tensor, nn
 
 from regard.checkpoints import loading
 from regard.checkpoints.ready import Masked, evaluating, family_of, kind_of
-from regard.data.examples import Example, Question, Tagged, Text
-from regard.data.readers import words_of
-from regard.errors import InputError, choice
+from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
+from regard.data.readers import split_words
+from regard.errors import InputError, check_choice
 from regard.inference.generation.writing import Writer
 from regard.inference.marks import find_blanks
 from regard.interpret.attention.sides import seen
 from regard.models import Bert, Gpt
 from regard.nn import Padded
-from regard.tasks.base import Item
-from regard.tasks.folder import Solved, is_solved, read_task
-from regard.tasks.model import Tuned
-from regard.tasks.rows import Rows
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.inputs import InputBuilder
+from regard.tasks.task import TaskInput
+from regard.tasks.task_folder import FineTunedModel, is_fine_tuned, load_fine_tuned
 from regard.text import Tokenizer
 
 __all__ = ["Kind", "Trial", "check_length", "open_trial", "task_trial", "trial_of", "vocabulary"]
@@ -127,7 +127,7 @@ class Trial:
         if name not in self.outputs:
             if self.task in ("fill", "next"):
                 self.tokenizer.id(name)  # whose error gives the nearest tokens, not all of them
-            choice("label", name, self.outputs)
+            check_choice("label", name, self.outputs)
         return self.outputs.index(name)
 
     @contextmanager
@@ -146,8 +146,8 @@ def open_trial(
 ) -> Trial:
     """Load a folder that `regard train` wrote, or a BERT or GPT by its name, and put a text to it."""
     folder = loading.find(name_or_path)
-    if is_solved(folder):
-        return task_trial(read_task(folder, device=device), text, second)
+    if is_fine_tuned(folder):
+        return task_trial(load_fine_tuned(folder, device=device), text, second)
     return trial_of(*loading.load(folder, device=device), text, second)
 
 
@@ -206,25 +206,25 @@ def _next(model: Gpt, tokenizer: Tokenizer | None, text: str) -> Trial:
     )
 
 
-def task_trial(solved: Solved, text: str, second: str | None = None) -> Trial:
+def task_trial(solved: FineTunedModel, text: str, second: str | None = None) -> Trial:
     """A tuned model: classify and tag take a text, regress one or two, pair two, answer a question and its context."""
     task, model, name = solved.task, solved.model, solved.task.name
-    if not isinstance(model, Tuned) or not isinstance(model.encoder, Bert | Gpt) or name not in TASKS:
+    if not isinstance(model, EncoderWithHead) or not isinstance(model.encoder, Bert | Gpt) or name not in TASKS:
         raise InputError(
             f"expected a tuned BERT or GPT that does one of {', '.join(TASKS)}; this is "
             f"{kind_of(model.encoder)} model for {name}"
         )
-    rows, encoder, tokenizer = solved.rows, model.encoder, solved.tokenizer
-    assert isinstance(rows, Rows)
+    rows, encoder, tokenizer = solved.input_builder, model.encoder, solved.tokenizer
+    assert isinstance(rows, InputBuilder)
     assert tokenizer is not None
     item = _item(solved, rows, text, second)
-    row = item.rows[0]
+    row = item.sequences[0]
     # From the end, so that it still is the last one where tokens are taken out.
-    asked = [-1] if task.pooled and rows.causal else row.places
+    asked = [-1] if task.pooled and rows.causal else row.positions
     places: tuple[str, ...] = ("text",)
     if name == "tag":
-        words = words_of(text)
-        places = tuple(text[words[word][0] : words[word][1]] for word in item.note)
+        words = split_words(text)
+        places = tuple(text[words[word][0] : words[word][1]] for word in item.extra)
     elif name == "answer":
         places = "start", "end"
 
@@ -246,31 +246,31 @@ def task_trial(solved: Solved, text: str, second: str | None = None) -> Trial:
         outputs=tuple(map(tokenizer.token, row.ids)) if name == "answer" else task.labels,
         kind="value" if name == "regress" else "several" if getattr(task, "several", False) else "one",
         read=read,
-        spots=tuple(row.places or ()) if name == "tag" else (),
+        spots=tuple(row.positions or ()) if name == "tag" else (),
     )
 
 
-def _item(solved: Solved, rows: Rows, text: str, second: str | None) -> Item:
+def _item(solved: FineTunedModel, rows: InputBuilder, text: str, second: str | None) -> TaskInput:
     """The one row that a text makes; InputError where it makes none or more, or is cut."""
     name = solved.task.name
     if name in SECOND and second is None:
         raise InputError(f"{name} reads two texts; give {SECOND[name]} too")
     if name in ALONE and second is not None:
         raise InputError(f"{name} reads one text, and two were given; leave the second out")
-    items: list[Item] = solved.task.items([_example(name, text, second)], rows)
-    count = sum(len(item.rows) for item in items)
+    items: list[TaskInput] = solved.task.preprocess([_example(name, text, second)], rows)
+    count = sum(len(item.sequences) for item in items)
     if count != 1:
         why = f"this one makes {count}; shorten it" if count else "this one has no word"
         raise InputError(f"expected a text that the model reads in one row, and {why}")
-    if cut := items[0].rows[0].cut:
+    if cut := items[0].sequences[0].num_truncated:
         raise InputError(f"the text is {cut} tokens longer than the {solved.length} that this model reads; shorten it")
     return items[0]
 
 
 def _example(task: str, text: str, second: str | None) -> Example:
     if task == "tag":
-        return Tagged(text, tuple(words_of(text)))
-    return Question("", text, second or "") if task == "answer" else Text(text, second)
+        return TaggedExample(text, tuple(split_words(text)))
+    return QuestionExample("", text, second or "") if task == "answer" else TextExample(text, second)
 
 
 def vocabulary(tokenizer: Tokenizer, count: int) -> tuple[str, ...]:

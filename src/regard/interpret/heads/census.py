@@ -29,7 +29,7 @@ from regard.interpret.heads.texts import LIMIT, Pairs, pairs_of
 from regard.known import DEFAULT
 from regard.models import Bert, Gpt
 from regard.text import Encoding, Tokenizer
-from regard.wording import amount
+from regard.wording import count_of
 
 __all__ = [
     "Census",
@@ -123,7 +123,7 @@ class Census:
         """What a reader must know of the texts that were not taken whole."""
         found = []
         if self.left_out:
-            found.append(f"left out: {amount(self.left_out, 'line')}; regard heads --limit N reads more pairs")
+            found.append(f"left out: {count_of(self.left_out, 'line')}; regard heads --limit N reads more pairs")
         if self.cut:
             found.append(f"{self.cut:,} of {self.read:,} texts had more than {self.longest} tokens and were cut")
         return found

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.interpret.masked_lm.answers import Answer
 from regard.interpret.masked_lm.sentences import caption, sentence_of
 
@@ -148,5 +148,5 @@ def check(number: int, chart: str) -> Chart:
     """Refuse a number below 0 and a chart that does not exist."""
     if number < 0:
         raise InputError(f"the number of tokens is {number}; expected {', '.join(map(str, NUMBERS[:-1]))} or 0 for all")
-    choice("chart", chart, CHARTS)
+    check_choice("chart", chart, CHARTS)
     return "likelihoods" if chart == "likelihoods" else "differences"

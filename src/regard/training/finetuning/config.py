@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from regard.settings import Document, Precision, Section
+from regard.settings import Precision, SettingsFile, SettingsSection
 from regard.training.schedule import Every
 
 __all__ = ["DEFAULTS", "Config", "Run", "Training", "Vision"]
@@ -24,7 +24,7 @@ DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
 }
 
 
-class Training(Section):
+class Training(SettingsSection):
     epochs: int = Field(default=3, ge=1, le=1 << 20, description="how often the examples are seen")
     batch: int = Field(default=32, ge=1, le=1 << 20, description="examples of a step")
     rate: float = Field(default=0.0, ge=0, le=10, description="the highest learning rate; 0: what suits the model")
@@ -56,7 +56,7 @@ class Training(Section):
     )
 
 
-class Run(Section):
+class Run(SettingsSection):
     seed: int = Field(
         default=0, ge=0, lt=1 << 62, description="of new weights, order and dropout; the first of several"
     )
@@ -65,7 +65,7 @@ class Run(Section):
     checkpoint_every: Every = Field(default="2min", description='"2min" or "500 steps"; empty: after each epoch only')
 
 
-class Vision(Section):
+class Vision(SettingsSection):
     """Of a new model that looks at pictures; one that is given has its own shape."""
 
     width: int = Field(default=64, ge=1, le=1 << 16, description="numbers in a patch's vector")
@@ -76,7 +76,7 @@ class Vision(Section):
     shift: int = Field(default=2, ge=0, le=1 << 12, description="pixels by which pictures move in training, at most")
 
 
-class Config(Document):
+class Config(SettingsFile):
     example: ClassVar[str] = "training.epochs=4"
 
     vision: Vision = Vision()

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict, field_validator
 
-from regard.settings import Precision, Section
+from regard.settings import Precision, SettingsSection
 from regard.training.schedule import Every, parse_budget
 
 __all__ = ["Data", "Family", "Model", "Objective", "Optimizer", "Run", "Schedule", "Vocabulary"]
@@ -23,7 +23,7 @@ LONGEST = 1 << 16
 LAX = Strict(False)  # TOML has lists where Python has tuples
 
 
-class Model(Section):
+class Model(SettingsSection):
     family: Family = Field(default="bert", description="bert, gpt, t5 or elmo")
     width: int = Field(
         default=384, ge=1, le=LONGEST, description="numbers in a token's vector; ELMo: of each direction"
@@ -39,7 +39,7 @@ class Model(Section):
     activation: Literal["gelu", "gelu-tanh", "relu"] = Field(default="gelu", description="gelu, gelu-tanh or relu")
 
 
-class Vocabulary(Section):
+class Vocabulary(SettingsSection):
     path: str = Field(default="", description="a tokenizer's file or folder; empty: train one on the text")
     kind: Literal["wordpiece", "bpe"] = Field(default="wordpiece", description="of a new tokenizer: wordpiece or bpe")
     size: int = Field(default=16384, ge=1, le=1 << 24, description="entries of a new tokenizer")
@@ -49,7 +49,7 @@ class Vocabulary(Section):
     )
 
 
-class Data(Section):
+class Data(SettingsSection):
     length: int = Field(default=128, ge=8, le=LONGEST, description="tokens of a row, special ones included")
     batch: int = Field(default=65536, ge=8, le=1 << 30, description="tokens of a step, over all processes")
     micro: int = Field(default=0, ge=0, le=1 << 30, description="tokens of a forward pass; 0: the whole batch at once")
@@ -58,7 +58,7 @@ class Data(Section):
     )
 
 
-class Objective(Section):
+class Objective(SettingsSection):
     mask_rate: float = Field(default=0.15, gt=0, lt=1, description="share of tokens that the model has to tell")
     span: float = Field(default=3.0, ge=1, le=100, description="T5: how many tokens are dropped together, on average")
     replace: Annotated[tuple[Share, Share, Share], LAX] = Field(
@@ -78,7 +78,7 @@ class Objective(Section):
         return value
 
 
-class Optimizer(Section):
+class Optimizer(SettingsSection):
     name: Literal["adamw", "muon"] = Field(default="adamw", description="adamw, or muon for the matrices inside layers")
     rate: float = Field(default=1e-3, gt=0, le=10, description="the highest learning rate")
     weight_decay: float = Field(
@@ -91,7 +91,7 @@ class Optimizer(Section):
     clip: float = Field(default=1.0, ge=0, description="the longest gradient; 0: any")
 
 
-class Schedule(Section):
+class Schedule(SettingsSection):
     steps: int = Field(default=0, ge=0, le=1 << 40, description="the run's length in steps; 0: the budget says it")
     budget: str = Field(
         default="", description='the run\'s length in time, "20min" or "1h30m"; empty: the steps say it'
@@ -110,7 +110,7 @@ class Schedule(Section):
         return value
 
 
-class Run(Section):
+class Run(SettingsSection):
     seed: int = Field(default=0, ge=0, lt=1 << 63, description="of first weights, order and masks")
     precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that has it, else fp32")
     compile: Literal["auto", "on", "off"] = Field(default="auto", description="auto: on a GPU")

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from regard.errors import choice
-from regard.settings import Document, Precision, Section, Tables
+from regard.errors import check_choice
+from regard.settings import Precision, SettingsFile, SettingsSection, SettingsTables
 from regard.training.schedule import Every
 
 __all__ = ["KINDS", "Config", "Kind", "Model", "Run", "Training", "Vocabulary"]
@@ -24,7 +24,7 @@ KINDS: dict[str, dict[str, dict[str, object]]] = {
 }
 
 
-class Model(Section):
+class Model(SettingsSection):
     kind: Kind = Field(default="transformer", description="transformer, or lstm with attention")
     width: int = Field(default=256, ge=1, le=1 << 14, description="numbers in a hidden state")
     depth: int = Field(default=3, ge=1, le=100, description="layers of the encoder, and as many of the decoder")
@@ -38,12 +38,12 @@ class Model(Section):
     bidirectional: bool = Field(default=True, description="lstm: whether the encoder reads both ways")
 
 
-class Vocabulary(Section):
+class Vocabulary(SettingsSection):
     size: int = Field(default=8000, ge=260, le=1 << 20, description="subwords, of each language if they are not joint")
     joint: bool = Field(default=True, description="whether both languages share their subwords")
 
 
-class Training(Section):
+class Training(SettingsSection):
     epochs: int = Field(default=30, ge=1, le=1 << 20, description="how often the pairs are seen, at most")
     tokens: int = Field(
         default=4096, ge=1, le=1 << 24, description="tokens of a step, of the longer side, with padding"
@@ -70,13 +70,13 @@ class Training(Section):
     )
 
 
-class Run(Section):
+class Run(SettingsSection):
     seed: int = Field(default=0, ge=0, lt=1 << 62, description="of new weights, order and dropout")
     precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that has it, else fp32")
     checkpoint_every: Every = Field(default="2min", description='"2min" or "500 steps"; empty: after each epoch only')
 
 
-class Config(Document):
+class Config(SettingsFile):
     example: ClassVar[str] = "training.epochs=20"
 
     model: Model = Model()
@@ -101,9 +101,9 @@ class Config(Document):
         return cls.load(path, overrides=overrides, check=_completed)
 
 
-def _completed(document: Tables, origins: Mapping[str, str]) -> None:
+def _completed(document: SettingsTables, origins: Mapping[str, str]) -> None:
     kind = document["model"].get("kind", "transformer")
     if isinstance(kind, str):
-        choice("model.kind", kind, KINDS)
+        check_choice("model.kind", kind, KINDS)
         for section, table in KINDS[kind].items():
             document[section] = {**table, **document[section]}
