@@ -42,7 +42,7 @@ def test_one_head() -> None:
     top = min(stroke.start[1] for stroke in strokes)
     seen = {(round((s.start[1] - top) / 20), round((s.end[1] - top) / 20)): s.opacity for s in strokes}
     assert seen == {(0, 2): 0.75, (0, 0): 0.25, (1, 3): 0.75, (1, 0): 0.25, (2, 0): 1.0, (3, 1): 0.75, (3, 0): 0.25}
-    assert len({stroke.colour for stroke in strokes}) == 1
+    assert len({stroke.color for stroke in strokes}) == 1
     assert picture.title == "encoder attention, layer 1, head 2"
 
 
@@ -58,13 +58,13 @@ def legend_of(picture: Drawing) -> dict[str, tuple[str, tuple[int, ...]]]:
     for before, shape in pairwise(picture.shapes):
         if isinstance(shape, Label) and shape.text.startswith("head ") and isinstance(before, Stroke):
             assert before.end[0] < shape.x and before.start[1] == before.end[1]
-            found[shape.text] = (before.colour, before.dash)
+            found[shape.text] = (before.color, before.dash)
     return found
 
 
 def lines_of(picture: Drawing) -> set[tuple[str, tuple[int, ...]]]:
     strokes = [shape for shape in picture.shapes if isinstance(shape, Stroke)]
-    return {(one.colour, one.dash) for one in strokes if one.end[0] - one.start[0] > 100}
+    return {(one.color, one.dash) for one in strokes if one.end[0] - one.start[0] > 100}
 
 
 @pytest.mark.parametrize("heads", [12, 16, 32])
@@ -141,7 +141,7 @@ def test_png_has_the_drawing() -> None:
         pixels = np.asarray(image.convert("RGB"))
     (stroke,) = (s for s in picture.shapes if isinstance(s, Stroke) and s.opacity == 1)
     x, y = ((a + b) for a, b in zip(stroke.start, stroke.end, strict=True))  # the middle, at twice the size
-    red, green, blue = (int(stroke.colour[place : place + 2], 16) for place in (1, 3, 5))
+    red, green, blue = (int(stroke.color[place : place + 2], 16) for place in (1, 3, 5))
     assert np.abs(pixels[int(y), int(x)].astype(int) - [red, green, blue]).max() <= 3
     with Image.open(io.BytesIO(png(attention_drawing(FOUND), scale=1))) as image:
         assert image.width == attention_drawing(FOUND).width

@@ -16,7 +16,7 @@ from regard.interpret.faithfulness.everywhere import asked_at
 from regard.interpret.faithfulness.honesty_payload import honesty_payload
 from regard.interpret.faithfulness.surgery_payload import surgery_payload
 from regard.interpret.faithfulness.trial import task_trial
-from regard.render.drawing import Tile, svg
+from regard.render.drawing import Drawing, Tile, svg
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 

@@ -11,7 +11,7 @@ from regard.interpret import opened
 from regard.interpret.figure import drawing as drawing
 from regard.interpret.figure.drawing import figure_picture
 from regard.interpret.figure.figure import figure
-from regard.render.drawing import ACCENT, COLORS, OTHER, QUIET, TEXT, Label, Tile, blend
+from regard.render.drawing import ACCENT, COLORS, OTHER, QUIET, TEXT, Drawing, Label, Tile, blend
 
 WEB = Path(__file__).resolve().parents[3] / "web" / "src"
 STROKES = (WEB / "views" / "figure" / "strokes.ts").read_text(encoding="utf-8")
