@@ -68,8 +68,8 @@ PICTURES: dict[str, Shot] = {
     "translation": Shot("translation", {"text": MARKET}, "translator"),
     "figure": Shot("figure", {"text": MARKET, "box": "cross"}, "translator"),
     "positions": Shot("figure", {"text": MARKET, "mode": "positions"}, "translator"),
-    "surgery": Shot("surgery", {"text": TEXT, "heads": "0.*"}),
-    "honesty": Shot("honesty", {"text": SPAM}, "tuned"),
+    "ablation": Shot("ablation", {"text": TEXT, "heads": "0.*"}),
+    "faithfulness": Shot("faithfulness", {"text": SPAM}, "tuned"),
 }
 
 

@@ -107,7 +107,7 @@ def test_route_takes_what_users_give(client: TestClient, folders: dict[str, str]
     assert asked(client, "attention", model=folders["toxic"], text=PLAIN)["view"] == "attention"
 
 
-@pytest.mark.parametrize("view", ["tasks", "honesty", "surgery", "attention"])
+@pytest.mark.parametrize("view", ["tasks", "faithfulness", "ablation", "attention"])
 def test_a_folder_that_vanishes_before_the_first_question(
     page_built: None, folders: dict[str, str], tmp_path: Path, view: str
 ) -> None:
