@@ -16,13 +16,13 @@ from starlette.applications import Starlette
 
 import regard
 from regard.interpret.generation.prompts import PROMPTS
-from regard.server.shelf import Shelf
+from regard.server.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.server.conftest import make_app, serious_findings
+from tests.server.conftest import create_app, serious_findings
 from tests.server.speeches import PROMPT, Gate, bars, said, spoken, visible
 
 expect.set_options(timeout=30_000)
@@ -40,9 +40,9 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def app(page_built: None, gpt: str, t5: str, tiny_bert_folder: Path) -> Starlette:
-    shelf = Shelf([str(tiny_bert_folder), gpt, t5])
-    shelf.start().join()
-    return make_app(shelf)
+    registry = ModelRegistry([str(tiny_bert_folder), gpt, t5])
+    registry.start().join()
+    return create_app(registry)
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +88,9 @@ def test_the_view_finds_a_model_that_writes(page: Page, writers: str, gpt: str) 
 def test_no_model_that_writes(
     page: Page, page_built: None, tiny_bert_folder: Path, run_app: Callable[[Starlette], str]
 ) -> None:
-    shelf = Shelf([str(tiny_bert_folder)])
-    shelf.start().join()
-    page.goto(f"{run_app(make_app(shelf))}/#generation")
+    registry = ModelRegistry([str(tiny_bert_folder)])
+    registry.start().join()
+    page.goto(f"{run_app(create_app(registry))}/#generation")
     expect(page.locator(".generation")).to_contain_text("None of the studio's models writes")
     expect(page.locator(".generation")).to_contain_text("reads texts and writes none")
 

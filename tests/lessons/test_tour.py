@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.lessons.reverse import Accuracy, Dataset, Measures, create_dataset
-from regard.render.tour import Run, tell, tour_page
+from regard.lessons.tour import Run, tell, tour_page
 from tests.render.shown import blocks_of
 
 

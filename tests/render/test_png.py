@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from regard.interpret.attention.png import data_uri, png_bytes
+from regard.render.png import data_uri, png_bytes
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 3), (4, 7, 3), (2, 9, 4)])

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from regard.errors import InputError, RegardError, nearest
-from regard.server.kinds import Kind, kind_of
-from regard.server.turns import stopping, taken
+from regard.server.model_kind import ModelKind, infer_kind
+from regard.server.request_queue import stopping, taken
 from regard.server.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Pair = tuple[nn.Module, Reader]
 
-__all__ = ["LOADER", "Entry", "Shelf", "State"]
+__all__ = ["LOADER", "ModelEntry", "ModelRegistry", "State"]
 
 LOADER = "regard-models"  # the name of the thread that loads them
 
@@ -33,7 +33,7 @@ State = Literal["loading", "ready", "failed"]
 
 
 @dataclass
-class Entry:
+class ModelEntry:
     """One model: its name as it was given, what it is good for, and how far it is.
 
     `kind` is what its folder said when it was last read: it stays where the folder has vanished.
@@ -45,10 +45,10 @@ class Entry:
     loaded: Pair | None = None
     solved: Solved | None = None  # of a tuned model, whose encoder is in `loaded`
     lock: threading.Lock = field(default_factory=threading.Lock)
-    kind: Kind = "unknown"
+    kind: ModelKind = "unknown"
 
     def __post_init__(self) -> None:
-        self.kind = kind_of(self.name)
+        self.kind = infer_kind(self.name)
 
     @property
     def sees(self) -> bool:
@@ -62,7 +62,7 @@ class Entry:
     def fill(self, found: Pair | Solved) -> None:
         """It was read: all that is asked of it from now on is in memory, whatever becomes of its folder."""
         if isinstance(found, tuple):
-            self.loaded, self.solved, self.kind = found, None, kind_of(self.name, found)
+            self.loaded, self.solved, self.kind = found, None, infer_kind(self.name, found)
         else:
             self.loaded, self.solved, self.kind = (found.model.encoder, found.tokenizer), found, "tuned"
         self.state, self.error = "ready", ""
@@ -71,7 +71,7 @@ class Entry:
         return {"name": self.name, "kind": self.kind, "state": self.state, "error": self.error, "sees": self.sees}
 
 
-class Shelf:
+class ModelRegistry:
     """Models by name. `start` begins to load them; `use` lends one out. New ones come from the workspace."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Shelf:
         workspace: Workspace | None = None,
     ) -> None:
         self.workspace = workspace or Workspace()
-        self.entries = {name: Entry(name) for name in names}
+        self.entries = {name: ModelEntry(name) for name in names}
         self._load = load or _load
 
     def start(self) -> threading.Thread:
@@ -108,7 +108,7 @@ class Shelf:
     def use_any(self, name: str) -> Iterator[Pair]:
         """The same, also of a model that translates and so has subwords instead of a tokenizer.
 
-        Where the asker leaves, waiting for the model and passes through it end with `Left`.
+        Where the asker leaves, waiting for the model and passes through it end with `ClientDisconnected`.
         """
         entry = self._entry(name)
         if entry.state == "failed":
@@ -129,16 +129,16 @@ class Shelf:
 
     def add(self, name: str) -> None:
         """One model more, read at once. In a new dictionary: others may be walking through the one that is there."""
-        entry = Entry(name)
+        entry = ModelEntry(name)
         entry.fill(self._load(name))
         self.entries = {**self.entries, name: entry}
 
-    def _entry(self, name: str) -> Entry:
+    def _entry(self, name: str) -> ModelEntry:
         if name not in self.entries:
             raise InputError(f"the studio has no model {name!r}; {nearest(name, self.entries)}")
         return self.entries[name]
 
-    def _again(self, entry: Entry) -> None:
+    def _again(self, entry: ModelEntry) -> None:
         """A folder that was missing may be back: who asks for a failed model has it tried once more."""
         with taken(entry.lock):
             if entry.state == "failed":
@@ -151,7 +151,7 @@ class Shelf:
             with entry.lock:
                 self._fetch(entry)
 
-    def _fetch(self, entry: Entry) -> None:
+    def _fetch(self, entry: ModelEntry) -> None:
         try:
             entry.fill(self._load(entry.name))
         except RegardError as error:

@@ -19,12 +19,12 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from regard.errors import RegardError
-from regard.server.memory import Trimmer
+from regard.server.memory import MemoryTrimmer
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["WORKER", "Busy", "Left", "Turns", "check_wanted", "stopping", "taken"]
+__all__ = ["WORKER", "ClientDisconnected", "RequestQueue", "ServerBusy", "check_connected", "stopping", "taken"]
 
 Answer = TypeVar("Answer")
 WORKER = "regard-question"  # the name of a thread that computes answers
@@ -33,11 +33,11 @@ POLL = 0.1  # seconds between two looks whether somebody who waits for a model h
 _left: ContextVar[threading.Event | None] = ContextVar("left", default=None)
 
 
-class Busy(RegardError):
+class ServerBusy(RegardError):
     """Too many questions are waiting."""
 
 
-class Left(Exception):
+class ClientDisconnected(Exception):
     """Nobody waits for the answer any more."""
 
 
@@ -49,7 +49,7 @@ class _Question:
     left: threading.Event = field(default_factory=threading.Event)
 
 
-class Turns:
+class RequestQueue:
     """At most `at_once` questions are computed, `a_tab` of one tab; others wait, and tabs take turns.
 
     At most `waiting` questions wait, `waiting_a_tab` of one tab. To be used from one event loop.
@@ -67,15 +67,16 @@ class Turns:
         self._workers.close()
 
     def check_room(self, tab: str) -> None:
-        """Busy where too many wait: to be asked before any work is put into a question."""
+        """ServerBusy where too many wait: to be asked before any work is put into a question."""
         own = len(self._lines.get(tab, ()))
         if sum(map(len, self._lines.values())) >= self.waiting or own >= self.waiting_a_tab:
-            raise Busy(f"the studio is busy: {self._told(own)}. Try again in a moment")
+            raise ServerBusy(f"the studio is busy: {self._told(own)}. Try again in a moment")
 
     async def answer(self, tab: str, compute: Callable[[], Answer], gone: Callable[[], Awaitable[None]]) -> Answer:
         """What `compute` gives, in a thread, when it is this tab's turn.
 
-        Busy where too many wait. Left as soon as `gone` returns; the computation then stops where it next looks.
+        Raises ServerBusy when too many requests wait, and ClientDisconnected as soon as `gone` returns; the
+        computation then stops at its next check.
         """
         question = _Question(tab, asyncio.get_running_loop().create_future())
         self._join(question)
@@ -83,14 +84,14 @@ class Turns:
         try:
             await asyncio.wait([question.turn, leaving], return_when=asyncio.FIRST_COMPLETED)
             if not question.turn.done() or leaving.done():
-                raise Left
+                raise ClientDisconnected
             question.begun = True
             computing = asyncio.ensure_future(self._compute(question, compute))
             await asyncio.wait([computing, leaving], return_when=asyncio.FIRST_COMPLETED)
             if computing.done():
                 return computing.result()
             computing.add_done_callback(_ignored)
-            raise Left
+            raise ClientDisconnected
         finally:
             question.left.set()
             leaving.cancel()
@@ -161,7 +162,7 @@ class _Workers:
         self.count = count
         self._threads: list[threading.Thread] = []
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._trim = Trimmer()
+        self._trim = MemoryTrimmer()
 
     def submit(self, work: Callable[[], None]) -> None:
         if len(self._threads) < self.count:
@@ -182,20 +183,20 @@ class _Workers:
             self._trim()
 
 
-def check_wanted() -> None:
-    """Left where the question that this thread computes is no longer wanted; nothing elsewhere."""
+def check_connected() -> None:
+    """ClientDisconnected where the question that this thread computes is no longer wanted; nothing elsewhere."""
     left = _left.get()
     if left is not None and left.is_set():
-        raise Left
+        raise ClientDisconnected
 
 
 @contextmanager
 def taken(lock: threading.Lock) -> Iterator[None]:
     """The lock, unless who asked leaves before it is free."""
     while not lock.acquire(timeout=POLL):
-        check_wanted()
+        check_connected()
     try:
-        check_wanted()
+        check_connected()
         yield
     finally:
         lock.release()
@@ -203,7 +204,7 @@ def taken(lock: threading.Lock) -> Iterator[None]:
 
 @contextmanager
 def stopping(model: nn.Module) -> Iterator[None]:
-    """Have a model raise Left at its next pass once nobody waits for the answer.
+    """Have a model raise ClientDisconnected at its next pass once nobody waits for the answer.
 
     What looks are the modules around the layers, such as the embeddings, through which every pass and every step of a
     decoder goes. The layers themselves stay unwatched: a decoder takes its quick way only then.
@@ -215,7 +216,7 @@ def stopping(model: nn.Module) -> Iterator[None]:
 
     def look(module: nn.Module, inputs: object) -> None:
         if left.is_set():
-            raise Left
+            raise ClientDisconnected
 
     hooks = [part.register_forward_pre_hook(look) for part in _around(model)]
     try:

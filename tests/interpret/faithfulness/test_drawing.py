@@ -11,12 +11,12 @@ import pytest
 
 import regard
 from regard.errors import InputError
+from regard.interpret.faithfulness.drawing import check_ending, honesty_picture, surgery_picture, write
 from regard.interpret.faithfulness.everywhere import asked_at
 from regard.interpret.faithfulness.honesty_payload import honesty_payload
 from regard.interpret.faithfulness.surgery_payload import surgery_payload
 from regard.interpret.faithfulness.trial import task_trial
-from regard.render.attention_picture import Picture, Tile, svg
-from regard.render.reasons_picture import check_ending, honesty_picture, surgery_picture, write
+from regard.render.drawing import Drawing, Tile, svg
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 
@@ -35,7 +35,7 @@ def honesty(tiny_bert_folder: Path) -> dict[str, Any]:
     return honesty_payload("DIR", task_trial(deciding(Tokenizer.open(tiny_bert_folder), 3), TEXT))
 
 
-def said(picture: Picture) -> list[str]:
+def said(picture: Drawing) -> list[str]:
     return ["".join(one.itertext()) for one in ElementTree.fromstring(svg(picture)).iter() if one.tag.endswith("text")]
 
 

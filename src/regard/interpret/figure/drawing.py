@@ -1,6 +1,6 @@
 """Figure 1 as one still picture: the diagram with the shapes of its tensors, and the damage of every switch beside it.
 
-Knows a figure and shapes on a plane. Knows no browser; `attention_picture` makes SVG and PNG of it.
+Knows a figure and shapes on a plane. Knows no browser; `attention_drawing` makes SVG and PNG of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from regard.interpret.figure.boxes import Box
 from regard.interpret.figure.damage import Outcome
 from regard.interpret.figure.figure import Figure
 from regard.interpret.figure.layout import Layout, Line, Shape
-from regard.render.attention_picture import ACCENT, COLOURS, QUIET, TEXT, Label, Picture, Pixels, Stroke, Tile, blended
+from regard.render.drawing import ACCENT, COLORS, QUIET, TEXT, Drawing, Label, Pixels, Stroke, Tile, blend
 
 __all__ = ["figure_picture"]
 
@@ -27,25 +27,25 @@ SAID = 60  # letters of what a model says
 Mark = Label | Stroke | Tile
 
 
-def figure_picture(found: Figure) -> Picture:
+def figure_picture(found: Figure) -> Drawing:
     layout = found.layout()
     title = f"Figure 1 of {found.name or found.family}"
     shapes: list[Mark] = [
         Label(LEFT, 24, title, 16),
-        Label(LEFT, 42, _short(found.text, 90), 12, colour=QUIET),
+        Label(LEFT, 42, _short(found.text, 90), 12, color=QUIET),
         *_diagram(found, layout),
     ]
     left, lines = LEFT + layout.width + BESIDE, _lines(found)
     shapes += [Label(left, TOP + LINE * (number + 1), line, 12) for number, line in enumerate(lines)]
     width = max(left + LETTER * max(map(len, lines)), LEFT + LETTER * len(_short(found.text, 90))) + LEFT
     height = max(layout.height, LINE * (len(lines) + 1)) + TOP + LEFT
-    return Picture(title, math.ceil(width), math.ceil(height), tuple(shapes))
+    return Drawing(title, math.ceil(width), math.ceil(height), tuple(shapes))
 
 
 def _diagram(found: Figure, layout: Layout) -> list[Mark]:
     shapes: list[Mark] = []
     for frame in layout.frames:
-        shapes += _outline(LEFT + frame.x, TOP + frame.y, frame.width, frame.height, QUIET, blended(QUIET, FRAME))
+        shapes += _outline(LEFT + frame.x, TOP + frame.y, frame.width, frame.height, QUIET, blend(QUIET, FRAME))
     for line in layout.lines:
         shapes += _strokes(line)
     for shape in layout.shapes:
@@ -64,8 +64,8 @@ def _box(box: Box, shape: Shape, *, gone: bool) -> list[Mark]:
         Label(x + shape.width / 2, first + high * number, line, 11, "middle", QUIET if gone else TEXT)
         for number, line in enumerate(said)
     ]
-    colour = COLOURS[KINDS[shape.kind]] if shape.kind in KINDS else QUIET
-    return [*_outline(x, y, shape.width, shape.height, TEXT, blended(colour, GONE if gone else BOX)), *names]
+    colour = COLORS[KINDS[shape.kind]] if shape.kind in KINDS else QUIET
+    return [*_outline(x, y, shape.width, shape.height, TEXT, blend(colour, GONE if gone else BOX)), *names]
 
 
 def _outline(x: float, y: float, width: float, height: float, colour: str, ground: Pixels) -> list[Mark]:

@@ -12,11 +12,11 @@ import torch
 
 from regard.data.readers import Read
 from regard.errors import InputError
-from regard.server.training import Job, Order, Trainings, drawn, file_name, run_here
+from regard.server.training_jobs import TrainingJob, TrainingJobs, TrainingRequest, drawn, run_in_thread, safe_file_name
 from regard.training.finetuning.evaluate import evaluate
 from regard.training.finetuning.start import Start
 
-Ordered = Callable[..., Order]
+Ordered = Callable[..., TrainingRequest]
 
 
 @pytest.fixture
@@ -26,15 +26,15 @@ def order(tmp_path: Path, tiny_bert_folder: Path, one_thread: None, monkeypatch:
     lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(120)]
     (tmp_path / "train.tsv").write_text("".join(lines), encoding="utf-8")
 
-    def make(**changes: Any) -> Order:
+    def make(**changes: Any) -> TrainingRequest:
         given = {"task": "classify", "data": str(tmp_path / "train.tsv"), "model": str(tiny_bert_folder)}
-        return Order(**{**given, "output": str(tmp_path / "out"), "epochs": 1, **changes})
+        return TrainingRequest(**{**given, "output": str(tmp_path / "out"), "epochs": 1, **changes})
 
     return make
 
 
 def test_ends_with_a_model(order: Ordered, tmp_path: Path) -> None:
-    trainings, ended = Trainings(run_here), list[str]()
+    trainings, ended = TrainingJobs(run_in_thread), list[str]()
     trainings.start(order(epochs=2), ended.append).join()
     assert trainings.job is not None
     found = trainings.job.document()
@@ -51,7 +51,7 @@ def test_ends_with_a_model(order: Ordered, tmp_path: Path) -> None:
     )
 
 
-def _dev(order: Order) -> Read[Any]:
+def _dev(order: TrainingRequest) -> Read[Any]:
     """What `fit` keeps to judge on."""
     from regard.training.finetuning.data import read_data
 
@@ -68,7 +68,7 @@ def test_examples_are_drawn_always_the_same() -> None:
 
 
 def test_draws_as_many_as_it_is_told(order: Ordered) -> None:
-    trainings = Trainings(run_here)
+    trainings = TrainingJobs(run_in_thread)
     trainings.start(order(limit=40), lambda output: None).join()
     assert trainings.job is not None
     assert trainings.job.said[0] == "40 of 120 examples were drawn"
@@ -77,16 +77,16 @@ def test_draws_as_many_as_it_is_told(order: Ordered) -> None:
 
 
 def test_is_stopped(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainings, reached, goes_on = Trainings(run_here), threading.Event(), threading.Event()
-    heard = Job.hear
+    trainings, reached, goes_on = TrainingJobs(run_in_thread), threading.Event(), threading.Event()
+    heard = TrainingJob.hear
 
-    def hear(job: Job, event: Mapping[str, Any]) -> None:
+    def hear(job: TrainingJob, event: Mapping[str, Any]) -> None:
         heard(job, event)
         if event["event"] == "step" and event["step"] == 3:
             reached.set()
             assert goes_on.wait(60)
 
-    monkeypatch.setattr(Job, "hear", hear)
+    monkeypatch.setattr(TrainingJob, "hear", hear)
     thread = trainings.start(order(epochs=20), pytest.fail)
     assert reached.wait(60)
     with pytest.raises(InputError, match="is being trained; wait for it"):
@@ -103,16 +103,16 @@ def test_is_stopped(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_someone_else_puts_there_survives_the_stop(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainings, heard, folder = Trainings(run_here), Job.hear, Path(order().output)
+    trainings, heard, folder = TrainingJobs(run_in_thread), TrainingJob.hear, Path(order().output)
 
-    def hear(job: Job, event: Mapping[str, Any]) -> None:
+    def hear(job: TrainingJob, event: Mapping[str, Any]) -> None:
         heard(job, event)
         if event["event"] == "step" and event["step"] == 2:
             (folder / "notes.txt").write_text("mine")
             (folder / "seeds" / "notes.txt").write_text("mine")
             job.stop.set()
 
-    monkeypatch.setattr(Job, "hear", hear)
+    monkeypatch.setattr(TrainingJob, "hear", hear)
     trainings.start(order(epochs=20), pytest.fail).join()
     assert trainings.job is not None and trainings.job.state == "cancelled"
     left = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
@@ -120,14 +120,14 @@ def test_what_someone_else_puts_there_survives_the_stop(order: Ordered, monkeypa
 
 
 def test_ending_waits_for_the_step_at_hand(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainings, begun = Trainings(run_here), threading.Event()
-    heard = Job.hear
+    trainings, begun = TrainingJobs(run_in_thread), threading.Event()
+    heard = TrainingJob.hear
 
-    def hear(job: Job, event: Mapping[str, Any]) -> None:
+    def hear(job: TrainingJob, event: Mapping[str, Any]) -> None:
         begun.set()
         heard(job, event)
 
-    monkeypatch.setattr(Job, "hear", hear)
+    monkeypatch.setattr(TrainingJob, "hear", hear)
     thread = trainings.start(order(epochs=20), pytest.fail)
     assert begun.wait(60)
     trainings.end()
@@ -137,7 +137,7 @@ def test_ending_waits_for_the_step_at_hand(order: Ordered, monkeypatch: pytest.M
 
 def test_a_name_that_no_folder_can_have(order: Ordered) -> None:
     with pytest.raises(InputError, match="a folder cannot be called"):
-        Trainings(run_here).check(order(output="x" * 400))
+        TrainingJobs(run_in_thread).check(order(output="x" * 400))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_name_that_no_folder_can_have(order: Ordered) -> None:
     ],
 )
 def test_tells_what_went_wrong(order: Ordered, changes: dict[str, str], said: str) -> None:
-    trainings = Trainings(run_here)
+    trainings = TrainingJobs(run_in_thread)
     trainings.start(order(**changes), pytest.fail).join()
     assert trainings.job is not None
     assert trainings.job.state == "failed"
@@ -162,7 +162,7 @@ def test_a_start_that_proves_unfit_leaves_nothing(order: Ordered, monkeypatch: p
         raise InputError("it has no tasks")
 
     monkeypatch.setattr(Start, "new", new)
-    trainings = Trainings(run_here)
+    trainings = TrainingJobs(run_in_thread)
     trainings.start(order(), pytest.fail).join()
     assert trainings.job is not None
     assert (trainings.job.state, trainings.job.error) == ("failed", "it has no tasks")
@@ -170,7 +170,7 @@ def test_a_start_that_proves_unfit_leaves_nothing(order: Ordered, monkeypatch: p
 
 
 def test_a_defect_is_told_too(order: Ordered) -> None:
-    trainings = Trainings(run_here)
+    trainings = TrainingJobs(run_in_thread)
 
     def done(output: str) -> None:
         raise torch.OutOfMemoryError("no room")
@@ -189,7 +189,7 @@ def test_refuses(order: Ordered, tmp_path: Path) -> None:
         ({"output": str(tmp_path / "held")}, "holds a model or a run; choose another name"),
     ):
         with pytest.raises(InputError, match=said):
-            Trainings(run_here).start(order(**changes), pytest.fail)
+            TrainingJobs(run_in_thread).start(order(**changes), pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -197,4 +197,4 @@ def test_refuses(order: Ordered, tmp_path: Path) -> None:
     [("../../etc/pass wd.tsv", "pass-wd.tsv"), ("...", "other"), ("é.csv", "é.csv"), ("a" * 200, "a" * 80)],
 )
 def test_file_name(given: str, name: str) -> None:
-    assert file_name(given, otherwise="other") == name
+    assert safe_file_name(given, otherwise="other") == name

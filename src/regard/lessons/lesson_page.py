@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from regard.lessons.compare import Comparison, Run, Setting
 from regard.lessons.six_words import WORDS, Decoding, Lesson, Pair
+from regard.lessons.tour import DECK, RECIPES
 from regard.render.page import Block, check_weights, figures, heat_map, line_chart, page, paragraph, section, table
 from regard.render.terminal import shade
-from regard.render.tour import DECK, RECIPES
 
 __all__ = [
     "SUMMED",

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.applications import Starlette
 
-from regard.server.access import RequireToken, cookie_name, new_token
-from regard.server.shelf import Shelf
-from tests.server.conftest import TOKEN, make_app
+from regard.server.model_registry import ModelRegistry
+from regard.server.token_auth import TokenMiddleware, cookie_name, generate_token
+from tests.server.conftest import TOKEN, create_app
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
@@ -30,9 +30,9 @@ def answer_to(address: str, method: str, path: str, **headers: str) -> tuple[int
 
 @pytest.fixture(scope="module")
 def tiny(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> str:
-    shelf = Shelf([str(tiny_bert_folder)])
-    shelf.start().join()
-    return run_app(make_app(shelf))
+    registry = ModelRegistry([str(tiny_bert_folder)])
+    registry.start().join()
+    return run_app(create_app(registry))
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_scripts_send_it_as_a_header(tiny: str) -> None:
 
 
 def test_tokens_are_new_and_long() -> None:
-    tokens = {new_token() for _ in range(100)}
+    tokens = {generate_token() for _ in range(100)}
     assert len(tokens) == 100 and min(map(len, tokens)) >= 43
     assert cookie_name(1) != cookie_name(2)
     with pytest.raises(ValueError, match="empty"):
-        RequireToken(make_app(Shelf([])), "")
+        TokenMiddleware(create_app(ModelRegistry([])), "")
 
 
 def test_a_browser_opens_the_printed_address(page_built: None, browser: Browser, tiny: str) -> None:

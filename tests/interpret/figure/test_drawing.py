@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from regard.interpret import opened
+from regard.interpret.figure import drawing as drawing
+from regard.interpret.figure.drawing import figure_picture
 from regard.interpret.figure.figure import figure
-from regard.render import figure_picture as drawing
-from regard.render.attention_picture import ACCENT, COLOURS, OTHER, QUIET, TEXT, Label, Picture, Tile, blended
-from regard.render.figure_picture import figure_picture
+from regard.render.drawing import ACCENT, COLORS, OTHER, QUIET, TEXT, Drawing, Label, Tile, blend
 
-WEB = Path(__file__).resolve().parents[2] / "web" / "src"
+WEB = Path(__file__).resolve().parents[3] / "web" / "src"
 STROKES = (WEB / "views" / "figure" / "strokes.ts").read_text(encoding="utf-8")
 THEME = (WEB / "theme.tsx").read_text(encoding="utf-8")
 
@@ -32,7 +32,7 @@ def test_the_colours_are_the_pages() -> None:
     assert named["page"] == "#ffffff"
 
 
-def ground(picture: Picture, name: str) -> list[int]:
+def ground(picture: Drawing, name: str) -> list[int]:
     """The colour of the box that a name stands in."""
     label = next(one for one in picture.shapes if isinstance(one, Label) and one.text == name)
     around = [
@@ -52,7 +52,7 @@ def test_boxes_have_the_colour_of_their_kind(tiny_bert_folder: Path) -> None:
     # 28% of #56b4e9 and 72% of white
     assert ground(whole, "Feed Forward") == [208, 234, 249]
     for name, number in (("Attention", 4), ("Linear", 0), ("Softmax", 2), ("Input Embedding", 3)):
-        assert ground(whole, name) == blended(COLOURS[number], 0.28)[0, 0].tolist()
-    assert ground(whole, "Encoding") == blended(QUIET, 0.28)[0, 0].tolist()
-    assert ground(off, "Encoding") == blended(QUIET, 0.06)[0, 0].tolist()
+        assert ground(whole, name) == blend(COLORS[number], 0.28)[0, 0].tolist()
+    assert ground(whole, "Encoding") == blend(QUIET, 0.28)[0, 0].tolist()
+    assert ground(off, "Encoding") == blend(QUIET, 0.06)[0, 0].tolist()
     assert np.array_equal(ground(off, "Linear"), ground(whole, "Linear"))

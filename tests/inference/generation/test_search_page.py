@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from regard.inference.generation import Beam, Sampling, Trace, beam_search, sample
+from regard.inference.generation.search_page import search_page, search_payload
 from regard.inference.generation.trace import Document
 from regard.inference.generation.writing import Writer
-from regard.render.search import search_page, search_payload
 from tests.inference.generation.models import Chain
 from tests.render.shown import payload_of
 

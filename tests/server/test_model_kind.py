@@ -10,8 +10,8 @@ import pytest
 from torch import nn
 
 from regard.models import Gpt, GptConfig
-from regard.server.kinds import kind_of
-from regard.server.shelf import Shelf
+from regard.server.model_kind import infer_kind
+from regard.server.model_registry import ModelRegistry
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,11 @@ from regard.server.shelf import Shelf
 def test_a_folder_tells(tmp_path: Path, files: dict[str, object], kind: str) -> None:
     for name, document in files.items():
         (tmp_path / name).write_text(json.dumps(document))
-    assert kind_of(str(tmp_path)) == kind
+    assert infer_kind(str(tmp_path)) == kind
 
 
 def test_what_is_built_in() -> None:
-    assert [kind_of(name) for name in ("regard-bert", "regard-de-en", "regard-gpt")] == [
+    assert [infer_kind(name) for name in ("regard-bert", "regard-de-en", "regard-gpt")] == [
         "reader",
         "translator",
         "writer",
@@ -41,17 +41,17 @@ def test_what_is_built_in() -> None:
 
 
 def test_what_has_no_folder_tells_once_it_is_loaded() -> None:
-    assert kind_of("somebody/gpt") == "unknown"
+    assert infer_kind("somebody/gpt") == "unknown"
     small = GptConfig(vocabulary=10, width=8, depth=1, heads=2, ffn=8, positions=8)
-    assert kind_of("somebody/gpt", (Gpt(small), None)) == "writer"
-    assert kind_of("somebody/bert", (nn.Identity(), None)) == "reader"
+    assert infer_kind("somebody/gpt", (Gpt(small), None)) == "writer"
+    assert infer_kind("somebody/bert", (nn.Identity(), None)) == "reader"
 
 
 def test_a_vanished_folder_stays_what_it_was(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "task.json").write_text("{}")
-    shelf = Shelf([str(folder)])
+    registry = ModelRegistry([str(folder)])
     shutil.rmtree(folder)
-    shelf.start().join()
-    assert [(one["kind"], one["state"]) for one in shelf.states()] == [("tuned", "failed")]
+    registry.start().join()
+    assert [(one["kind"], one["state"]) for one in registry.states()] == [("tuned", "failed")]

@@ -9,15 +9,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from regard.errors import InputError, RegardError
-from regard.server.memory import Trimmer
-from regard.server.turns import Busy, Left
+from regard.server.memory import MemoryTrimmer
+from regard.server.request_queue import ClientDisconnected, ServerBusy
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-__all__ = ["AGAIN", "SECONDS", "Bodies", "TooLarge", "TooSlow"]
+__all__ = ["RETRY_AFTER", "SECONDS", "BodyReader", "BodyTimeout", "BodyTooLarge"]
 
-AGAIN = 2  # seconds after which to ask a busy studio again
+RETRY_AFTER = 2  # seconds after which to ask a busy studio again
 SECONDS = 5.0  # that a body may take, and more only as it comes at RATE
 RATE = 100_000  # bytes per second
 EXCESS = 4_000_000  # bytes above the limit that are read and dropped, so that the client gets to read the answer
@@ -25,25 +25,29 @@ IN_FLIGHT = 32_000_000  # bytes of all bodies that are being received
 LARGE = 250_000  # bytes of a body whose memory is given back to the system soon after
 
 
-class TooLarge(InputError):
+class BodyTooLarge(InputError):
     """The body has more bytes than its address takes."""
 
 
-class TooSlow(RegardError):
+class BodyTimeout(RegardError):
     """The body did not arrive in time."""
 
 
-class Bodies:
+class BodyReader:
     """Reads bodies, and bounds the memory of all that are being read. To be used from one event loop."""
 
     def __init__(self, *, seconds: float = SECONDS, in_flight: int = IN_FLIGHT) -> None:
         self.seconds, self.in_flight = seconds, in_flight
         self._held = 0
-        self._trim = Trimmer(every=0.0)
+        self._trim = MemoryTrimmer(every=0.0)
         self._trimming = False
 
     async def read(self, request: Request, limit: int) -> bytes:
-        """The whole body. TooLarge, TooSlow, Busy where others fill the memory, Left where the client has gone."""
+        """Return the whole body.
+
+        Raises BodyTooLarge, BodyTimeout, ServerBusy when all bodies together take too much memory, and
+        ClientDisconnected.
+        """
         body, size = bytearray(), 0
         begin = asyncio.get_running_loop().time()
         try:
@@ -52,23 +56,23 @@ class Bodies:
                     async with asyncio.timeout_at(begin + self.seconds + size / RATE):
                         message = await request.receive()
                 except TimeoutError:
-                    raise TooSlow(
+                    raise BodyTimeout(
                         f"the body did not arrive in time: expected it within {self.seconds:g} seconds, got {size:,} "
                         "bytes of it. Send the request again"
                     ) from None
                 if message["type"] == "http.disconnect":
-                    raise Left
+                    raise ClientDisconnected
                 piece = message.get("body", b"")
                 size += len(piece)
                 if size <= limit:
                     body += piece
                     self._held += len(piece)
                     if self._held > self.in_flight:
-                        raise Busy("the studio is busy: it is receiving too much at once. Try again in a moment")
+                        raise ServerBusy("the studio is busy: it is receiving too much at once. Try again in a moment")
                 if not message.get("more_body", False) or size > limit + EXCESS:
                     break
             if size > limit:
-                raise TooLarge(f"the request is too large; the studio takes at most {limit:,} bytes")
+                raise BodyTooLarge(f"the request is too large; the studio takes at most {limit:,} bytes")
             return bytes(body)
         finally:
             self._held -= len(body)

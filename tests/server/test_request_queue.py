@@ -22,9 +22,9 @@ from regard.nn.fast.fused_step import can_go_straight
 from regard.nn.recording import record
 from regard.nn.stack import Stack
 from regard.server.app import TAB
-from regard.server.shelf import Shelf
-from regard.server.turns import Left, Turns, _left, check_wanted, stopping
-from tests.server.conftest import BEARER, make_app
+from regard.server.model_registry import ModelRegistry
+from regard.server.request_queue import ClientDisconnected, RequestQueue, _left, check_connected, stopping
+from tests.server.conftest import BEARER, create_app
 
 SOON = 30
 
@@ -38,13 +38,13 @@ class Gate:
         self.ended: dict[str, str] = {}
         self.changed = threading.Condition()
 
-    def __call__(self, shelf: object, arguments: Any) -> dict[str, object]:
+    def __call__(self, registry: object, arguments: Any) -> dict[str, object]:
         name = arguments["name"]
         self.tell(lambda: self.begun.append(name))
         how = "left"
         try:
             while not self.open.wait(0.01):
-                check_wanted()
+                check_connected()
             how = "done"
         finally:
             self.tell(lambda: self.ended.__setitem__(name, how))
@@ -77,10 +77,10 @@ class Asked:
 
 
 @contextmanager
-def opened(run_app: Callable[[Starlette], str], **limits: int) -> Iterator[tuple[Gate, str, Turns]]:
-    gate, turns = Gate(), Turns(**limits)
+def opened(run_app: Callable[[Starlette], str], **limits: int) -> Iterator[tuple[Gate, str, RequestQueue]]:
+    gate, queue = Gate(), RequestQueue(**limits)
     try:
-        yield gate, run_app(make_app(Shelf([]), routes={"gate": gate}, turns=turns)), turns
+        yield gate, run_app(create_app(ModelRegistry([]), routes={"gate": gate}, queue=queue)), queue
     finally:
         gate.open.set()
 
@@ -100,14 +100,14 @@ def test_who_leaves_is_not_computed_for(run_app: Callable[[Starlette], str]) -> 
 
 
 def test_tabs_take_turns_however_much_one_of_them_asks(run_app: Callable[[Starlette], str]) -> None:
-    with opened(run_app, at_once=1, waiting_a_tab=5) as (gate, address, turns):
+    with opened(run_app, at_once=1, waiting_a_tab=5) as (gate, address, queue):
         greedy = [Asked(address, f"a{number}", "a") for number in range(1)]
         gate.wait(lambda: gate.begun == ["a0"])
         for number in range(1, 5):
             greedy.append(Asked(address, f"a{number}", "a"))
-            _until(lambda number=number: len(turns._lines.get("a", ())) == number)  # type: ignore[misc]
+            _until(lambda number=number: len(queue._lines.get("a", ())) == number)  # type: ignore[misc]
         modest = Asked(address, "b0", "b")
-        _until(lambda: "b" in turns._lines)
+        _until(lambda: "b" in queue._lines)
         gate.open.set()
         assert modest.answer()[0] == 200
         assert [one.answer()[0] for one in greedy] == [200] * 5
@@ -115,9 +115,9 @@ def test_tabs_take_turns_however_much_one_of_them_asks(run_app: Callable[[Starle
 
 
 def test_one_tab_leaves_room_for_others(run_app: Callable[[Starlette], str]) -> None:
-    with opened(run_app, at_once=3, a_tab=2) as (gate, address, turns):
+    with opened(run_app, at_once=3, a_tab=2) as (gate, address, queue):
         asked = [Asked(address, f"a{number}", "a") for number in range(4)]
-        _until(lambda: len(turns._lines.get("a", ())) == 2)
+        _until(lambda: len(queue._lines.get("a", ())) == 2)
         other = Asked(address, "b", "b")
         gate.wait(lambda: "b" in gate.begun)  # at once, although two of the first tab wait
         assert len(gate.begun) == 3
@@ -126,17 +126,17 @@ def test_one_tab_leaves_room_for_others(run_app: Callable[[Starlette], str]) -> 
 
 
 def test_a_crowd_is_told_to_come_back(run_app: Callable[[Starlette], str]) -> None:
-    with opened(run_app, at_once=1, a_tab=1, waiting=3, waiting_a_tab=2) as (gate, address, turns):
+    with opened(run_app, at_once=1, a_tab=1, waiting=3, waiting_a_tab=2) as (gate, address, queue):
         asked = [Asked(address, "a0", "a")]
         gate.wait(lambda: gate.begun == ["a0"])
         for number in (1, 2):
             asked.append(Asked(address, f"a{number}", "a"))
-            _until(lambda number=number: len(turns._lines.get("a", ())) == number)  # type: ignore[misc]
+            _until(lambda number=number: len(queue._lines.get("a", ())) == number)  # type: ignore[misc]
         status, headers, said = Asked(address, "a3", "a").answer()
         assert (status, headers["retry-after"]) == (429, "2")
         assert said == {"error": "the studio is busy: 2 questions of this tab wait already. Try again in a moment"}
         asked.append(Asked(address, "b0", "b"))
-        _until(lambda: "b" in turns._lines)
+        _until(lambda: "b" in queue._lines)
         status, _, said = Asked(address, "c0", "c").answer()
         assert (status, said["error"]) == (429, "the studio is busy: 3 questions wait already. Try again in a moment")
         gate.open.set()
@@ -146,35 +146,35 @@ def test_a_crowd_is_told_to_come_back(run_app: Callable[[Starlette], str]) -> No
 
 def test_many_who_come_and_go_leave_nothing_behind(run_app: Callable[[Starlette], str]) -> None:
     # Room for all of them: some may arrive after the line was empty once, and must not keep the last one out.
-    with opened(run_app, at_once=2, a_tab=1, waiting=64, waiting_a_tab=64) as (gate, address, turns):
+    with opened(run_app, at_once=2, a_tab=1, waiting=64, waiting_a_tab=64) as (gate, address, queue):
         for turn in range(30):
             Asked(address, f"gone{turn}", f"tab{turn % 3}").leave()
-        _until(lambda: not turns._lines and not turns._computed)
+        _until(lambda: not queue._lines and not queue._computed)
         gate.open.set()
         assert Asked(address, "last", "z").answer()[0] == 200
 
 
 def test_a_model_stops_when_its_asker_leaves(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> None:
     """As a census of heads over many texts does: pass after pass, and no look at who waits but the model's own."""
-    shelf = Shelf([str(tiny_bert_folder)])
-    shelf.start().join()
+    registry = ModelRegistry([str(tiny_bert_folder)])
+    registry.start().join()
     passes, ended = threading.Semaphore(0), threading.Event()
 
-    def census(shelf: Shelf, arguments: Any) -> dict[str, object]:
+    def census(registry: ModelRegistry, arguments: Any) -> dict[str, object]:
         try:
-            with shelf.use(str(tiny_bert_folder)) as (model, _), torch.inference_mode():
+            with registry.use(str(tiny_bert_folder)) as (model, _), torch.inference_mode():
                 while True:
                     model(torch.tensor([[2, 3]]))
                     passes.release()
         finally:
             ended.set()
 
-    address = run_app(make_app(shelf, routes={"gate": census}))
+    address = run_app(create_app(registry, routes={"gate": census}))
     asked = Asked(address, "", "a")
     assert passes.acquire(timeout=SOON) and passes.acquire(timeout=SOON) and not ended.is_set()
     asked.leave()
     assert ended.wait(SOON)
-    with shelf.use(str(tiny_bert_folder)):
+    with registry.use(str(tiny_bert_folder)):
         pass  # the model is free for others
 
 
@@ -195,7 +195,7 @@ def test_a_model_stops_between_two_passes(tiny_bert_folder: Path) -> None:
         with torch.inference_mode(), stopping(model):
             model(torch.tensor([[2, 3]]))
             left.set()
-            with record(model), pytest.raises(Left):
+            with record(model), pytest.raises(ClientDisconnected):
                 model(torch.tensor([[2, 3]]))
     finally:
         _left.reset(token)
@@ -217,23 +217,23 @@ def test_a_watched_decoder_takes_its_quick_way() -> None:
 
 
 def test_who_waits_for_a_model_can_leave() -> None:
-    shelf = Shelf(["a"], load=lambda name: (nn.Identity(), None))
-    shelf.start().join(10)
+    registry = ModelRegistry(["a"], load=lambda name: (nn.Identity(), None))
+    registry.start().join(10)
     left, seen = threading.Event(), list[str]()
     left.set()
 
     def wait() -> None:
         _left.set(left)
         try:
-            with shelf.use_any("a"):
+            with registry.use_any("a"):
                 seen.append("used")
-        except Left:
+        except ClientDisconnected:
             seen.append("left")
 
-    with shelf.use_any("a"):
+    with registry.use_any("a"):
         thread = threading.Thread(target=wait)
         thread.start()
         thread.join(SOON)
         assert seen == ["left"]
-    with shelf.use_any("a"):
+    with registry.use_any("a"):
         pass  # and the lock is free

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from regard.errors import InputError
-from regard.render.attention_picture import ACCENT, OTHER, QUIET, TEXT, Label, Picture, Stroke, Tile, blended, png, svg
+from regard.render.drawing import ACCENT, OTHER, QUIET, TEXT, Drawing, Label, Stroke, Tile, blend, png, svg
 
 __all__ = ["ENDINGS", "check_ending", "honesty_picture", "surgery_picture", "write"]
 
@@ -40,7 +40,7 @@ def write(
     *,
     document: Callable[[], object],
     payload: Callable[[], Payload],
-    picture: Callable[[Payload], Picture],
+    picture: Callable[[Payload], Drawing],
 ) -> None:
     """Put into a file what its name asks for; what is not asked for is not made."""
     match place.suffix.lower():
@@ -58,7 +58,7 @@ def write(
             place.write_text(page(found, title=f"Regard: {found['view']}"), encoding="utf-8")
 
 
-def surgery_picture(payload: Payload) -> Picture:
+def surgery_picture(payload: Payload) -> Drawing:
     """Every head alone as a heat map, and each place with what was likeliest before and, where heads are out, after."""
     gone, sweep, model = payload["gone"], payload["sweep"], payload["model"]
     heads = [f"heads {', '.join(f'{layer}.{head}' for layer, head in gone['heads'])}"] if gone["heads"] else []
@@ -68,7 +68,7 @@ def surgery_picture(payload: Payload) -> Picture:
     said = f"each head taken out alone: {sweep['measure']}{' in nats' if sweep['measure'] == 'divergence' else ''}"
     shapes: list[Shape] = [
         Label(MARGIN, MARGIN + 12, title, 16),
-        Label(MARGIN, MARGIN + LINE + 8, said + ("; x is out" if without else ""), 12, colour=QUIET),
+        Label(MARGIN, MARGIN + LINE + 8, said + ("; x is out" if without else ""), 12, color=QUIET),
     ]
     left, top = MARGIN + 9 * LETTER, MARGIN + 3.5 * LINE
     most = max((one["strength"] for one in sweep["heads"]), default=0.0) or 1.0
@@ -85,7 +85,7 @@ def surgery_picture(payload: Payload) -> Picture:
     changes, bottom = _places(payload, bottom)
     shapes += changes
     wide = max([WIDE, left + CELL * model["heads"] + MARGIN, *(_end(shape) + MARGIN for shape in shapes)])
-    return Picture(title, math.ceil(wide), math.ceil(bottom + MARGIN), tuple(shapes))
+    return Drawing(title, math.ceil(wide), math.ceil(bottom + MARGIN), tuple(shapes))
 
 
 def _places(payload: Payload, y: float) -> tuple[list[Shape], float]:
@@ -109,7 +109,7 @@ def _places(payload: Payload, y: float) -> tuple[list[Shape], float]:
         shapes += [Label(x + 5, y + 18 + 17 * row, line, 12) for row, line in enumerate(lines)]
         x += wide
     said = "below each: what is likeliest" if whole else "below each: what was likeliest before, and what is after"
-    return [*shapes, Label(MARGIN, y + high * LINE, said, 12, colour=QUIET)], y + high * LINE
+    return [*shapes, Label(MARGIN, y + high * LINE, said, 12, color=QUIET)], y + high * LINE
 
 
 def _share(effect: Payload, outputs: list[Payload], when: str) -> str:
@@ -117,7 +117,7 @@ def _share(effect: Payload, outputs: list[Payload], when: str) -> str:
     return f"{effect[when]} {share:.1%}" if effect[when] else f"{share:z.3f}"
 
 
-def honesty_picture(payload: Payload) -> Picture:
+def honesty_picture(payload: Payload) -> Drawing:
     """The verdict with its six numbers, and the three ways to say which words count on one scale."""
     grounds, verdict = payload["grounds"], payload["verdict"]
     value = payload["model"]["kind"] == "value"
@@ -147,7 +147,7 @@ def honesty_picture(payload: Payload) -> Picture:
     most = max(float(np.abs(row[words]).max(initial=0.0)) for row in shares.values()) or 1.0
     for name, row in shares.items():
         y += 0.6 * LINE
-        shapes.append(Label(MARGIN, y, name, 14, colour=QUIET))
+        shapes.append(Label(MARGIN, y, name, 14, color=QUIET))
         x, y = float(MARGIN), y + 1.1 * LINE
         for token, share in zip(grounds["tokens"], row.tolist(), strict=True):
             wide = len(token) * LETTER + 8
@@ -158,14 +158,14 @@ def honesty_picture(payload: Payload) -> Picture:
             x += wide
         y += LINE
     said = f"blue for, orange against; a token's part of all words' sizes, full colour at {most:.1%}"
-    shapes.append(Label(MARGIN, y + 8, said, 12, colour=QUIET))
+    shapes.append(Label(MARGIN, y + 8, said, 12, color=QUIET))
     wide = max([WIDE, *(_end(shape) + MARGIN for shape in shapes)])
-    return Picture(title, math.ceil(wide), math.ceil(y + 8 + MARGIN), tuple(shapes))
+    return Drawing(title, math.ceil(wide), math.ceil(y + 8 + MARGIN), tuple(shapes))
 
 
 def _tile(x: float, y: float, width: float, height: float, strength: float, colour: str = ACCENT) -> Tile:
     """A rectangle of one colour on white, as full as it is strong; never so full that letters on it are lost."""
-    return Tile(x, y, width, height, blended(colour, 0.04 + 0.6 * strength))
+    return Tile(x, y, width, height, blend(colour, 0.04 + 0.6 * strength))
 
 
 def _brief(strength: float) -> str:

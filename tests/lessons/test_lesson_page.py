@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 
 from regard.lessons.compare import Comparison, Run, Setting, Task, gather, plan
-from regard.lessons.reverse import Accuracy
-from regard.lessons.six_words import Decoding, Lesson, Pair
-from regard.render.lesson import (
+from regard.lessons.lesson_page import (
     decoding_rows,
     length_rows,
     probability_rows,
@@ -19,6 +17,8 @@ from regard.render.lesson import (
     shaded,
     six_words_page,
 )
+from regard.lessons.reverse import Accuracy
+from regard.lessons.six_words import Decoding, Lesson, Pair
 from tests.render.shown import blocks_of, payload_of
 
 SETTING = Setting(steps=3, features=5, units=6, train_size=60, test_size=12, epochs=2, seed=7)

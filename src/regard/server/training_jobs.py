@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from regard.data.readers import Read
     from regard.training.finetuning.config import Config
 
-__all__ = ["EPOCHS", "Job", "Order", "Trainings", "file_name", "run_here", "train"]
+__all__ = ["EPOCHS", "TrainingJob", "TrainingJobs", "TrainingRequest", "run_in_thread", "safe_file_name", "train"]
 
 State = Literal["running", "done", "failed", "cancelled"]
 EPOCHS = 20
@@ -34,7 +34,7 @@ PATIENCE = 20.0  # seconds that a training gets to stop
 
 
 @dataclass(frozen=True)
-class Order:
+class TrainingRequest:
     """What to train. `data` is a file's path; `limit` draws that many of its examples, 0 takes all.
 
     `select` is the epoch that is kept: best or last. `upload` says that the file was sent by the page: it is removed
@@ -67,15 +67,15 @@ class Order:
         return shlex.join(["regard", "train", self.task, *parts])
 
 
-class Cancelled(Exception):
+class TrainingCancelled(Exception):
     """The user has stopped it."""
 
 
 @dataclass
-class Job:
+class TrainingJob:
     """An order and how far it is. Times are in seconds."""
 
-    order: Order
+    order: TrainingRequest
     state: State = "running"
     error: str = ""
     step: int = 0
@@ -149,23 +149,23 @@ class Job:
 
     def check(self) -> None:
         if self.stop.is_set():
-            raise Cancelled
+            raise TrainingCancelled
 
 
-Runner = Callable[[Job], Mapping[str, float]]
+Runner = Callable[[TrainingJob], Mapping[str, float]]
 
 
-class Trainings:
+class TrainingJobs:
     """At most one job runs. `run` does what a job's order says and gives the scores; by default in a process of its
     own, so that it can be ended at any point."""
 
     def __init__(self, run: Runner | None = None) -> None:
         self._work = run_in_process if run is None else run
-        self.job: Job | None = None
+        self.job: TrainingJob | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def check(self, order: Order) -> None:
+    def check(self, order: TrainingRequest) -> None:
         """InputError where it cannot be begun: one runs, or the folder holds a model."""
         if not 1 <= order.epochs <= EPOCHS:
             raise InputError(f"epochs is {order.epochs}; expected 1 to {EPOCHS}")
@@ -181,11 +181,11 @@ class Trainings:
         if self.job is not None and self.job.state == "running":
             raise InputError(f"{self.job.order.output} is being trained; wait for it, or stop it first")
 
-    def start(self, order: Order, done: Callable[[str], None]) -> threading.Thread:
+    def start(self, order: TrainingRequest, done: Callable[[str], None]) -> threading.Thread:
         """Begin, watched by a thread; `done` is called with the output of a job that has ended well."""
         with self._lock:
             self.check(order)
-            job = self.job = Job(order)
+            job = self.job = TrainingJob(order)
         self._thread = threading.Thread(target=self._run, args=(job, done), name="regard-training", daemon=True)
         self._thread.start()
         return self._thread
@@ -205,7 +205,7 @@ class Trainings:
         self.cancel()
         self.wait(PATIENCE)
 
-    def _run(self, job: Job, done: Callable[[str], None]) -> None:
+    def _run(self, job: TrainingJob, done: Callable[[str], None]) -> None:
         folder = Path(job.order.output)
         fresh = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
         try:
@@ -213,7 +213,7 @@ class Trainings:
             job.check()
             done(job.order.output)
             job.state = "done"
-        except Cancelled:
+        except TrainingCancelled:
             if fresh:  # what was begun is of no use, and would keep its name from the next try
                 _remove(folder)
             job.state = "cancelled"
@@ -230,13 +230,13 @@ class Trainings:
             job.ended = time.monotonic()
 
 
-def run_here(job: Job) -> Mapping[str, float]:
+def run_in_thread(job: TrainingJob) -> Mapping[str, float]:
     """Do what the job's order says in this thread. It can be stopped only where it tells something."""
     return train(job.order, say=job.say, on_event=job.hear)
 
 
 def train(
-    order: Order, *, say: Callable[[str], None], on_event: Callable[[Mapping[str, Any]], None]
+    order: TrainingRequest, *, say: Callable[[str], None], on_event: Callable[[Mapping[str, Any]], None]
 ) -> dict[str, float]:
     """Do what the order says; gives the scores of the best epoch."""
     from regard.training.finetuning.run import fit
@@ -277,7 +277,7 @@ def _remove(folder: Path) -> None:
         remove_output(folder)
 
 
-def file_name(given: str, *, otherwise: str) -> str:
+def safe_file_name(given: str, *, otherwise: str) -> str:
     """What of a name is good for a file: letters, digits, dots, dashes."""
     cleaned = re.sub(r"[^\w.-]+", "-", Path(given).name).strip(".-")
     return cleaned[:80] or otherwise

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["HEADERS", "RequireToken", "cookie_name", "new_token"]
+__all__ = ["HEADERS", "TokenMiddleware", "cookie_name", "generate_token"]
 
 TOKEN_BYTES = 32
 HEADERS = {
@@ -42,7 +42,7 @@ Open the address that <code>regard studio</code> printed in the terminal; it end
 """
 
 
-def new_token() -> str:
+def generate_token() -> str:
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
@@ -51,12 +51,12 @@ def cookie_name(port: int) -> str:
     return f"regard-{port}"
 
 
-class RequireToken:
+class TokenMiddleware:
     """Middleware: passes requests with the token on, and answers all others with 401."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         if not token:
-            raise ValueError("the token is empty; expected the one that new_token() made")
+            raise ValueError("the token is empty; expected the one that generate_token() made")
         self.app, self._token = app, token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
