@@ -1,4 +1,4 @@
-"""The honesty of a shown map as a page takes it: the view "faithfulness". Three ways to say which words count, and the six
+"""The view "faithfulness" as a payload. Three ways to say which words count, and the six
 tests with their verdict where the model is a classifier.
 
 Knows the page's names and which lines of the command line and Python say the same. Knows no HTML.
