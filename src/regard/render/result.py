@@ -1,4 +1,4 @@
-"""`Result`: the base of everything a verb returns. A result shows itself as text, JSON, a table, a page or a drawing."""
+"""`Result`: the base class of what verbs return. A result shows itself as text, JSON, a table, a page or a drawing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from regard.errors import InputError, RegardError
 from regard.files.disk import atomic_write
 
 if TYPE_CHECKING:
-    import pandas
-
     from regard.render.drawing import Drawing
 
 __all__ = ["Result", "Table"]
@@ -29,13 +27,13 @@ Table = tuple[Sequence[str], Sequence[Sequence[object]]]  # headers and rows
 class Result(BaseModel):
     """A typed answer. Its fields are the JSON document that `--json`, `.to_dict()` and `POST /v1/NAME` return.
 
-    Subclasses describe what else they can be: `text()` for the terminal, `table()` for pandas and CSV, `view_data()`
-    with `view` for the interactive page, `drawing()` for SVG and PNG.
+    Subclasses define what else they offer: `to_text()` for the terminal, `to_table()` for pandas and CSV, `page_view`
+    and `view_data()` for the interactive page, `to_drawing()` for SVG and PNG.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
-    view: ClassVar[str | None] = None  # the page's view that shows this result
+    page_view: ClassVar[str | None] = None  # the page's view that shows this result
     _reproduce: dict[str, str] = PrivateAttr(default_factory=dict)  # "cli" and "python": the lines that repeat it
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,11 +52,11 @@ class Result(BaseModel):
                 "an overflow"
             ) from None
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """The result as the command line prints it."""
         return self.to_json()
 
-    def table(self) -> Table | None:
+    def to_table(self) -> Table | None:
         """Headers and rows, if the result is a table."""
         return None
 
@@ -66,15 +64,15 @@ class Result(BaseModel):
         """The data of the page's view, without the lines that reproduce it; by default the JSON document."""
         return self.to_dict()
 
-    def drawing(self) -> Drawing | None:
+    def to_drawing(self) -> Drawing | None:
         """A still drawing, if the result has one."""
         return None
 
     def page_data(self) -> dict[str, object]:
         """What the page needs: the view's name, its data and the lines that reproduce it."""
-        if self.view is None:
+        if self.page_view is None:
             raise InputError(f"{type(self).__name__} has no page")
-        return {"view": self.view, **self.view_data(), "cli": "", "python": "", **self._reproduce}
+        return {"view": self.page_view, **self.view_data(), "cli": "", "python": "", **self._reproduce}
 
     def with_reproduction(self, cli: str, python: str) -> None:
         """Set the lines that repeat this result; called by the doors."""
@@ -84,17 +82,17 @@ class Result(BaseModel):
         """A complete page with the interactive view; it needs no network."""
         from regard.render.bundle import page
 
-        return page(self.page_data(), title=f"Regard: {self.view}")
+        return page(self.page_data(), title=f"Regard: {self.page_view}")
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_pandas(self) -> Any:
         """The table as a DataFrame; needs pandas."""
-        table = self.table()
+        table = self.to_table()
         if table is None:
             raise InputError(f"{type(self).__name__} is not a table; use .to_dict()")
         try:
-            import pandas
+            import pandas  # type: ignore[import-untyped,unused-ignore]
         except ImportError:
-            raise InputError("to_pandas() needs pandas: pip install pandas; .table() needs nothing") from None
+            raise InputError("to_pandas() needs pandas: pip install pandas; .to_table() needs nothing") from None
         headers, rows = table
         return pandas.DataFrame([list(row) for row in rows], columns=list(headers))
 
@@ -102,9 +100,9 @@ class Result(BaseModel):
     def formats(cls) -> tuple[str, ...]:
         """The file name extensions that `save` writes for this kind of result."""
         return (
-            *((".html",) if cls.view is not None else ()),
-            *((".svg", ".png") if cls.drawing is not Result.drawing else ()),
-            *((".csv",) if cls.table is not Result.table else ()),
+            *((".html",) if cls.page_view is not None else ()),
+            *((".svg", ".png") if cls.to_drawing is not Result.to_drawing else ()),
+            *((".csv",) if cls.to_table is not Result.to_table else ()),
             ".json",
         )
 
@@ -121,7 +119,7 @@ class Result(BaseModel):
         if suffix == ".json":
             return (self.to_json() + "\n").encode("utf-8", "backslashreplace")
         if suffix == ".csv":
-            table = self.table()
+            table = self.to_table()
             if table is None:
                 raise InputError("this result is not a table; save it as .json")
             buffer = io.StringIO()
@@ -129,18 +127,18 @@ class Result(BaseModel):
             return buffer.getvalue().encode("utf-8", "backslashreplace")
         from regard.render.drawing import png, svg
 
-        drawing = self.drawing()
+        drawing = self.to_drawing()
         if drawing is None:
             raise InputError("this result has no drawing; save it as .html or .json")
         return svg(drawing).encode() if suffix == ".svg" else png(drawing)
 
     def __str__(self) -> str:
-        return self.text()
+        return self.to_text()
 
     def _repr_html_(self) -> str:
         """The interactive view inside a notebook, offline; a table or the text where there is no view."""
-        if self.view is None:
-            return f"<pre>{html.escape(self.text())}</pre>"
+        if self.page_view is None:
+            return f"<pre>{html.escape(self.to_text())}</pre>"
         return (
             f'<iframe srcdoc="{html.escape(self.to_html())}" width="100%" height="640" '
             'style="border: 1px solid #d0d7de" sandbox="allow-scripts"></iframe>'

@@ -1,7 +1,7 @@
 """One definition per verb: a typed request, a typed result and one function.
 
-The command (`regard.cli.commands`), the Python function (`regard.verbs.python`), the HTTP route (`regard.server.verbs`),
-the lines that reproduce a result and the TypeScript types are derived from the definition:
+The command (`regard.cli.commands`), the Python function (`regard.verbs.python`), the HTTP route
+(`regard.server.verbs`), the lines that reproduce a result and the TypeScript types are derived from the definition:
 
     class FillRequest(Request):
         text: str = argument(help="Text with blanks: _ or [MASK].")
@@ -12,8 +12,8 @@ the lines that reproduce a result and the TypeScript types are derived from the 
     def fill(request: FillRequest, models: Models) -> FillResult:
         '''Fill in the blanks of a text.'''
 
-A function that takes long yields events (`regard.events`) and returns the result. Files of this package import torch and
-everything that needs it inside functions only, so that the command line starts quickly.
+A function that takes long yields events (`regard.events`) and returns the result. Files of this package import torch
+inside functions only, so that the command line starts quickly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
@@ -34,20 +34,13 @@ from pydantic.fields import FieldInfo
 from regard.errors import InputError, InputErrors, nearest
 from regard.events import Event
 from regard.known import DEFAULT
+from regard.verbs import RENAMED
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from typing import Protocol
 
     from regard.checkpoints.loaded_model import LoadedModel
     from regard.render.result import Result
-
-    class Models(Protocol):
-        """Where a verb gets its models from: loaded on demand, or kept by a server."""
-
-        def use(self, name: str) -> AbstractContextManager[LoadedModel]:
-            """The model with its tokenizer, for one user at a time."""
-
 
 __all__ = [
     "Device",
@@ -65,6 +58,13 @@ __all__ = [
 ]
 
 Device = Literal["auto", "cpu", "cuda"]
+
+
+class Models(Protocol):
+    """Where a verb gets its models from: loaded on demand, or kept by a server."""
+
+    def use(self, name: str) -> AbstractContextManager[LoadedModel]:
+        """The model with its tokenizer, for one user at a time."""
 
 
 class Request(BaseModel):
@@ -103,7 +103,7 @@ def option(
     default: Any = ..., *flags: str, help: str, metavar: str | None = None, hidden: bool = False, **limits: Any
 ) -> Any:
     """An option; its flag is the field's name, and `flags` may add or replace it ("-k", or "--text")."""
-    cli = {"flags": list(flags), "metavar": metavar, "hidden": hidden}
+    cli: Any = {"flags": list(flags), "metavar": metavar, "hidden": hidden}
     return Field(default, description=help, json_schema_extra={"cli": cli}, **limits)
 
 
@@ -149,7 +149,9 @@ class Verb:
         """Validate the arguments; InputErrors names each fault. `files`: whether strings may name files to read."""
         unknown = [name for name in values if name not in self.request.model_fields]
         if unknown:
-            raise InputError(f"{self.name} has no argument {unknown[0]!r}; {nearest(unknown[0], self.request.model_fields)}")
+            raise InputError(
+                f"{self.name} has no argument {unknown[0]!r}; {nearest(unknown[0], self.request.model_fields)}"
+            )
         try:
             return self.request.model_validate(dict(values), context={"files": files})
         except ValidationError as error:
@@ -177,11 +179,15 @@ class Verb:
 
     def python_code(self, request: Request) -> str:
         """The Python call that makes the same request."""
-        parts = [
-            _literal(value) if cli_of(info).get("position") and positional else f"{name}={_literal(value)}"
-            for positional, (name, info, value) in _with_positions(request)
-        ]
-        return f"import regard\n\nregard.{self.name.replace('-', '_')}({', '.join(parts)})"
+        positional = [name for name, info in self.request.model_fields.items() if cli_of(info).get("position")]
+        parts, skipped = [], False  # after an argument that is not given, the others need their names
+        given = {name: value for name, _, value in _given(request)}
+        for name in positional:
+            skipped = skipped or name not in given
+            if name in given:
+                parts.append(f"{name}={_literal(given[name])}" if skipped else _literal(given[name]))
+        parts += [f"{name}={_literal(value)}" for name, value in given.items() if name not in positional]
+        return f"import regard\n\nregard.{RENAMED.get(self.name, self.name)}({', '.join(parts)})"
 
 
 def verb(
@@ -232,14 +238,6 @@ def _given(request: Request) -> list[tuple[str, FieldInfo, object]]:
     fields = type(request).model_fields
     values = [(name, info, getattr(request, name)) for name, info in fields.items()]
     return [(name, info, value) for name, info, value in values if info.is_required() or value != info.get_default()]
-
-
-def _with_positions(request: Request) -> list[tuple[bool, tuple[str, FieldInfo, object]]]:
-    """Each given field, and whether all positional ones before it are given too, so that it needs no name."""
-    order = [name for name, info in type(request).model_fields.items() if cli_of(info).get("position")]
-    given = _given(request)
-    names = {name for name, _, _ in given}
-    return [(name in order and all(earlier in names for earlier in order[: order.index(name)]), one) for one in given for name in one[:1]]
 
 
 def _word(value: object) -> str:

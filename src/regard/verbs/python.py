@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.errors import InputError
 from regard.events import Event
+from regard.verbs import RENAMED
 from regard.verbs.base import Device, Verb, cli_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def python_function(verb: Verb) -> Callable[..., Result]:
                 values[name] = _label(values[name], models._loaded)
         return drain(verb.run(verb.parse(values), models), on_event)
 
-    call.__name__ = call.__qualname__ = verb.name.replace("-", "_")
+    call.__name__ = call.__qualname__ = RENAMED.get(verb.name, verb.name)
     call.__module__ = "regard"
     call.__doc__ = _docstring(verb)
     call.__signature__ = parameters  # type: ignore[attr-defined]
