@@ -106,16 +106,16 @@ def test_bad_settings_are_refused(client: TestClient, gpt: str, arguments: dict[
 def test_a_failure_in_mid_stream_is_the_last_line(
     client: TestClient, gpt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sample, count = listening.Heard.sample, 0
+    sample, count = listening.CandidateRecorder.sample, 0
 
-    def broken(heard: listening.Heard, *arguments: Any, **named: Any) -> None:
+    def broken(heard: listening.CandidateRecorder, *arguments: Any, **named: Any) -> None:
         nonlocal count
         count += 1
         if count == 3:
             raise ValueError("broken\npipe")
         sample(heard, *arguments, **named)
 
-    monkeypatch.setattr(listening.Heard, "sample", broken)
+    monkeypatch.setattr(listening.CandidateRecorder, "sample", broken)
     answer = client.post("/api/generation/stream", json={"model": gpt, "prompt": "the film", "temperature": "0"})
     last = json.loads(answer.text.splitlines()[-1])
     assert answer.status_code == 200 and last == {"error": "internal error: ValueError: broken pipe"}

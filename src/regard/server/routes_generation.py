@@ -16,8 +16,8 @@ from regard.server.arguments import LARGEST, Arguments, Payload, counted, said
 from regard.server.shelf import Shelf
 
 if TYPE_CHECKING:
-    from regard.interpret.generation.speaking import Speech
-    from regard.interpret.generation.wish import Wish
+    from regard.interpret.generation.speaking import Generation
+    from regard.interpret.generation.wish import GenerationConfig
 
 __all__ = ["branch", "generation", "write"]
 
@@ -34,7 +34,7 @@ def generation(shelf: Shelf, arguments: Arguments) -> Payload:
     `tokens`, `beam`. `second` asks for a second column: `b_model` and the other settings with `b_` before them, which
     are the first column's where they are blank.
     """
-    from regard.interpret.generation.speaking import payload_of, together
+    from regard.interpret.generation.speaking import generate_side_by_side, generation_payload
 
     file = "place" in arguments
     model = said(arguments, "model", WRITER)
@@ -42,18 +42,18 @@ def generation(shelf: Shelf, arguments: Arguments) -> Payload:
         return _none(model, {} if file else _studio(shelf))
     with _speeches(shelf, arguments) as speeches:
         if file:
-            together(speeches, lambda news: None)
-        payload = payload_of(speeches[0].text_before, speeches)
+            generate_side_by_side(speeches, lambda news: None)
+        payload = generation_payload(speeches[0].prompt_text, speeches)
         return payload if file else {**payload, **_studio(shelf)}
 
 
 def write(shelf: Shelf, arguments: Arguments, tell: Callable[[Payload], None]) -> None:
     """The same, written: what comes is told as it comes, as `together` tells it."""
-    from regard.interpret.generation.speaking import together
+    from regard.interpret.generation.speaking import generate_side_by_side
 
     with _speeches(shelf, arguments) as speeches:
         tell({"begun": len(speeches)})
-        together(speeches, tell)
+        generate_side_by_side(speeches, tell)
 
 
 def branch(shelf: Shelf, arguments: Arguments) -> Payload:
@@ -82,7 +82,7 @@ def branch(shelf: Shelf, arguments: Arguments) -> Payload:
 
 
 @contextmanager
-def _speeches(shelf: Shelf, arguments: Arguments) -> Iterator[list[Speech]]:
+def _speeches(shelf: Shelf, arguments: Arguments) -> Iterator[list[Generation]]:
     """The columns, not yet begun, while their models are lent."""
     text = said(arguments, "prompt", "")
     first = said(arguments, "model", WRITER)
@@ -95,16 +95,16 @@ def _speeches(shelf: Shelf, arguments: Arguments) -> Iterator[list[Speech]]:
         # In one order for all requests: two that wait for each other's model would wait for ever.
         lent = {name: stack.enter_context(shelf.use(name)) for name in sorted(set(names))}
         from regard.inference.generation.writing import Writer
-        from regard.interpret.generation.speaking import Speech
+        from regard.interpret.generation.speaking import Generation
 
-        yield [Speech(Writer(*lent[name]), text, wish, name) for name, wish in zip(names, wishes, strict=True)]
+        yield [Generation(Writer(*lent[name]), text, wish, name) for name, wish in zip(names, wishes, strict=True)]
 
 
-def _wish(own: Arguments, others: Arguments) -> Wish:
+def _wish(own: Arguments, others: Arguments) -> GenerationConfig:
     """The settings of one column; what is blank is as in the others, and there blank as at first."""
     from regard.inference.generation.filters import Sampling
     from regard.inference.generation.search import Beam
-    from regard.interpret.generation.wish import TEMPERATURE, TOP_P, Wish
+    from regard.interpret.generation.wish import TEMPERATURE, TOP_P, GenerationConfig
 
     def typed(name: str) -> str:
         return said(own, name, "").strip() or said(others, name, "").strip()
@@ -131,7 +131,7 @@ def _wish(own: Arguments, others: Arguments) -> Wish:
     )
     width = whole("beam", 0, BEAM)
     beam = Beam(width=width, nbest=width) if width else None
-    return Wish(sampling, beam, whole("seed", 0), whole("tokens", 60, TOKENS) or 1)
+    return GenerationConfig(sampling, beam, whole("seed", 0), whole("tokens", 60, TOKENS) or 1)
 
 
 def _none(model: str, studio: Payload) -> Payload:

@@ -13,9 +13,9 @@ from scipy.stats import entropy
 
 import regard
 from regard.errors import InputError
-from regard.interpret.faithfulness.ablation import ablate, distance, divergence, sweep
-from regard.interpret.faithfulness.surgery import heads_named, layers_named, skipping
-from regard.interpret.faithfulness.trial import Trial, task_trial, trial_of
+from regard.interpret.faithfulness.ablation import ablate, kl_divergence, output_distance, sweep_heads
+from regard.interpret.faithfulness.surgery import parse_heads, parse_layers, skip_layers
+from regard.interpret.faithfulness.trial import Probe, pretrained_probe, task_probe
 from regard.nn import Padded, knock_out, record
 from regard.tasks.folder import Solved
 from regard.tasks.model import Tuned
@@ -26,19 +26,19 @@ from tests.interpret.classifiers import deciding
 
 
 @pytest.fixture(scope="module")
-def blanks(tiny_bert_folder: Path) -> Trial:
-    return trial_of(*regard.load(tiny_bert_folder), "the _ was a [MASK] film")
+def blanks(tiny_bert_folder: Path) -> Probe:
+    return pretrained_probe(*regard.load(tiny_bert_folder), "the _ was a [MASK] film")
 
 
 @pytest.fixture(scope="module")
-def following(tmp_path_factory: pytest.TempPathFactory) -> Trial:
-    return trial_of(*regard.load(tiny_gpt(tmp_path_factory.mktemp("gpt"))), "the good film")
+def following(tmp_path_factory: pytest.TempPathFactory) -> Probe:
+    return pretrained_probe(*regard.load(tiny_gpt(tmp_path_factory.mktemp("gpt"))), "the good film")
 
 
 def test_heads_by_name() -> None:
-    assert heads_named("3.1, 1.*,3.1", depth=4, heads=2) == ((1, 0), (1, 1), (3, 1))
-    assert heads_named("*.0", depth=3, heads=2) == ((0, 0), (1, 0), (2, 0))
-    assert layers_named("2, 0,2", depth=3) == (0, 2)
+    assert parse_heads("3.1, 1.*,3.1", depth=4, heads=2) == ((1, 0), (1, 1), (3, 1))
+    assert parse_heads("*.0", depth=3, heads=2) == ((0, 0), (1, 0), (2, 0))
+    assert parse_layers("2, 0,2", depth=3) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -54,22 +54,22 @@ def test_heads_by_name() -> None:
 )
 def test_heads_that_are_none(names: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        heads_named(names, depth=4, heads=2)
+        parse_heads(names, depth=4, heads=2)
 
 
 @pytest.mark.parametrize("names", ["", "x", "1.0", "-1", "4"])
 def test_layers_that_are_none(names: str) -> None:
     with pytest.raises(InputError, match="layer"):
-        layers_named(names, depth=4)
+        parse_layers(names, depth=4)
 
 
 @given(st.sets(st.tuples(st.integers(0, 11), st.integers(0, 11)), min_size=1))
 def test_names_of_heads_come_back(heads: set[tuple[int, int]]) -> None:
     names = ",".join(f"{layer}.{head}" for layer, head in heads)
-    assert heads_named(names, depth=12, heads=12) == tuple(sorted(heads))
+    assert parse_heads(names, depth=12, heads=12) == tuple(sorted(heads))
 
 
-def test_the_effect_of_heads_is_that_of_knock_out(blanks: Trial) -> None:
+def test_the_effect_of_heads_is_that_of_knock_out(blanks: Probe) -> None:
     heads = [(0, 1), (1, 0), (1, 3)]
     found = ablate(blanks, heads=heads, top=3)
     model = blanks.encoder
@@ -90,7 +90,7 @@ def test_the_effect_of_heads_is_that_of_knock_out(blanks: Trial) -> None:
         assert [one.before for one in effect.likeliest] == pytest.approx(sorted(old)[:-4:-1], rel=1e-4)
 
 
-def test_a_layer_left_out_hands_on_what_it_gets(blanks: Trial, following: Trial) -> None:
+def test_a_layer_left_out_hands_on_what_it_gets(blanks: Probe, following: Probe) -> None:
     bert, gpt = blanks.encoder, following.encoder
     with torch.no_grad():
         x = bert.embedding(blanks.ids[None], Padded())
@@ -108,7 +108,7 @@ def test_a_layer_left_out_hands_on_what_it_gets(blanks: Trial, following: Trial)
     assert [told[name] for name in following.outputs] == pytest.approx(last.tolist(), abs=1e-6)
 
 
-def test_other_threads_keep_their_layers(blanks: Trial) -> None:
+def test_other_threads_keep_their_layers(blanks: Probe) -> None:
     found: list[torch.Tensor] = []
 
     def ask() -> None:
@@ -116,7 +116,7 @@ def test_other_threads_keep_their_layers(blanks: Trial) -> None:
             found.append(blanks.logits().clone())
 
     ask()
-    with skipping(blanks.encoder, [0, 1]):
+    with skip_layers(blanks.encoder, [0, 1]):
         thread = threading.Thread(target=ask)
         thread.start()
         thread.join()
@@ -133,10 +133,10 @@ def test_other_threads_keep_their_layers(blanks: Trial) -> None:
 def test_a_sweep_is_every_head_alone(
     which: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trial: Trial = request.getfixturevalue(which)
+    trial: Probe = request.getfixturevalue(which)
     # Three copies at a time: the eight heads need several batches.
     monkeypatch.setattr("regard.interpret.faithfulness.ablation.BUDGET", {"cpu": 3 * len(trial.ids)})
-    found = sweep(trial)
+    found = sweep_heads(trial)
     assert {(one.layer, one.head) for one in found.ranked} == {(i, j) for i in range(2) for j in range(4)}
     assert [one.strength for one in found.ranked] == sorted((one.strength for one in found.ranked), reverse=True)
     for one in found.ranked:
@@ -148,8 +148,8 @@ def test_a_sweep_is_every_head_alone(
 
 def test_the_head_that_decides_comes_first(tiny_bert_folder: Path) -> None:
     solved = deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True)
-    trial = task_trial(solved, "it is a good day for them")
-    ranked = sweep(trial).ranked
+    trial = task_probe(solved, "it is a good day for them")
+    ranked = sweep_heads(trial).ranked
     # The first head hands out nothing; without the second, the class is open.
     assert [(one.layer, one.head) for one in ranked] == [(0, 1), (0, 0)]
     assert ranked[0].distance > 0.1
@@ -166,25 +166,25 @@ def test_labels_that_exclude_nothing_and_values(tiny_bert_folder: Path) -> None:
     model, tokenizer = regard.load(tiny_bert_folder)
     assert tokenizer is not None
     several = Classify(["a", "b"], several=True)
-    trial = task_trial(Solved(several, Tuned.new(model, several).eval(), tokenizer, 32), "the film")
+    trial = task_probe(Solved(several, Tuned.new(model, several).eval(), tokenizer, 32), "the film")
     before, after = torch.tensor([0.0, 2.0]), torch.tensor([1.0, 2.0])
     p, q = 0.5, 1 / (1 + torch.e**-1)
-    apart = divergence(trial, before, after)
+    apart = kl_divergence(trial, before, after)
     assert apart is not None
     assert apart.item() == pytest.approx(entropy([p, 1 - p], [q, 1 - q]))
-    assert distance(trial, before, after).item() == pytest.approx(q - p)
+    assert output_distance(trial, before, after).item() == pytest.approx(q - p)
 
     regress = Regress(0.0, 1.0)
-    value = task_trial(Solved(regress, Tuned.new(model, regress).eval(), tokenizer, 32), "the film")
+    value = task_probe(Solved(regress, Tuned.new(model, regress).eval(), tokenizer, 32), "the film")
     effect = ablate(value, layers=[0, 1]).effects[0]
     assert effect.divergence is None
     (change,) = effect.changes
     assert effect.distance == pytest.approx(abs(change.after - change.before))
     assert effect.strength == effect.distance > 0
-    assert sweep(value).measure == "change"
+    assert sweep_heads(value).measure == "change"
 
 
-def test_what_cannot_be_taken_out(blanks: Trial) -> None:
+def test_what_cannot_be_taken_out(blanks: Probe) -> None:
     with pytest.raises(InputError, match="the layer is 2, and this model has 2"):
         ablate(blanks, heads=[(2, 0)])
     with pytest.raises(InputError, match="top is 0"):

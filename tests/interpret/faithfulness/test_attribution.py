@@ -12,20 +12,20 @@ from torch import Tensor, nn
 import regard
 from regard.errors import InputError
 from regard.interpret.faithfulness.attribution import gradient_times_input, integrated_gradients
-from regard.interpret.faithfulness.trial import Trial, task_trial, trial_of
+from regard.interpret.faithfulness.trial import Probe, pretrained_probe, task_probe
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding, sentence
 
 
 @pytest.fixture(scope="module")
-def blanks(tiny_bert_folder: Path) -> Trial:
-    return trial_of(*regard.load(tiny_bert_folder), "the _ was a [MASK] film")
+def blanks(tiny_bert_folder: Path) -> Probe:
+    return pretrained_probe(*regard.load(tiny_bert_folder), "the _ was a [MASK] film")
 
 
 @pytest.fixture(scope="module")
-def following(tmp_path_factory: pytest.TempPathFactory) -> Trial:
-    return trial_of(*regard.load(tiny_gpt(tmp_path_factory.mktemp("gpt"))), "the good film")
+def following(tmp_path_factory: pytest.TempPathFactory) -> Probe:
+    return pretrained_probe(*regard.load(tiny_gpt(tmp_path_factory.mktemp("gpt"))), "the good film")
 
 
 class Linear(nn.Module):
@@ -40,7 +40,7 @@ class Linear(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def linear(blanks: Trial) -> tuple[Trial, Tensor]:
+def linear(blanks: Probe) -> tuple[Probe, Tensor]:
     """A trial whose logits are sums over tokens of the products with a matrix that is its own for every token."""
     width, count = blanks.encoder.config.width, len(blanks.ids)
     factors = torch.randn(count, width, 3, generator=torch.Generator().manual_seed(1))
@@ -55,9 +55,9 @@ def linear(blanks: Trial) -> tuple[Trial, Tensor]:
     return trial, factors
 
 
-def test_of_a_linear_model_both_are_the_products(linear: tuple[Trial, Tensor]) -> None:
+def test_of_a_linear_model_both_are_the_products(linear: tuple[Probe, Tensor]) -> None:
     trial, factors = linear
-    vectors = trial.vectors().detach()
+    vectors = trial.token_embeddings().detach()
     for number, name in enumerate(trial.outputs):
         wanted = (vectors * factors[:, :, number]).sum(-1)
         simple = gradient_times_input(trial, output=name)
@@ -70,9 +70,9 @@ def test_of_a_linear_model_both_are_the_products(linear: tuple[Trial, Tensor]) -
         assert found.error == pytest.approx(0, abs=1e-4)
 
 
-def test_of_a_linear_model_with_masks_before(linear: tuple[Trial, Tensor]) -> None:
+def test_of_a_linear_model_with_masks_before(linear: tuple[Probe, Tensor]) -> None:
     trial, factors = linear
-    vectors = trial.vectors().detach()
+    vectors = trial.token_embeddings().detach()
     mask = trial.encoder.embedding.tokens.weight[trial.tokenizer.mask].detach()
     found = integrated_gradients(trial, output="b", steps=1)
     assert found.baseline == "mask"
@@ -85,8 +85,8 @@ def test_of_a_linear_model_with_masks_before(linear: tuple[Trial, Tensor]) -> No
 @pytest.mark.parametrize("which", ["blanks", "following"])
 @pytest.mark.parametrize("baseline", ["zero", None])
 def test_scores_add_up(which: str, baseline: None, request: pytest.FixtureRequest) -> None:
-    trial: Trial = request.getfixturevalue(which)
-    place = len(trial.places) - 1
+    trial: Probe = request.getfixturevalue(which)
+    place = len(trial.targets) - 1
     rough = integrated_gradients(trial, place=place, steps=2, baseline=baseline)
     found = integrated_gradients(trial, place=place, steps=128, baseline=baseline)
     assert found.start is not None
@@ -102,9 +102,9 @@ def test_scores_add_up(which: str, baseline: None, request: pytest.FixtureReques
     assert found.value == pytest.approx(row.max().item(), abs=1e-5)
 
 
-def test_the_integral_is_that_of_many_small_steps(following: Trial) -> None:
+def test_the_integral_is_that_of_many_small_steps(following: Probe) -> None:
     found = integrated_gradients(following, steps=64, baseline="zero", output="the")
-    end = following.vectors().detach()
+    end = following.token_embeddings().detach()
     middles = (torch.arange(500) + 0.5) / 500
     given = (end * middles[:, None, None]).requires_grad_()
     logits = following.encoder.logits(following.encoder(given)[:, -1])
@@ -114,7 +114,7 @@ def test_the_integral_is_that_of_many_small_steps(following: Trial) -> None:
     assert found.scores == pytest.approx(wanted, abs=0.01)
 
 
-def test_copies_in_several_batches_give_the_same(following: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_in_several_batches_give_the_same(following: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = integrated_gradients(following, steps=7)
     monkeypatch.setattr("regard.interpret.faithfulness.attribution.BUDGET", {"cpu": 2 * len(following.ids)})
     assert integrated_gradients(following, steps=7).scores == pytest.approx(whole.scores, abs=1e-5)
@@ -124,7 +124,7 @@ def test_the_word_that_decides_gets_the_most(tiny_bert_folder: Path) -> None:
     tokenizer = Tokenizer.open(tiny_bert_folder)
     for seed in range(5):
         text, label = sentence(seed)
-        trial = task_trial(deciding(tokenizer, seed), text)
+        trial = task_probe(deciding(tokenizer, seed), text)
         found = integrated_gradients(trial, output=label)
         best = max(range(len(found.scores)), key=found.scores.__getitem__)
         assert found.tokens[best] in ("good", "love", "funny", "bad", "dull")
@@ -134,7 +134,7 @@ def test_the_word_that_decides_gets_the_most(tiny_bert_folder: Path) -> None:
 
 def test_models_in_training_are_asked_without_dropout(tiny_bert_folder: Path) -> None:
     model, tokenizer = regard.load(tiny_bert_folder)
-    trial = trial_of(model, tokenizer, "the _ was long")
+    trial = pretrained_probe(model, tokenizer, "the _ was long")
     calm = gradient_times_input(trial)
     model.train()
     assert gradient_times_input(trial).scores == pytest.approx(calm.scores)
@@ -142,7 +142,7 @@ def test_models_in_training_are_asked_without_dropout(tiny_bert_folder: Path) ->
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_what_cannot_be_attributed(blanks: Trial, following: Trial) -> None:
+def test_what_cannot_be_attributed(blanks: Probe, following: Probe) -> None:
     with pytest.raises(InputError, match="place 2 is asked for, and this text has 2"):
         gradient_times_input(blanks, place=2)
     with pytest.raises(InputError, match="steps is 0"):

@@ -15,7 +15,7 @@ from regard.data.readers import words_of
 from regard.errors import InputError
 from regard.interpret import attention
 from regard.interpret.attention.rollout import rollout
-from regard.interpret.faithfulness.evidence import Evidence, evidence
+from regard.interpret.faithfulness.evidence import PredictionEvidence, prediction_evidence
 from regard.models import Bert
 from regard.tasks.answer import Answering
 from regard.tasks.base import Task
@@ -40,12 +40,12 @@ def solved(tiny_bert_folder: Path) -> Any:
     return make
 
 
-def looked(solved: Solved, example: Example) -> tuple[dict[str, Any], list[Evidence], torch.Tensor]:
+def looked(solved: Solved, example: Example) -> tuple[dict[str, Any], list[PredictionEvidence], torch.Tensor]:
     """The prediction, its evidence, and all numbers of the example."""
     prediction = predict(solved, [example], device=CPU)[0]
     items = solved.task.items([example], solved.rows)
     found = dict(numbers(solved.model, items, CPU))
-    return prediction, evidence(solved, example, prediction), found[0]
+    return prediction, prediction_evidence(solved, example, prediction), found[0]
 
 
 def test_label(solved: Any) -> None:

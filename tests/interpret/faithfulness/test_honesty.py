@@ -15,10 +15,16 @@ from scipy import stats
 
 import regard
 from regard.errors import InputError
-from regard.interpret.faithfulness.honesty import Honesty, measure_honesty
-from regard.interpret.faithfulness.meter import MOVED, ORDERED, SWAPPED, Check, kendall
-from regard.interpret.faithfulness.shown import show
-from regard.interpret.faithfulness.trial import Trial, task_trial, trial_of
+from regard.interpret.faithfulness.honesty import Faithfulness, measure_faithfulness
+from regard.interpret.faithfulness.meter import (
+    MIN_CHANGE,
+    MIN_CORRELATION_MARGIN,
+    MIN_KENDALL,
+    FaithfulnessCheck,
+    kendall_tau_b,
+)
+from regard.interpret.faithfulness.shown import attention_map
+from regard.interpret.faithfulness.trial import Probe, pretrained_probe, task_probe
 from regard.models import Gpt, GptConfig
 from regard.tasks.folder import Solved
 from regard.tasks.model import Tuned
@@ -37,19 +43,19 @@ def tokens(tiny_bert_folder: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def measured(tokens: Tokenizer) -> Callable[..., list[Honesty]]:
-    def measure(*, head: int | None = None, **kind: bool) -> list[Honesty]:
+def measured(tokens: Tokenizer) -> Callable[..., list[Faithfulness]]:
+    def measure(*, head: int | None = None, **kind: bool) -> list[Faithfulness]:
         found = []
         for seed in SEEDS:
             text, label = sentence(seed)
-            found.append(measure_honesty(task_trial(deciding(tokens, seed, **kind), text), head=head))
+            found.append(measure_faithfulness(task_probe(deciding(tokens, seed, **kind), text), head=head))
             assert found[-1].label == label
         return found
 
     return measure
 
 
-def test_frozen_uniform_attention_is_flagged(measured: Callable[..., list[Honesty]]) -> None:
+def test_frozen_uniform_attention_is_flagged(measured: Callable[..., list[Faithfulness]]) -> None:
     found = measured(uniform=True)
     assert sum(one.flagged for one in found) >= len(SEEDS) - 1
     for one in found:
@@ -57,14 +63,14 @@ def test_frozen_uniform_attention_is_flagged(measured: Callable[..., list[Honest
         assert max(one.checks[1].numbers.values()) < 1e-5  # no disorder of equal weights changes anything
 
 
-def test_attention_that_decides_is_not(measured: Callable[..., list[Honesty]]) -> None:
+def test_attention_that_decides_is_not(measured: Callable[..., list[Faithfulness]]) -> None:
     found = measured()
     assert sum(not one.flagged for one in found) >= len(SEEDS) - 1
     for one in found:
         assert one.tokens[int(np.argmax(one.weights))] in DECIDE
 
 
-def test_a_head_that_looks_right_but_hands_out_nothing_is_flagged(measured: Callable[..., list[Honesty]]) -> None:
+def test_a_head_that_looks_right_but_hands_out_nothing_is_flagged(measured: Callable[..., list[Faithfulness]]) -> None:
     found = measured(astray=True, head=0)
     assert sum(one.verdict == "decoration" for one in found) >= len(SEEDS) - 1
     for one in found:
@@ -74,13 +80,13 @@ def test_a_head_that_looks_right_but_hands_out_nothing_is_flagged(measured: Call
 
 
 @pytest.fixture(scope="module")
-def trial(tokens: Tokenizer) -> Trial:
-    return task_trial(deciding(tokens, 4), sentence(4)[0])
+def trial(tokens: Tokenizer) -> Probe:
+    return task_probe(deciding(tokens, 4), sentence(4)[0])
 
 
-def test_the_numbers_are_those_of_their_definitions(trial: Trial) -> None:
+def test_the_numbers_are_those_of_their_definitions(trial: Probe) -> None:
     """Each once more in the plainest way: one text, one change, one probability."""
-    found = measure_honesty(trial)
+    found = measure_faithfulness(trial)
     checks = {check.name: check for check in found.checks}
     label, words = trial.outputs.index(found.label), range(1, len(trial.ids) - 1)
     weights = np.array(found.weights)[list(words)]
@@ -88,7 +94,7 @@ def test_the_numbers_are_those_of_their_definitions(trial: Trial) -> None:
     def probability(places: set[int]) -> float:
         keep = torch.tensor([[place in places for place in range(len(trial.ids))]])
         with trial.evaluating():
-            return trial.shares(trial.parts(keep))[0, 0, label].item()
+            return trial.probabilities(trial.logits_of_subsets(keep))[0, 0, label].item()
 
     every = set(range(len(trial.ids)))
     order = [list(words)[place] for place in np.argsort(-weights, kind="stable")]
@@ -112,7 +118,7 @@ def test_the_numbers_are_those_of_their_definitions(trial: Trial) -> None:
     assert correlation.numbers["spearman"] == pytest.approx(stats.spearmanr(weights, sizes).statistic, abs=1e-9)
 
 
-def test_zeroed_values_are_values_of_zero(trial: Trial) -> None:
+def test_zeroed_values_are_values_of_zero(trial: Probe) -> None:
     """By a hook on the projection: what the places hand out is made zero there."""
     places = torch.tensor([[1, 5]])  # the word that decides, and another
     attention = trial.encoder.encoder.layers[0].attention
@@ -124,7 +130,7 @@ def test_zeroed_values_are_values_of_zero(trial: Trial) -> None:
         return query, key, value
 
     with trial.evaluating():
-        found = show(trial).zeroed(places)
+        found = attention_map(trial).zero_values(places)
         hook = attention.project.register_forward_hook(zero)
         wanted = trial.logits()[:, 0]
         hook.remove()
@@ -133,15 +139,15 @@ def test_zeroed_values_are_values_of_zero(trial: Trial) -> None:
 
 
 @pytest.fixture(scope="module")
-def gpt_trial(tmp_path_factory: pytest.TempPathFactory) -> Trial:
+def gpt_trial(tmp_path_factory: pytest.TempPathFactory) -> Probe:
     tokens = byte_level(tmp_path_factory.mktemp("gpt") / "v", specials=["<|endoftext|>"], kind="gpt2")
     shape = GptConfig(vocabulary=tokens.size, width=24, depth=2, heads=4, ffn=40, positions=32, begin=0, end=0)
     task = Classify(["a", "b", "c"])
-    return task_trial(Solved(task, randomised(Tuned.new(Gpt(shape), task)).eval(), tokens, 32), "the good film day")
+    return task_probe(Solved(task, randomised(Tuned.new(Gpt(shape), task)).eval(), tokens, 32), "the good film day")
 
 
-def test_of_a_gpt_no_token_sees_what_comes(gpt_trial: Trial) -> None:
-    shown = show(gpt_trial, layer=0)
+def test_of_a_gpt_no_token_sees_what_comes(gpt_trial: Probe) -> None:
+    shown = attention_map(gpt_trial, layer=0)
     count = len(gpt_trial.ids)
     seen: list[torch.Tensor] = []
     with gpt_trial.evaluating():
@@ -155,8 +161,8 @@ def test_of_a_gpt_no_token_sees_what_comes(gpt_trial: Trial) -> None:
             return edited(look, copies)
 
         object.__setattr__(shown, "_edited", watched)
-        shown.permuted(5, torch.Generator().manual_seed(0))
-        shown.flattened()
+        shown.permute(5, torch.Generator().manual_seed(0))
+        shown.flatten()
     (before, after), (_, flat) = seen
     assert not after.triu(1).any()
     assert torch.allclose(before.sort(-1).values, after.sort(-1).values)  # the same weights in other places
@@ -164,25 +170,25 @@ def test_of_a_gpt_no_token_sees_what_comes(gpt_trial: Trial) -> None:
     assert torch.allclose(flat[0, 0], torch.ones(count, count).tril() / torch.arange(1, count + 1)[:, None])
 
 
-def test_a_gpt_and_three_labels_are_judged(gpt_trial: Trial) -> None:
-    found = measure_honesty(gpt_trial, layer=0, head=2)
+def test_a_gpt_and_three_labels_are_judged(gpt_trial: Probe) -> None:
+    found = measure_faithfulness(gpt_trial, layer=0, head=2)
     assert (found.layer, found.head) == (0, 2)
     assert sum(found.weights) == pytest.approx(1, abs=1e-5)
     assert found.special_weight == pytest.approx(found.weights[0] + found.weights[-1], abs=1e-6)
-    other = measure_honesty(gpt_trial, layer=0, head=2, label=found.other)
+    other = measure_faithfulness(gpt_trial, layer=0, head=2, label=found.other)
     assert (other.label, other.other) == (found.other, found.label)
     swap, turned = found.checks[0].value, other.checks[0].value
     assert swap is not None
     assert swap == pytest.approx(-(turned or 0))
 
 
-def test_the_same_seed_gives_the_same_numbers(trial: Trial) -> None:
-    assert measure_honesty(trial, seed=3) == measure_honesty(trial, seed=3)
-    assert measure_honesty(trial, seed=3).checks[1] != measure_honesty(trial, seed=4).checks[1]
+def test_the_same_seed_gives_the_same_numbers(trial: Probe) -> None:
+    assert measure_faithfulness(trial, seed=3) == measure_faithfulness(trial, seed=3)
+    assert measure_faithfulness(trial, seed=3).checks[1] != measure_faithfulness(trial, seed=4).checks[1]
 
 
-def test_the_document_is_json(trial: Trial) -> None:
-    found = measure_honesty(trial)
+def test_the_document_is_json(trial: Probe) -> None:
+    found = measure_faithfulness(trial)
     document = json.loads(json.dumps(found.document(), allow_nan=False))
     assert document["verdict"] == "honest"
     assert document["flagged"] is False
@@ -203,34 +209,34 @@ def test_thresholds_stand_in_the_document_that_explains_them() -> None:
     rows = {line.split("|")[1].strip(): line.split("|")[4].strip() for line in told.splitlines() if line[:2] == "| "}
     assert rows == {
         "test": "passes at",
-        "class swap": f"{SWAPPED:.2f}",
-        "permuted attention": f"{MOVED:.2f}",
-        "zeroed values": f"{MOVED:.2f}",
-        "correlation with gradients": f"{ORDERED:.2f}",
-        "comprehensiveness": f"{MOVED:.2f}",
-        "sufficiency": f"{MOVED:.2f}",
+        "class swap": f"{MIN_CORRELATION_MARGIN:.2f}",
+        "permuted attention": f"{MIN_CHANGE:.2f}",
+        "zeroed values": f"{MIN_CHANGE:.2f}",
+        "correlation with gradients": f"{MIN_KENDALL:.2f}",
+        "comprehensiveness": f"{MIN_CHANGE:.2f}",
+        "sufficiency": f"{MIN_CHANGE:.2f}",
     }
 
 
 def test_a_check_without_a_number_is_not_passed() -> None:
-    assert not Check("x", None, 0.1, {}).passed
-    assert Check("x", 0.1, 0.1, {}).passed
-    assert not Check("x", 0.09, 0.1, {}).passed
+    assert not FaithfulnessCheck("x", None, 0.1, {}).passed
+    assert FaithfulnessCheck("x", 0.1, 0.1, {}).passed
+    assert not FaithfulnessCheck("x", 0.09, 0.1, {}).passed
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=30))
 def test_kendall_is_scipys(pairs: list[tuple[int, int]]) -> None:
     x, y = (np.array(values, dtype=np.float64) for values in zip(*pairs, strict=True))
     wanted = stats.kendalltau(x, y).statistic
-    assert kendall(x, y) == pytest.approx(0.0 if np.isnan(wanted) else wanted)
+    assert kendall_tau_b(x, y) == pytest.approx(0.0 if np.isnan(wanted) else wanted)
 
 
-def test_what_is_refused(tokens: Tokenizer, tiny_bert_folder: Path, trial: Trial) -> None:
+def test_what_is_refused(tokens: Tokenizer, tiny_bert_folder: Path, trial: Probe) -> None:
     with pytest.raises(InputError, match="this model does fill with"):
-        measure_honesty(trial_of(*regard.load(tiny_bert_folder), "the _"))
+        measure_faithfulness(pretrained_probe(*regard.load(tiny_bert_folder), "the _"))
     with pytest.raises(InputError, match="has 3 tokens beside the special ones; the tests need 5"):
-        measure_honesty(task_trial(deciding(tokens, 0), "a good film"))
+        measure_faithfulness(task_probe(deciding(tokens, 0), "a good film"))
     with pytest.raises(InputError, match="layer 1 is asked for, and this model has 1"):
-        measure_honesty(trial, layer=1)
+        measure_faithfulness(trial, layer=1)
     with pytest.raises(InputError, match="unknown label 'positiv'; did you mean 'positive'"):
-        measure_honesty(trial, label="positiv")
+        measure_faithfulness(trial, label="positiv")

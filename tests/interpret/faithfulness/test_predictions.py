@@ -14,7 +14,7 @@ import torch
 import regard
 from regard.data.examples import Choice, Picture, Question, Tagged, Text
 from regard.errors import InputError
-from regard.interpret.faithfulness.predictions import example_of, predictions_payload, solve
+from regard.interpret.faithfulness.predictions import parse_example, predict_texts, predictions_payload
 from regard.models import Vit, VitConfig
 from regard.tasks.answer import Answering
 from regard.tasks.base import Task
@@ -52,9 +52,9 @@ def solved(tiny_bert_folder: Path) -> Any:
 @pytest.mark.parametrize(("task", "texts", "example"), TYPED, ids=NAMES)
 def test_typed(solved: Any, tmp_path: Path, task: Task[Any], texts: tuple[str, ...], example: Any) -> None:
     model = solved(task)
-    assert example_of(model, *texts) == example
+    assert parse_example(model, *texts) == example
     expected = predict(model, [example], device=CPU)[0]
-    assert solve(model, *texts) == expected
+    assert predict_texts(model, *texts) == expected
     payload: dict[str, Any] = predictions_payload("DIR", model, [example])
     assert payload["view"] == "tasks"
     (shown,) = payload["predictions"]
@@ -78,7 +78,7 @@ def test_typed(solved: Any, tmp_path: Path, task: Task[Any], texts: tuple[str, .
 @pytest.mark.parametrize("task", [Pair(["no", "yes"]), Answering(), Choose()], ids=["pair", "answer", "choose"])
 def test_second_text_is_asked_for(solved: Any, task: Task[Any]) -> None:
     with pytest.raises(InputError, match="This model"):
-        example_of(solved(task), "the film", " ")
+        parse_example(solved(task), "the film", " ")
 
 
 def test_given_predictions_are_shown_as_they_are(solved: Any) -> None:
@@ -115,7 +115,7 @@ def test_picture() -> None:
     assert shown["prediction"] == predict(model, [example], device=CPU)[0]
     assert payload["cli"] == "regard predict --page page.html DIR a.png"
     with pytest.raises(InputError, match="no such file"):
-        example_of(model, "nothing.png")
+        parse_example(model, "nothing.png")
 
 
 def test_lines_repeat_what_was_said_of_a_file(solved: Any, tmp_path: Path) -> None:

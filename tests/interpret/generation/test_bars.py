@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.inference.generation import Sampling
-from regard.interpret.generation.bars import Bars, bars_of
+from regard.interpret.generation.bars import CandidateTokens, candidate_tokens
 
 LOGITS = torch.tensor([math.log(share) for share in (0.1, 0.5, 0.05, 0.3, 0.05)])
 
@@ -20,10 +20,12 @@ def spell(token: int) -> str:
     return "abcde"[token % 5]
 
 
-def bars(sampling: Sampling, *, chosen: int | None = None, top: int = 15, said: set[int] | None = None) -> Bars:
+def bars(
+    sampling: Sampling, *, chosen: int | None = None, top: int = 15, said: set[int] | None = None
+) -> CandidateTokens:
     heard = torch.tensor([[token in (said or set()) for token in range(len(LOGITS))]])
     stages = [(name, numbers[0]) for name, numbers in sampling.stages(LOGITS[None], heard)]
-    return bars_of(LOGITS, stages, spell=spell, chosen=chosen, top=top)
+    return candidate_tokens(LOGITS, stages, spell=spell, chosen=chosen, top=top)
 
 
 def test_the_nucleus_by_hand() -> None:
@@ -86,7 +88,7 @@ def test_bars_agree_with_the_sampler(
     sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p)
     numbers = torch.tensor(logits)
     stages = [(name, one[0]) for name, one in sampling.stages(numbers[None])]
-    found = bars_of(numbers, stages, spell=str, top=30)
+    found = candidate_tokens(numbers, stages, spell=str, top=30)
     chances = sampling.filtered(numbers[None])[0].softmax(-1)
     assert sorted(one.token for one in found.bars) == list(range(len(logits)))
     for one in found.bars:

@@ -18,13 +18,13 @@ from regard.cli import compare as command
 from regard.cli.app import run
 from regard.errors import InputError
 from regard.inference import fill_blanks
-from regard.interpret.masked_lm.answers import Answer, Subject, read_answers
-from regard.interpret.masked_lm.compare import Pair, check, second_differences
-from regard.interpret.masked_lm.comparison import compare, compare_stored, compare_subjects
-from regard.interpret.masked_lm.completions import Completions
-from regard.interpret.masked_lm.drawn import payload_of
-from regard.interpret.masked_lm.grid import Grid
-from regard.interpret.masked_lm.sweep import Sweep
+from regard.interpret.masked_lm.answers import MaskedPrediction, NamedModel, read_predictions
+from regard.interpret.masked_lm.compare import PairComparison, check_chart, second_differences
+from regard.interpret.masked_lm.comparison import compare, compare_models, compare_stored
+from regard.interpret.masked_lm.completions import WordCompletions
+from regard.interpret.masked_lm.drawn import result_payload
+from regard.interpret.masked_lm.grid import ComparisonGrid
+from regard.interpret.masked_lm.sweep import ComparisonSweep
 
 Shared = Callable[[str], Path]
 TOKENS = ["ox", "ice", "tea", "pie", "cat"]
@@ -32,34 +32,36 @@ A = [5.0, 4.0, 3.0, 0.0, -9.0]
 B = [1.0, 4.5, 3.0, 2.0, -9.0]
 
 
-def answer(logits: list[float], text: str = "text _", model: str = "m") -> Answer:
+def answer(logits: list[float], text: str = "text _", model: str = "m") -> MaskedPrediction:
     values = np.array(logits, dtype=np.float32)
-    return Answer(text, model, values, float(np.log(np.exp(values.astype(np.float64)).sum())))
+    return MaskedPrediction(text, model, values, float(np.log(np.exp(values.astype(np.float64)).sum())))
 
 
 @pytest.fixture
-def pair() -> Pair:
-    return Pair(TOKENS, answer(A, "Here they buy _"), answer(B, "There they buy _"), ("Here", "There"), "BERT")
+def pair() -> PairComparison:
+    return PairComparison(
+        TOKENS, answer(A, "Here they buy _"), answer(B, "There they buy _"), ("Here", "There"), "BERT"
+    )
 
 
-def names(pair: Pair, number: int, chart: str) -> list[str]:
-    return [TOKENS[place] for place in pair.shown(number, check(number, chart))]
+def names(pair: PairComparison, number: int, chart: str) -> list[str]:
+    return [TOKENS[place] for place in pair.visible(number, check_chart(number, chart))]
 
 
-def test_likelihoods_show_what_is_in_the_range_of_the_likeliest_of_either(pair: Pair) -> None:
+def test_likelihoods_show_what_is_in_the_range_of_the_likeliest_of_either(pair: PairComparison) -> None:
     assert pair.extent(1) == (1.0, 5.0)  # ox is at 5 and 1, ice at 4 and 4.5
     assert names(pair, 1, "likelihoods") == ["ice", "ox", "tea"]  # tea is third in both, but within the range
     assert pair.extent(0) == (-9.0, 5.0)
     assert len(names(pair, 0, "likelihoods")) == 5
 
 
-def test_differences_show_the_highest_means(pair: Pair) -> None:
+def test_differences_show_the_highest_means(pair: PairComparison) -> None:
     assert pair.mean.tolist() == [3.0, 4.25, 3.0, 1.0, -9.0]
     assert names(pair, 2, "differences") == ["ice", "ox"]  # of equal means the earlier token
     assert names(pair, 0, "differences") == ["ice", "ox", "tea", "pie", "cat"]
 
 
-def test_the_document(pair: Pair) -> None:
+def test_the_document(pair: PairComparison) -> None:
     document = pair.document(2, "differences")
     assert list(document) == ["a", "b", "labels", "caption", "tokens"]
     assert document["labels"] == ["Here", "There"]
@@ -77,30 +79,30 @@ def test_the_document(pair: Pair) -> None:
     }
 
 
-def test_captions_name_what_leans_to_either_side(pair: Pair) -> None:
+def test_captions_name_what_leans_to_either_side(pair: PairComparison) -> None:
     assert pair.caption(0, "differences") == (
         "BERT associates these potential purchases more with Here than There: ox. "
         "It associates these more with There than Here: pie, ice."
     )
-    same = Pair(TOKENS, answer(A), answer(A), ("x", "y"), "BERT")
+    same = PairComparison(TOKENS, answer(A), answer(A), ("x", "y"), "BERT")
     assert same.caption(0, "differences") == "There is no difference between x and y."
 
 
-def test_the_first_of_two_sentences_goes_up_and_the_second_of_two_cells(pair: Pair) -> None:
+def test_the_first_of_two_sentences_goes_up_and_the_second_of_two_cells(pair: PairComparison) -> None:
     assert pair.axes()["likelihoods"] == {
         "right": "__ likelihood, There sentence →",
         "up": "__ likelihood, Here sentence →",
     }
     assert pair.axes()["differences"]["up"] == "Higher likelihood, Here sentence →"
     assert pair.axes()["differences"]["down"] == "← Higher likelihood, There sentence"
-    cells = Pair(TOKENS, pair.a, pair.b, ("1908 / he", "2018 / he"), "BERT", kind="cells")
+    cells = PairComparison(TOKENS, pair.a, pair.b, ("1908 / he", "2018 / he"), "BERT", kind="cells")
     assert cells.axes()["likelihoods"] == {"right": "1908 / he →", "up": "2018 / he →"}
     assert cells.axes()["differences"]["down"] == "← 1908 / he"
 
 
 def test_difference_of_differences() -> None:
-    first = Pair(TOKENS, answer(A), answer(B), ("a", "b"), "BERT")
-    second = Pair(TOKENS, answer(B), answer(A), ("c", "d"), "BERT")
+    first = PairComparison(TOKENS, answer(A), answer(B), ("a", "b"), "BERT")
+    second = PairComparison(TOKENS, answer(B), answer(A), ("c", "d"), "BERT")
     places, values = second_differences(first, second, 2)
     assert [TOKENS[place] for place in places] == ["ox", "ice"]
     assert values.tolist() == [[4.0, -4.0, 8.0], [-0.5, 0.5, -1.0]]
@@ -113,12 +115,12 @@ def test_difference_of_differences() -> None:
 def test_selections_hold_the_likeliest(logits: list[float], number: int) -> None:
     other = list(reversed(logits))
     tokens = [f"t{place}" for place in range(len(logits))]
-    found = Pair(tokens, answer(logits), answer(other), ("a", "b"), "BERT")
-    likely = set(found.shown(number, "likelihoods").tolist())
+    found = PairComparison(tokens, answer(logits), answer(other), ("a", "b"), "BERT")
+    likely = set(found.visible(number, "likelihoods").tolist())
     for values in (logits, other):
         assert set(sorted(range(len(values)), key=lambda place: (-values[place], place))[:number]) <= likely
-    assert len(found.shown(number, "differences")) == min(number, len(logits))
-    means = found.mean[found.shown(0, "likelihoods")]
+    assert len(found.visible(number, "differences")) == min(number, len(logits))
+    means = found.mean[found.visible(0, "likelihoods")]
     assert (np.diff(means) <= 0).all()
 
 
@@ -176,24 +178,24 @@ def test_logits_that_cannot_be_used(tmp_path: Path, content: str, said: str) -> 
     with gzip.open(tmp_path / "x.json.gz", "wt") as file:
         file.write(content)
     with pytest.raises(InputError, match=said):
-        read_answers([tmp_path / "x.json.gz"], tmp_path / "vocab.txt")
+        read_predictions([tmp_path / "x.json.gz"], tmp_path / "vocab.txt")
 
 
 @pytest.fixture(scope="module")
-def subject(tiny_bert_folder: Path) -> Subject:
-    return Subject("tiny", *regard.load(tiny_bert_folder))
+def subject(tiny_bert_folder: Path) -> NamedModel:
+    return NamedModel("tiny", *regard.load(tiny_bert_folder))
 
 
 @pytest.fixture(scope="module")
-def other(tiny_bert_folder: Path) -> Subject:
+def other(tiny_bert_folder: Path) -> NamedModel:
     model, tokenizer = regard.load(tiny_bert_folder)
     model.get_parameter("masked.bias").data.add_(1.0)
-    return Subject("folder/other", model, tokenizer)
+    return NamedModel("folder/other", model, tokenizer)
 
 
-def test_a_model_gives_the_probabilities_of_fill(subject: Subject) -> None:
-    found = compare_subjects(["she had a _ film", "he had a _ film"], [subject], number=0)
-    assert isinstance(found.result, Pair)
+def test_a_model_gives_the_probabilities_of_fill(subject: NamedModel) -> None:
+    found = compare_models(["she had a _ film", "he had a _ film"], [subject], number=0)
+    assert isinstance(found.result, PairComparison)
     assert found.result.labels == ("she", "he")
     filled = fill_blanks(subject.model, subject.tokenizer, "she had a _ film", top=5)
     for candidate in filled.masks[0]:
@@ -201,27 +203,27 @@ def test_a_model_gives_the_probabilities_of_fill(subject: Subject) -> None:
         assert found.result.a.probabilities[place] == pytest.approx(candidate.probability, rel=1e-5)
 
 
-def test_a_slot_of_two_words_is_two_sentences(subject: Subject) -> None:
-    one = compare_subjects(["[she|he] had a _ film"], [subject]).document()
-    two = compare_subjects(["she had a _ film", "he had a _ film"], [subject]).document()
+def test_a_slot_of_two_words_is_two_sentences(subject: NamedModel) -> None:
+    one = compare_models(["[she|he] had a _ film"], [subject]).document()
+    two = compare_models(["she had a _ film", "he had a _ film"], [subject]).document()
     assert one == two
 
 
-def test_two_by_two_is_four_pairs_and_two_squares(subject: Subject) -> None:
-    found = compare_subjects(["in [1908|2018] [he|she] was a _"], [subject], number=3, chart="differences")
+def test_two_by_two_is_four_pairs_and_two_squares(subject: NamedModel) -> None:
+    found = compare_models(["in [1908|2018] [he|she] was a _"], [subject], number=3, chart="differences")
     grid = found.result
-    assert isinstance(grid, Grid)
+    assert isinstance(grid, ComparisonGrid)
     assert [grid.pair(a, b).labels for a, b in grid.pairs()] == [
         ("1908 / he", "1908 / she"),
         ("2018 / he", "2018 / she"),
         ("1908 / he", "2018 / he"),
         ("1908 / she", "2018 / she"),
     ]
-    assert [answer.text for answer in grid.answers.answers][1:3] == ["in 1908 she was a _", "in 2018 he was a _"]
+    assert [answer.text for answer in grid.predictions.rows][1:3] == ["in 1908 she was a _", "in 2018 he was a _"]
     document = found.document()
     first = document["differences"][0]  # type: ignore[index]
     assert (first["a"], first["b"]) == (["1908 / he", "1908 / she"], ["2018 / he", "2018 / she"])
-    alone = compare_subjects(["in 1908 he was a _", "in 1908 she was a _"], [subject], number=0).document()["tokens"]
+    alone = compare_models(["in 1908 he was a _", "in 1908 she was a _"], [subject], number=0).document()["tokens"]
     by_token = {token["token"]: token["difference"] for token in alone}  # type: ignore[attr-defined]
     for token in first["tokens"]:
         assert token["difference_a"] == pytest.approx(by_token[token["token"]], abs=1e-5)
@@ -229,50 +231,50 @@ def test_two_by_two_is_four_pairs_and_two_squares(subject: Subject) -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 3), (2, 3), (3, 4)])
-def test_any_grid(subject: Subject, rows: int, columns: int) -> None:
+def test_any_grid(subject: NamedModel, rows: int, columns: int) -> None:
     years = "|".join(str(1900 + year) for year in range(rows))
     text = f"[{years}] the [{'|'.join('abcdefg'[:columns])}] was _" if rows > 1 else "the [a|b|c] was _"
-    grid = compare_subjects([text], [subject]).result
-    assert isinstance(grid, Grid)
+    grid = compare_models([text], [subject]).result
+    assert isinstance(grid, ComparisonGrid)
     assert (len(grid.rows), len(grid.columns)) == (rows, columns)
     pairs, squares = rows * columns * (columns - 1) // 2, rows * (rows - 1) // 2
     assert len(grid.pairs()) == pairs + columns * squares
     assert len(grid.squares()) == columns * (columns - 1) * squares
-    shown = payload_of(grid)
+    shown = result_payload(grid)
     assert len(shown["pairs"]) == len(grid.pairs())  # type: ignore[arg-type]
 
 
-def test_a_sweep_is_one_difference_a_year(subject: Subject) -> None:
-    found = compare_subjects(["in [1908..1912] [he|she] was a _"], [subject], number=200)
+def test_a_sweep_is_one_difference_a_year(subject: NamedModel) -> None:
+    found = compare_models(["in [1908..1912] [he|she] was a _"], [subject], number=200)
     sweep = found.result
-    assert isinstance(sweep, Sweep)
+    assert isinstance(sweep, ComparisonSweep)
     assert sweep.values == (1908, 1909, 1910, 1911, 1912)
-    pair = compare_subjects(["in 1910 he was a _", "in 1910 she was a _"], [subject]).result
-    assert isinstance(pair, Pair)
+    pair = compare_models(["in 1910 he was a _", "in 1910 she was a _"], [subject]).result
+    assert isinstance(pair, PairComparison)
     for row, token in enumerate(sweep.tokens):
         assert sweep.series[row, 2] == pytest.approx(pair.difference[list(pair.tokens).index(token)], abs=1e-5)
-    turned = compare_subjects(["[he|she] in [1908..1912] was a _"], [subject]).result
-    assert isinstance(turned, Sweep)
+    turned = compare_models(["[he|she] in [1908..1912] was a _"], [subject]).result
+    assert isinstance(turned, ComparisonSweep)
     assert (turned.values, turned.labels) == (sweep.values, ("he", "she"))
-    assert compare_subjects(["in [1908..1912] he was a _"], [subject]).document()["labels"] == ["logit"]
+    assert compare_models(["in [1908..1912] he was a _"], [subject]).document()["labels"] == ["logit"]
 
 
-def test_two_models(subject: Subject, other: Subject) -> None:
-    found = compare_subjects(["he was a _"], [subject, other], number=5)
-    assert isinstance(found.result, Pair)
+def test_two_models(subject: NamedModel, other: NamedModel) -> None:
+    found = compare_models(["he was a _"], [subject, other], number=5)
+    assert isinstance(found.result, PairComparison)
     assert (found.result.labels, found.result.kind) == (("tiny", "other"), "models")
     np.testing.assert_allclose(found.result.difference, -1.0, atol=1e-5)
     np.testing.assert_allclose(found.result.a.probabilities, found.result.b.probabilities, rtol=1e-4)
     assert str(found.document()["caption"]).startswith("other gives these words a higher logit than tiny: ")
-    grid = compare_subjects(["he was a _", "she was a _"], [subject, other]).result
-    assert isinstance(grid, Grid)
+    grid = compare_models(["he was a _", "she was a _"], [subject, other]).result
+    assert isinstance(grid, ComparisonGrid)
     assert (grid.rows, grid.columns) == (("tiny", "other"), ("he", "she"))
-    assert isinstance(compare_subjects(["in [1..3] he was a _"], [subject, other]).result, Sweep)
+    assert isinstance(compare_models(["in [1..3] he was a _"], [subject, other]).result, ComparisonSweep)
 
 
-def test_every_word_hidden_in_turn(subject: Subject) -> None:
-    found = compare_subjects(["The film was unlovely, _!"], [subject]).result
-    assert isinstance(found, Completions)
+def test_every_word_hidden_in_turn(subject: NamedModel) -> None:
+    found = compare_models(["The film was unlovely, _!"], [subject]).result
+    assert isinstance(found, WordCompletions)
     assert [word.word for word in found.words] == ["The", "film", "was", "unlovely", ",", "_", "!"]
     assert [word.spaced for word in found.words] == [False, True, True, True, False, True, False]
     filled = fill_blanks(subject.model, subject.tokenizer, "The film was [MASK], [MASK]!", top=90)
@@ -296,9 +298,9 @@ def test_every_word_hidden_in_turn(subject: Subject) -> None:
         (["he _ " + "word " * 200, "she _"], "shorten"),
     ],
 )
-def test_what_cannot_be_compared(subject: Subject, texts: list[str], said: str) -> None:
+def test_what_cannot_be_compared(subject: NamedModel, texts: list[str], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        compare_subjects(texts, [subject])
+        compare_models(texts, [subject])
 
 
 def test_the_lines_that_make_it_again(tiny_bert_folder: Path) -> None:
@@ -314,11 +316,11 @@ def test_the_lines_that_make_it_again(tiny_bert_folder: Path) -> None:
     assert payload["asked"] == asked
 
 
-def test_too_many_words_to_hide_each(subject: Subject) -> None:
+def test_too_many_words_to_hide_each(subject: NamedModel) -> None:
     with pytest.raises(InputError, match=r"500 words .*at most 100.* Shorten it by 400"):
-        compare_subjects(["word " * 500], [subject])
-    found = compare_subjects(["film " * 100], [subject]).result
-    assert isinstance(found, Completions)
+        compare_models(["word " * 500], [subject])
+    found = compare_models(["film " * 100], [subject]).result
+    assert isinstance(found, WordCompletions)
     assert len(found.words) == 100
 
 

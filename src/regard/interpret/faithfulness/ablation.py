@@ -15,15 +15,25 @@ from torch import Tensor
 
 from regard.checkpoints.ready import BUDGET, grouped
 from regard.errors import InputError
-from regard.interpret.faithfulness.surgery import EachAlone, heads_named, layers_named, skipping
-from regard.interpret.faithfulness.trial import Trial
+from regard.interpret.faithfulness.surgery import KnockOutOnePerCopy, parse_heads, parse_layers, skip_layers
+from regard.interpret.faithfulness.trial import Probe
 from regard.nn import knock_out, record
 
-__all__ = ["Ablation", "Change", "Effect", "Ranked", "Sweep", "ablate", "distance", "divergence", "sweep"]
+__all__ = [
+    "Ablation",
+    "AblationEffect",
+    "HeadEffect",
+    "HeadSweep",
+    "OutputChange",
+    "ablate",
+    "kl_divergence",
+    "output_distance",
+    "sweep_heads",
+]
 
 
 @dataclass(frozen=True)
-class Change:
+class OutputChange:
     """The probability of one output, or its value, before and after."""
 
     output: str
@@ -32,7 +42,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Effect:
+class AblationEffect:
     """What became of the answer at one place: `before` and `after` are the likeliest outputs, or "" of a value.
 
     `divergence` is Kullback and Leibler's of the new distribution from the old one in nats, over all outputs; of
@@ -46,9 +56,9 @@ class Effect:
     after: str
     divergence: float | None
     distance: float
-    likeliest: tuple[Change, ...]
-    changes: tuple[Change, ...]
-    successors: tuple[Change, ...]
+    likeliest: tuple[OutputChange, ...]
+    changes: tuple[OutputChange, ...]
+    successors: tuple[OutputChange, ...]
 
     @property
     def strength(self) -> float:
@@ -65,14 +75,14 @@ class Ablation:
     tokens: tuple[str, ...]
     heads: tuple[tuple[int, int], ...]
     layers: tuple[int, ...]
-    effects: tuple[Effect, ...]
+    effects: tuple[AblationEffect, ...]
 
     def document(self) -> dict[str, object]:
         return asdict(self)
 
 
 @dataclass(frozen=True)
-class Ranked:
+class HeadEffect:
     """One head alone: the mean strength and distance over all places, and the places whose best output changed.
 
     `strengths` and `after` are of each place: the strength there, and the best output, "" of a value.
@@ -88,7 +98,7 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class HeadSweep:
     """Every head taken out alone, the strongest effect first. `measure` names the strength: divergence or change."""
 
     task: str
@@ -98,86 +108,88 @@ class Sweep:
     depth: int
     heads: int
     measure: str
-    ranked: tuple[Ranked, ...]
+    ranked: tuple[HeadEffect, ...]
 
     def document(self) -> dict[str, object]:
         return asdict(self)
 
 
 def ablate(
-    trial: Trial, *, heads: Collection[tuple[int, int]] = (), layers: Collection[int] = (), top: int = 10
+    trial: Probe, *, heads: Collection[tuple[int, int]] = (), layers: Collection[int] = (), top: int = 10
 ) -> Ablation:
     """Take out heads and layers together; of each place the `top` outputs that led and that changed most are told."""
     if top < 1:
         raise InputError(f"top is {top}; expected the number of outputs to list, at least 1")
     named = ",".join(f"{layer}.{head}" for layer, head in heads)
-    gone = heads_named(named, depth=trial.depth, heads=trial.heads) if heads else ()
-    left = layers_named(",".join(map(str, layers)), depth=trial.depth) if layers else ()
+    gone = parse_heads(named, depth=trial.num_layers, heads=trial.num_heads) if heads else ()
+    left = parse_layers(",".join(map(str, layers)), depth=trial.num_layers) if layers else ()
     # Of a layer that is left out no head is asked.
     silent = [(layer, head) for layer, head in gone if layer not in left]
     with trial.evaluating():
         before = trial.logits()[0]
         with ExitStack() as stack:
-            stack.enter_context(skipping(trial.encoder, left))
+            stack.enter_context(skip_layers(trial.encoder, left))
             if silent:
                 stack.enter_context(record(trial.encoder, edit=knock_out(silent)))
             after = trial.logits()[0]
-    pairs = zip(trial.places, before, after, strict=True)
+    pairs = zip(trial.targets, before, after, strict=True)
     effects = tuple(_effect(trial, place, old, new, top) for place, old, new in pairs)
     return Ablation(trial.task, trial.texts, trial.tokens, gone, left, effects)
 
 
-def sweep(trial: Trial) -> Sweep:
+def sweep_heads(trial: Probe) -> HeadSweep:
     """Take out every head alone, many copies of the text at a time."""
-    every = heads_named("*.*", depth=trial.depth, heads=trial.heads)
+    every = parse_heads("*.*", depth=trial.num_layers, heads=trial.num_heads)
     found = []
     with trial.evaluating():
         before = trial.logits()[0]
-        for group in grouped(every, BUDGET[trial.ids.device.type] // (trial.rows * len(trial.ids))):
-            alone = EachAlone([head for head in group for _ in range(trial.rows)])
+        for group in grouped(every, BUDGET[trial.ids.device.type] // (trial.rows_per_copy * len(trial.ids))):
+            alone = KnockOutOnePerCopy([head for head in group for _ in range(trial.rows_per_copy)])
             with record(trial.encoder, edit=alone):
                 after = trial.logits(trial.ids.expand(len(group), -1))
             found += [_ranked(trial, head, before, row) for head, row in zip(group, after, strict=True)]
     found.sort(key=lambda one: (-one.strength, one.layer, one.head))
     measure = "change" if trial.kind == "value" else "divergence"
-    return Sweep(trial.task, trial.texts, trial.tokens, trial.places, trial.depth, trial.heads, measure, tuple(found))
+    return HeadSweep(
+        trial.task, trial.texts, trial.tokens, trial.targets, trial.num_layers, trial.num_heads, measure, tuple(found)
+    )
 
 
-def _ranked(trial: Trial, head: tuple[int, int], before: Tensor, after: Tensor) -> Ranked:
-    divergences, distances = divergence(trial, before, after), distance(trial, before, after)
+def _ranked(trial: Probe, head: tuple[int, int], before: Tensor, after: Tensor) -> HeadEffect:
+    divergences, distances = kl_divergence(trial, before, after), output_distance(trial, before, after)
     strength = distances if divergences is None else divergences
     changed: tuple[str, ...] = ()
-    best = tuple("" for _ in trial.places)
+    best = tuple("" for _ in trial.targets)
     if trial.kind != "value":
         same = (before.argmax(-1) == after.argmax(-1)).tolist()
-        changed = tuple(place for place, kept in zip(trial.places, same, strict=True) if not kept)
+        changed = tuple(place for place, kept in zip(trial.targets, same, strict=True) if not kept)
         best = tuple(trial.outputs[number] for number in after.argmax(-1).tolist())
     means = strength.mean().item(), distances.mean().item()
-    return Ranked(*head, *means, changed, tuple(strength.tolist()), best)
+    return HeadEffect(*head, *means, changed, tuple(strength.tolist()), best)
 
 
-def _effect(trial: Trial, place: str, before: Tensor, after: Tensor, top: int) -> Effect:
-    old, new = trial.shares(before), trial.shares(after)
+def _effect(trial: Probe, place: str, before: Tensor, after: Tensor, top: int) -> AblationEffect:
+    old, new = trial.probabilities(before), trial.probabilities(after)
     listed = min(top, len(old))
 
-    def changes(order: Tensor) -> tuple[Change, ...]:
-        return tuple(Change(trial.outputs[i], old[i].item(), new[i].item()) for i in order.tolist())
+    def changes(order: Tensor) -> tuple[OutputChange, ...]:
+        return tuple(OutputChange(trial.outputs[i], old[i].item(), new[i].item()) for i in order.tolist())
 
     best = ["" if trial.kind == "value" else trial.outputs[int(one.argmax())] for one in (old, new)]
-    apart = divergence(trial, before, after)
-    return Effect(
+    apart = kl_divergence(trial, before, after)
+    return AblationEffect(
         place=place,
         before=best[0],
         after=best[1],
         divergence=None if apart is None else apart.item(),
-        distance=distance(trial, before, after).item(),
+        distance=output_distance(trial, before, after).item(),
         likeliest=changes(old.topk(listed).indices),
         changes=changes((new - old).abs().topk(listed).indices),
         successors=changes(new.topk(listed).indices),
     )
 
 
-def divergence(trial: Trial, before: Tensor, after: Tensor) -> Tensor | None:
+def kl_divergence(trial: Probe, before: Tensor, after: Tensor) -> Tensor | None:
     """Kullback and Leibler's, of the last dimension, None of values; never below 0, which rounding could make it."""
     old, new = before.double(), after.double()
     if trial.kind == "value":
@@ -189,7 +201,7 @@ def divergence(trial: Trial, before: Tensor, after: Tensor) -> Tensor | None:
     return (yes + no).sum(-1).clamp(0)
 
 
-def distance(trial: Trial, before: Tensor, after: Tensor) -> Tensor:
+def output_distance(trial: Probe, before: Tensor, after: Tensor) -> Tensor:
     """Of the last dimension: the total variation, the greatest change of a label, or a value's change."""
-    change = (trial.shares(after) - trial.shares(before)).abs()
+    change = (trial.probabilities(after) - trial.probabilities(before)).abs()
     return change.sum(-1) / 2 if trial.kind == "one" else change.amax(-1)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.checkpoints.ready import BUDGET
 from regard.errors import InputError, choice
-from regard.interpret.faithfulness.trial import Trial
+from regard.interpret.faithfulness.trial import Probe
 
 __all__ = ["BASELINES", "STEPS", "Attribution", "Baseline", "gradient_times_input", "integrated_gradients"]
 
@@ -50,17 +50,17 @@ class Attribution:
         return asdict(self)
 
 
-def gradient_times_input(trial: Trial, *, place: int = 0, output: str | None = None) -> Attribution:
+def gradient_times_input(trial: Probe, *, place: int = 0, output: str | None = None) -> Attribution:
     """For an output by its name, by default the likeliest; `place` counts from 0."""
     number, name = _asked(trial, place, output)
-    vectors = trial.vectors().detach()
+    vectors = trial.token_embeddings().detach()
     values, gradients = _gradients(trial, vectors[None], place, number)
     scores = tuple((gradients[0] * vectors.double()).sum(-1).tolist())
-    return Attribution("gradient x input", trial.places[place], name, trial.tokens, scores, values.item())
+    return Attribution("gradient x input", trial.targets[place], name, trial.tokens, scores, values.item())
 
 
 def integrated_gradients(
-    trial: Trial, *, place: int = 0, output: str | None = None, steps: int = STEPS, baseline: Baseline | None = None
+    trial: Probe, *, place: int = 0, output: str | None = None, steps: int = STEPS, baseline: Baseline | None = None
 ) -> Attribution:
     """For an output by its name, by default the likeliest; `place` counts from 0.
 
@@ -72,7 +72,7 @@ def integrated_gradients(
         raise InputError(f"steps is {steps}; expected the number of gradients to average, at least 1")
     number, name = _asked(trial, place, output)
     kind, start = _start(trial, baseline)
-    end = trial.vectors().detach()
+    end = trial.token_embeddings().detach()
     points, weights = np.polynomial.legendre.leggauss(steps)
     shares = torch.from_numpy((points + 1) / 2).to(end)
     way = start + shares[:, None, None] * (end - start)
@@ -86,7 +86,7 @@ def integrated_gradients(
         value, first = (trial.logits(one[None])[0, place, number].item() for one in (end, start))
     return Attribution(
         method="integrated gradients",
-        place=trial.places[place],
+        place=trial.targets[place],
         output=name,
         tokens=trial.tokens,
         scores=tuple(scores.tolist()),
@@ -98,23 +98,23 @@ def integrated_gradients(
     )
 
 
-def _asked(trial: Trial, place: int, output: str | None) -> tuple[int, str]:
-    if not 0 <= place < len(trial.places):
-        raise InputError(f"place {place} is asked for, and this text has {len(trial.places)}, counted from 0")
+def _asked(trial: Probe, place: int, output: str | None) -> tuple[int, str]:
+    if not 0 <= place < len(trial.targets):
+        raise InputError(f"place {place} is asked for, and this text has {len(trial.targets)}, counted from 0")
     if output is not None:
-        return trial.output(output), output
+        return trial.output_index(output), output
     with trial.evaluating():
         number = int(trial.logits()[0, place].argmax())
     return number, trial.outputs[number]
 
 
-def _start(trial: Trial, baseline: Baseline | None) -> tuple[Baseline, Tensor]:
+def _start(trial: Probe, baseline: Baseline | None) -> tuple[Baseline, Tensor]:
     """The baseline's name and vectors (T, W)."""
     known = {"mask": trial.tokenizer.mask, "pad": trial.tokenizer.pad}
     if baseline is None:
         baseline = "mask" if known["mask"] is not None else "pad" if known["pad"] is not None else "zero"
     choice("baseline", baseline, BASELINES)
-    vectors = trial.vectors().detach()
+    vectors = trial.token_embeddings().detach()
     if baseline == "zero":
         return baseline, torch.zeros_like(vectors)
     if known[baseline] is None:
@@ -124,7 +124,7 @@ def _start(trial: Trial, baseline: Baseline | None) -> tuple[Baseline, Tensor]:
     return baseline, torch.where(special[:, None], vectors, nothing)
 
 
-def _gradients(trial: Trial, vectors: Tensor, place: int, number: int) -> tuple[Tensor, Tensor]:
+def _gradients(trial: Probe, vectors: Tensor, place: int, number: int) -> tuple[Tensor, Tensor]:
     """The logit of each copy (B,), and its gradient by the copy's vectors (B, T, W) in float64."""
     with trial.evaluating(gradients=True):
         given = vectors.clone().requires_grad_()

@@ -20,35 +20,43 @@ from regard.checkpoints import loading
 from regard.checkpoints.ready import Masked, kind_of
 from regard.errors import InputError, choice
 from regard.inference.marks import MARK, find_blanks
-from regard.interpret.faithfulness.trial import Trial, check_length, task_trial, trial_of, vocabulary
+from regard.interpret.faithfulness.trial import Probe, check_length, output_names, pretrained_probe, task_probe
 from regard.models import Bert, Gpt
 from regard.nn import Padded
 from regard.tasks.folder import is_solved, read_task
 from regard.text import Tokenizer
 
-__all__ = ["AT", "LONGEST", "InTurn", "asked_at", "open_at", "possible", "thinned"]
+__all__ = [
+    "MAX_MASKED_TOKENS",
+    "MODES",
+    "MaskedInTurnProbe",
+    "open_probe_at",
+    "probe_at",
+    "probe_modes",
+    "subsample_targets",
+]
 
-AT = ("blanks", "masked", "plain")
-LONGEST = 128  # tokens of a text each of which is hidden in turn: the work grows with their square
+MODES = ("blanks", "masked", "plain")
+MAX_MASKED_TOKENS = 128  # tokens of a text each of which is hidden in turn: the work grows with their square
 BEHIND = "next token"
 
 
 @dataclass(frozen=True, eq=False)
-class InTurn(Trial):
+class MaskedInTurnProbe(Probe):
     """A trial whose places are each hidden in a row of their own; `read` makes (B, P, O) of their states (B, P, W)."""
 
     mask: int = 0
 
     @property
     def rows(self) -> int:
-        return len(self.spots)
+        return len(self.positions)
 
     def logits(self, given: Tensor | None = None, *, segments: Tensor | None = None) -> Tensor:
         """(B, P, O) of ids (B, T); by default of the text itself."""
         given = self.ids[None] if given is None else given
         if given.is_floating_point():
             raise ValueError("a text that is hidden in turn is read by its tokens, not by vectors in their place")
-        copies, spots = len(given), torch.tensor(self.spots, device=given.device)
+        copies, spots = len(given), torch.tensor(self.positions, device=given.device)
         hidden = given.repeat_interleave(self.rows, 0)
         places = torch.arange(len(hidden), device=given.device), spots.repeat(copies)
         hidden[places] = self.mask
@@ -56,55 +64,55 @@ class InTurn(Trial):
         return self.read(states.view(copies, self.rows, -1)).float()
 
 
-def open_at(
+def open_probe_at(
     name_or_path: str | os.PathLike[str],
     text: str,
     second: str | None = None,
     *,
     at: str = "blanks",
     device: torch.device | str = "cpu",
-) -> Trial:
+) -> Probe:
     """Load a model by its name or folder, and ask it of a text at the blanks or at every token."""
     folder = loading.find(name_or_path)
     if not is_solved(folder):
-        return asked_at(*loading.load(folder, device=device), text, second, at=at)
-    choice("--at", at, AT)
+        return probe_at(*loading.load(folder, device=device), text, second, at=at)
+    choice("--at", at, MODES)
     if at != "blanks":
         raise InputError(f"a tuned model answers with its labels, not at every token; leave out 'at', which is {at}")
-    return task_trial(read_task(folder, device=device), text, second)
+    return task_probe(read_task(folder, device=device), text, second)
 
 
-def asked_at(
+def probe_at(
     model: nn.Module, tokenizer: Tokenizer | None, text: str, second: str | None = None, *, at: str = "blanks"
-) -> Trial:
+) -> Probe:
     """A pretrained model that is asked of a text at the blanks or the end, or at every token."""
-    choice("--at", at, AT)
+    choice("--at", at, MODES)
     if at == "blanks" or second is not None or not isinstance(model, Bert | Gpt):
-        return trial_of(model, tokenizer, text, second)
-    if at not in possible(model):
+        return pretrained_probe(model, tokenizer, text, second)
+    if at not in probe_modes(model):
         raise InputError(
             f"{kind_of(model)} model reads on without hiding a token: 'masked' is for a BERT; take 'plain'"
         )
     return _following(model, tokenizer, text) if isinstance(model, Gpt) else _each(model, tokenizer, text, at)
 
 
-def possible(model: nn.Module) -> tuple[str, ...]:
+def probe_modes(model: nn.Module) -> tuple[str, ...]:
     """Where a pretrained model can be asked, the most telling way first."""
     if isinstance(model, Gpt):
         return "plain", "blanks"
     return ("masked", "plain", "blanks") if isinstance(model, Bert) else ("blanks",)
 
 
-def thinned(trial: Trial, most: int) -> Trial:
+def subsample_targets(trial: Probe, most: int) -> Probe:
     """The same trial at so many of its places, evenly spread, where each costs rows of its own."""
-    count = len(trial.places)
-    if not isinstance(trial, InTurn) or count <= most:
+    count = len(trial.targets)
+    if not isinstance(trial, MaskedInTurnProbe) or count <= most:
         return trial
     kept = [place * count // most for place in range(most)]
-    return replace(trial, places=tuple(trial.places[i] for i in kept), spots=tuple(trial.spots[i] for i in kept))
+    return replace(trial, places=tuple(trial.targets[i] for i in kept), spots=tuple(trial.positions[i] for i in kept))
 
 
-def _each(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Trial:
+def _each(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
     asked = Masked.of(model, tokenizer, doing="predicting every token")
     names = asked.tokenizer
     blank = re.search(f"{re.escape(names.token(asked.mask))}|{MARK}", text)
@@ -114,11 +122,11 @@ def _each(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Trial
     spots = tuple(place for place, number in enumerate(ids) if number not in around)
     if not spots:
         raise InputError("the text is empty; expected some words")
-    if at == "masked" and len(spots) > LONGEST:
+    if at == "masked" and len(spots) > MAX_MASKED_TOKENS:
         raise InputError(
-            f"the text has {len(spots)} tokens, and at most {LONGEST} are hidden in turn; shorten it, or ask 'plain'"
+            f"the text has {len(spots)} tokens, and at most {MAX_MASKED_TOKENS} are hidden in turn; shorten it, or ask 'plain'"
         )
-    plain = Trial(
+    plain = Probe(
         task="fill",
         texts=(text,),
         model=model,
@@ -126,21 +134,21 @@ def _each(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Trial
         tokenizer=names,
         ids=torch.tensor(ids, device=asked.head.bias.device),
         segments=None,
-        places=tuple(f"{spot} {names.token(ids[spot])}" for spot in spots),
-        outputs=vocabulary(names, len(asked.head.bias)),
+        targets=tuple(f"{spot} {names.token(ids[spot])}" for spot in spots),
+        outputs=output_names(names, len(asked.head.bias)),
         kind="one",
         read=lambda hidden: asked.head(hidden[:, list(spots)]),
-        spots=spots,
+        positions=spots,
     )
     if at == "plain":
         return plain
-    return InTurn(**{**vars(plain), "read": asked.head, "mask": asked.mask})
+    return MaskedInTurnProbe(**{**vars(plain), "read": asked.head, "mask": asked.mask})
 
 
-def _following(model: Gpt, tokenizer: Tokenizer | None, text: str) -> Trial:
+def _following(model: Gpt, tokenizer: Tokenizer | None, text: str) -> Probe:
     """What a GPT expects behind each token: the first one is never asked for."""
-    end = trial_of(model, tokenizer, text)
+    end = pretrained_probe(model, tokenizer, text)
     numbers = end.ids.tolist()
     spots = tuple(range(1, len(numbers) + 1))
-    names = [*(f"{spot} {end.shown(numbers[spot]).strip()}" for spot in spots[:-1]), BEHIND]
+    names = [*(f"{spot} {end.token_text(numbers[spot]).strip()}" for spot in spots[:-1]), BEHIND]
     return replace(end, places=tuple(names), spots=spots, read=model.logits)

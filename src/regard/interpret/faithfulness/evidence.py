@@ -20,18 +20,18 @@ from regard.errors import InputError
 from regard.interpret.attention.maps import Floats
 from regard.interpret.attention.rollout import rollout
 from regard.interpret.faithfulness.attribution import Attribution, gradient_times_input, integrated_gradients
-from regard.interpret.faithfulness.trial import Trial, task_trial
+from regard.interpret.faithfulness.trial import Probe, task_probe
 from regard.nn.recording import record
 from regard.tasks.base import Item, Prediction
 from regard.tasks.folder import Solved
 
-__all__ = ["MOST", "Evidence", "evidence"]
+__all__ = ["MAX_OUTPUTS", "PredictionEvidence", "prediction_evidence"]
 
-MOST = 4  # numbers of one example that are looked into
+MAX_OUTPUTS = 4  # numbers of one example that are looked into
 
 
 @dataclass(frozen=True)
-class Evidence:
+class PredictionEvidence:
     """Of one number of a prediction: `about` names it, `token` is the place it is read from.
 
     `attention` (L, T) is what that place looks at in each layer, the mean of the heads; `rollout` (T,) what all layers
@@ -60,7 +60,7 @@ class Evidence:
         }
 
 
-class Asked(NamedTuple):
+class EvidenceTarget(NamedTuple):
     """A number: its name for people, the trial's place and output, and the token it is read from."""
 
     about: str
@@ -69,13 +69,15 @@ class Asked(NamedTuple):
     token: int
 
 
-def evidence(solved: Solved, example: Example, prediction: Prediction, *, most: int = MOST) -> list[Evidence]:
+def prediction_evidence(
+    solved: Solved, example: Example, prediction: Prediction, *, most: int = MAX_OUTPUTS
+) -> list[PredictionEvidence]:
     """For the first `most` numbers that a prediction stands on: its labels, its entities, the ends of its answer.
 
     InputError where a model or an example cannot be looked into: a picture, an LSTM, a text that is read in several
     parts or cut.
     """
-    trial = task_trial(solved, *_texts(example))
+    trial = task_probe(solved, *_texts(example))
     item = solved.task.items([example], solved.rows)[0]
     if trial.task == "answer":  # a token may stand there twice, its number does not
         trial = replace(trial, outputs=tuple(map(str, range(len(trial.ids)))))
@@ -84,9 +86,9 @@ def evidence(solved: Solved, example: Example, prediction: Prediction, *, most: 
         return []
     maps = _maps(trial)
     joined = rollout(maps)[-1]
-    tokens = tuple(map(trial.shown, trial.ids.tolist()))
+    tokens = tuple(map(trial.token_text, trial.ids.tolist()))
     return [
-        Evidence(
+        PredictionEvidence(
             about=one.about,
             token=one.token,
             tokens=tokens,
@@ -113,18 +115,18 @@ def _texts(example: Example) -> tuple[str, str | None]:
     raise InputError(f"evidence is for texts, pairs, tags and answers, not for a {type(example).__name__.lower()}")
 
 
-def _labels(example: Example, prediction: Prediction, item: Item, trial: Trial) -> list[Asked]:
+def _labels(example: Example, prediction: Prediction, item: Item, trial: Probe) -> list[EvidenceTarget]:
     """Every label that is said; where there is none, the likeliest."""
     said, shares = prediction["label"], prediction["probabilities"]
     names = [said] if isinstance(said, str) else sorted(said, key=shares.__getitem__, reverse=True)
-    return [Asked(name, 0, name, _speaker(item)) for name in names or [max(shares, key=shares.__getitem__)]]
+    return [EvidenceTarget(name, 0, name, _speaker(item)) for name in names or [max(shares, key=shares.__getitem__)]]
 
 
-def _value(example: Example, prediction: Prediction, item: Item, trial: Trial) -> list[Asked]:
-    return [Asked("value", 0, trial.outputs[0], _speaker(item))]
+def _value(example: Example, prediction: Prediction, item: Item, trial: Probe) -> list[EvidenceTarget]:
+    return [EvidenceTarget("value", 0, trial.outputs[0], _speaker(item))]
 
 
-def _entities(example: Example, prediction: Prediction, item: Item, trial: Trial) -> list[Asked]:
+def _entities(example: Example, prediction: Prediction, item: Item, trial: Probe) -> list[EvidenceTarget]:
     """The first word of each entity."""
     assert isinstance(example, Tagged)
     places = item.rows[0].places
@@ -136,11 +138,11 @@ def _entities(example: Example, prediction: Prediction, item: Item, trial: Trial
         if word in item.note:
             place = item.note.index(word)
             tag, (start, end) = prediction["tags"][word], example.words[word]
-            found.append(Asked(f"{tag} at {example.text[start:end]}", place, tag, places[place]))
+            found.append(EvidenceTarget(f"{tag} at {example.text[start:end]}", place, tag, places[place]))
     return found
 
 
-def _ends(example: Example, prediction: Prediction, item: Item, trial: Trial) -> list[Asked]:
+def _ends(example: Example, prediction: Prediction, item: Item, trial: Probe) -> list[EvidenceTarget]:
     """The tokens where the answer starts and ends; the first token where there is none."""
     window = item.note
     inside = [
@@ -150,12 +152,12 @@ def _ends(example: Example, prediction: Prediction, item: Item, trial: Trial) ->
     ] or [0]
     ends = ((0, "start", inside[0]), (1, "end", inside[-1]))
     return [
-        Asked(f"{name} at {trial.shown(int(trial.ids[token]))}", place, str(token), token)
+        EvidenceTarget(f"{name} at {trial.token_text(int(trial.ids[token]))}", place, str(token), token)
         for place, name, token in ends
     ]
 
 
-ASKED: dict[str, Callable[[Example, Prediction, Item, Trial], list[Asked]]] = {
+ASKED: dict[str, Callable[[Example, Prediction, Item, Probe], list[EvidenceTarget]]] = {
     "classify": _labels,
     "pair": _labels,
     "regress": _value,
@@ -170,7 +172,7 @@ def _speaker(item: Item) -> int:
     return places[0]
 
 
-def _maps(trial: Trial) -> Floats:
+def _maps(trial: Probe) -> Floats:
     """(L, H, T, T)."""
     with trial.evaluating(), record(trial.encoder) as tape:
         trial.logits()

@@ -10,22 +10,22 @@ from dataclasses import asdict, dataclass
 
 from regard.errors import InputError
 from regard.interpret.faithfulness.attribution import Attribution, gradient_times_input, integrated_gradients
-from regard.interpret.faithfulness.honesty import Honesty
-from regard.interpret.faithfulness.shown import show
-from regard.interpret.faithfulness.trial import Kind, Trial
+from regard.interpret.faithfulness.honesty import Faithfulness
+from regard.interpret.faithfulness.shown import attention_map
+from regard.interpret.faithfulness.trial import OutputKind, Probe
 from regard.models import Gpt
 
-__all__ = ["Grounds", "grounds", "grounds_of"]
+__all__ = ["Evidence", "evidence_of", "gather_evidence"]
 
 
 @dataclass(frozen=True)
-class Grounds:
+class Evidence:
     """`label` at `place` has `probability`, which is the value itself where the `kind` of answer is a value.
 
     `weights` are what the token number `token` looks at in `layer`, in one `head` or, None, in the mean of all.
     """
 
-    kind: Kind
+    kind: OutputKind
     place: str
     label: str
     probability: float
@@ -42,7 +42,9 @@ class Grounds:
         return asdict(self)
 
 
-def grounds(trial: Trial, *, label: str | None = None, layer: int | None = None, head: int | None = None) -> Grounds:
+def gather_evidence(
+    trial: Probe, *, label: str | None = None, layer: int | None = None, head: int | None = None
+) -> Evidence:
     """For an output by its name (the likeliest) at the first place, and the map of a layer (the last) and a head."""
     if trial.task in ("tag", "answer"):
         raise InputError(
@@ -51,13 +53,13 @@ def grounds(trial: Trial, *, label: str | None = None, layer: int | None = None,
         )
     gradient = gradient_times_input(trial, output=label)
     number = trial.outputs.index(gradient.output)
-    blank = trial.spots[0] if trial.task == "fill" else None
+    blank = trial.positions[0] if trial.task == "fill" else None
     with trial.evaluating():
-        shown = show(trial, layer=layer, head=head, token=blank)
-        share = trial.shares(trial.logits())[0, 0, number].item()
-    return Grounds(
+        shown = attention_map(trial, layer=layer, head=head, token=blank)
+        share = trial.probabilities(trial.logits())[0, 0, number].item()
+    return Evidence(
         kind=trial.kind,
-        place=trial.places[0],
+        place=trial.targets[0],
         label=gradient.output,
         probability=share,
         token=_speaker(trial) if blank is None else blank,
@@ -71,11 +73,11 @@ def grounds(trial: Trial, *, label: str | None = None, layer: int | None = None,
     )
 
 
-def grounds_of(trial: Trial, found: Honesty) -> Grounds:
+def evidence_of(trial: Probe, found: Faithfulness) -> Evidence:
     """What the honesty meter has judged."""
-    return Grounds(
+    return Evidence(
         kind=trial.kind,
-        place=trial.places[0],
+        place=trial.targets[0],
         label=found.label,
         probability=found.probability,
         token=_speaker(trial),
@@ -89,5 +91,5 @@ def grounds_of(trial: Trial, found: Honesty) -> Grounds:
     )
 
 
-def _speaker(trial: Trial) -> int:
+def _speaker(trial: Probe) -> int:
     return len(trial.ids) - 1 if isinstance(trial.encoder, Gpt) else 0

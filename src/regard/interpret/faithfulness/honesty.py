@@ -13,21 +13,21 @@ import torch
 
 from regard.errors import InputError
 from regard.interpret.faithfulness.attribution import Attribution, gradient_times_input, integrated_gradients
-from regard.interpret.faithfulness.meter import PERMUTED, Check, Meter
-from regard.interpret.faithfulness.shown import show
-from regard.interpret.faithfulness.trial import Trial
+from regard.interpret.faithfulness.meter import PERMUTED, FaithfulnessCheck, FaithfulnessChecks
+from regard.interpret.faithfulness.shown import attention_map
+from regard.interpret.faithfulness.trial import Probe
 
-__all__ = ["LEAST", "NEEDED", "Honesty", "Verdict", "measure_honesty"]
+__all__ = ["MIN_WORDS", "REQUIRED_PASSES", "Faithfulness", "Verdict", "measure_faithfulness"]
 
 # Fixed before any model was measured, with reasons in docs/honesty.md. Do not tune them to a result.
-NEEDED = 4  # tests of six, the shuffled map among them
-LEAST = 5  # words; with fewer, chance decides
+REQUIRED_PASSES = 4  # tests of six, the shuffled map among them
+MIN_WORDS = 5  # words; with fewer, chance decides
 
 Verdict = Literal["honest", "doubtful", "decoration"]
 
 
 @dataclass(frozen=True)
-class Honesty:
+class Faithfulness:
     """The verdict on one map for one text. honest: the answer depends on the map, and what it points at on the answer.
 
     doubtful: the answer depends on it, but too little speaks for what it points at. decoration: the answer stays as it
@@ -43,7 +43,7 @@ class Honesty:
     tokens: tuple[str, ...]
     weights: tuple[float, ...]
     special_weight: float
-    checks: tuple[Check, ...]
+    checks: tuple[FaithfulnessCheck, ...]
     gradient: Attribution
     integrated: Attribution
     seed: int
@@ -58,33 +58,33 @@ class Honesty:
         return {**asdict(self), "flagged": self.flagged, "checks": checks}
 
 
-def measure_honesty(
-    trial: Trial, *, label: str | None = None, layer: int | None = None, head: int | None = None, seed: int = 0
-) -> Honesty:
+def measure_faithfulness(
+    trial: Probe, *, label: str | None = None, layer: int | None = None, head: int | None = None, seed: int = 0
+) -> Faithfulness:
     """Judge the map of a layer (the last) and a head (the mean of all) as a reason for a label (the predicted one)."""
     if trial.task not in ("classify", "pair") or len(trial.outputs) < 2:
         raise InputError(
             "the honesty meter judges what `regard train classify` and `pair` write, with two labels or more; this "
             f"model does {trial.task} with {len(trial.outputs)}"
         )
-    chosen = None if label is None else trial.output(label)
+    chosen = None if label is None else trial.output_index(label)
     with trial.evaluating():
-        shown = show(trial, layer=layer, head=head)
-        if len(shown.words) < LEAST:
+        shown = attention_map(trial, layer=layer, head=head)
+        if len(shown.words) < MIN_WORDS:
             raise InputError(
-                f"the text has {len(shown.words)} tokens beside the special ones; the tests need {LEAST} or more"
+                f"the text has {len(shown.words)} tokens beside the special ones; the tests need {MIN_WORDS} or more"
             )
         logits = trial.logits()[:, 0]
-        ranked = trial.shares(logits)[0].argsort(descending=True).tolist()
+        ranked = trial.probabilities(logits)[0].argsort(descending=True).tolist()
         chosen = ranked[0] if chosen is None else chosen
         other = next(number for number in ranked if number != chosen)
     gradient = gradient_times_input(trial, output=trial.outputs[chosen])
     with trial.evaluating():
-        checks = Meter(shown, logits, chosen, other, torch.Generator().manual_seed(seed)).checks(gradient)
-    return Honesty(
+        checks = FaithfulnessChecks(shown, logits, chosen, other, torch.Generator().manual_seed(seed)).checks(gradient)
+    return Faithfulness(
         verdict=_verdict(checks),
         label=trial.outputs[chosen],
-        probability=trial.shares(logits)[0, chosen].item(),
+        probability=trial.probabilities(logits)[0, chosen].item(),
         other=trial.outputs[other],
         layer=shown.layer,
         head=shown.head,
@@ -98,8 +98,8 @@ def measure_honesty(
     )
 
 
-def _verdict(checks: tuple[Check, ...]) -> Verdict:
+def _verdict(checks: tuple[FaithfulnessCheck, ...]) -> Verdict:
     passed = {check.name for check in checks if check.passed}
     if PERMUTED not in passed:
         return "decoration"
-    return "honest" if len(passed) >= NEEDED else "doubtful"
+    return "honest" if len(passed) >= REQUIRED_PASSES else "doubtful"

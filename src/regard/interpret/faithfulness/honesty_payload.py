@@ -11,24 +11,24 @@ from dataclasses import asdict
 
 from regard.checkpoints.ready import family_of
 from regard.interpret.faithfulness.attribution import Attribution
-from regard.interpret.faithfulness.grounds import Grounds, grounds, grounds_of
-from regard.interpret.faithfulness.honesty import NEEDED, Honesty, measure_honesty
+from regard.interpret.faithfulness.grounds import Evidence, evidence_of, gather_evidence
+from regard.interpret.faithfulness.honesty import REQUIRED_PASSES, Faithfulness, measure_faithfulness
 from regard.interpret.faithfulness.meter import PERMUTED
-from regard.interpret.faithfulness.trial import Trial
+from regard.interpret.faithfulness.trial import Probe
 from regard.interpret.faithfulness.wording import VERDICTS, meanings
 
-__all__ = ["BLANK", "honesty_payload", "is_judged", "untuned_payload", "without_verdict"]
+__all__ = ["EXAMPLE_WITH_BLANK", "faithfulness_payload", "has_verdict", "no_verdict_reason", "pretrained_payload"]
 
 # For models that are not tuned: what a pretrained model can be asked about.
-BLANK = "Thank you so much, this is the _ help I ever got in New York."
+EXAMPLE_WITH_BLANK = "Thank you so much, this is the _ help I ever got in New York."
 
 
-def is_judged(trial: Trial) -> bool:
+def has_verdict(trial: Probe) -> bool:
     """Whether the meter has a verdict on what this trial shows."""
     return trial.task in ("classify", "pair") and len(trial.outputs) > 1
 
 
-def without_verdict(trial: Trial) -> str:
+def no_verdict_reason(trial: Probe) -> str:
     """Why there is none."""
     what = {"fill": "fills in blanks", "next": "goes on with texts"}.get(trial.task, f"does {trial.task}")
     return (
@@ -37,26 +37,26 @@ def without_verdict(trial: Trial) -> str:
     )
 
 
-def honesty_payload(
+def faithfulness_payload(
     name: str,
-    trial: Trial,
+    trial: Probe,
     *,
     label: str | None = None,
     layer: int | None = None,
     head: int | None = None,
     seed: int = 0,
-    found: Honesty | Grounds | None = None,
+    found: Faithfulness | Evidence | None = None,
 ) -> dict[str, object]:
     """The document of the view "honesty" for a trial of the model `name`; arguments as `measure_honesty` has them.
 
     `found` is what was measured with these arguments, where that is known.
     """
-    judged = is_judged(trial)
+    judged = has_verdict(trial)
     if found is None and judged:
-        found = measure_honesty(trial, label=label, layer=layer, head=head, seed=seed)
+        found = measure_faithfulness(trial, label=label, layer=layer, head=head, seed=seed)
     elif found is None:
-        found = grounds(trial, label=label, layer=layer, head=head)
-    ground = grounds_of(trial, found) if isinstance(found, Honesty) else found
+        found = gather_evidence(trial, label=label, layer=layer, head=head)
+    ground = evidence_of(trial, found) if isinstance(found, Faithfulness) else found
     words = trial.task in ("fill", "next")
     return {
         "view": "honesty",
@@ -65,21 +65,21 @@ def honesty_payload(
             "family": family_of(trial.encoder),
             "task": trial.task,
             "kind": trial.kind,
-            "depth": trial.depth,
-            "heads": trial.heads,
+            "depth": trial.num_layers,
+            "heads": trial.num_heads,
             "labels": [] if words else list(trial.outputs),
         },
         "texts": list(trial.texts),
         "asked": {"label": label, "layer": layer, "head": head},
         "grounds": _grounds(trial, ground, words),
-        "verdict": _verdict(trial, found) if isinstance(found, Honesty) else None,
-        "notes": [] if judged else [without_verdict(trial)],
+        "verdict": _verdict(trial, found) if isinstance(found, Faithfulness) else None,
+        "notes": [] if judged else [no_verdict_reason(trial)],
         "cli": _command(name, trial, label, layer, head, seed),
         "python": _python(name, trial, label, layer, head, seed),
     }
 
 
-def untuned_payload(name: str, text: str, why: str, *, example: str | None = None) -> dict[str, object]:
+def pretrained_payload(name: str, text: str, why: str, *, example: str | None = None) -> dict[str, object]:
     """The view for a pretrained model that cannot even say a word for the text, with the reason.
 
     `example` is a text for which it can.
@@ -101,15 +101,15 @@ def untuned_payload(name: str, text: str, why: str, *, example: str | None = Non
     }
 
 
-def _grounds(trial: Trial, found: Grounds, words: bool) -> dict[str, object]:
+def _grounds(trial: Probe, found: Evidence, words: bool) -> dict[str, object]:
     return {
         "place": found.place,
-        "label": trial.shown(trial.tokenizer.id(found.label)).strip() if words else found.label,
+        "label": trial.token_text(trial.tokenizer.id(found.label)).strip() if words else found.label,
         "probability": _short(found.probability),
         "token": found.token,
         "layer": found.layer,
         "head": found.head,
-        "tokens": [trial.shown(number) for number in trial.ids.tolist()],
+        "tokens": [trial.token_text(number) for number in trial.ids.tolist()],
         "special": list(found.special),
         "weights": [_short(value) for value in found.weights],
         "gradient": _scores(found.gradient),
@@ -128,7 +128,7 @@ def _scores(found: Attribution) -> dict[str, object]:
     }
 
 
-def _verdict(trial: Trial, found: Honesty) -> dict[str, object]:
+def _verdict(trial: Probe, found: Faithfulness) -> dict[str, object]:
     means = meanings(len(trial.outputs), several=trial.kind == "several")
     return {
         "verdict": found.verdict,
@@ -136,7 +136,7 @@ def _verdict(trial: Trial, found: Honesty) -> dict[str, object]:
         "means": VERDICTS[found.verdict],
         "other": found.other,
         "special_weight": _short(found.special_weight),
-        "needed": NEEDED,
+        "needed": REQUIRED_PASSES,
         "decisive": PERMUTED,
         "seed": found.seed,
         "checks": [
@@ -155,7 +155,7 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _command(name: str, trial: Trial, label: str | None, layer: int | None, head: int | None, seed: int) -> str:
+def _command(name: str, trial: Probe, label: str | None, layer: int | None, head: int | None, seed: int) -> str:
     options = [] if label is None else [f"--label={label}"]
     options += [] if layer is None else ["--layer", str(layer)]
     options += [] if head is None else ["--head", str(head)]
@@ -165,11 +165,11 @@ def _command(name: str, trial: Trial, label: str | None, layer: int | None, head
     return shlex.join(["regard", "honesty", *options, "--output", "page.html", *plain])
 
 
-def _python(name: str, trial: Trial, label: str | None, layer: int | None, head: int | None, seed: int) -> str:
+def _python(name: str, trial: Probe, label: str | None, layer: int | None, head: int | None, seed: int) -> str:
     asked = ", ".join([repr(name), *map(repr, trial.texts)])
     chosen = {"label": label, "layer": layer, "head": head}
     said = "".join(f", {key}={value!r}" for key, value in chosen.items() if value is not None)
-    judged = is_judged(trial)
+    judged = has_verdict(trial)
     doing, where = ("measure_honesty", "honesty") if judged else ("grounds", "grounds")
     return (
         f"from regard.interpret.faithfulness.{where} import {doing}\n"

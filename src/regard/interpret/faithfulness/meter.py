@@ -12,17 +12,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.interpret.faithfulness.ablation import distance
+from regard.interpret.faithfulness.ablation import output_distance
 from regard.interpret.faithfulness.attribution import Attribution
-from regard.interpret.faithfulness.shown import Shown
+from regard.interpret.faithfulness.shown import AttentionMap
 from regard.tasks.metrics import value_scores
 
-__all__ = ["MOVED", "ORDERED", "PERMUTED", "SWAPPED", "Check", "Meter", "kendall"]
+__all__ = [
+    "MIN_CHANGE",
+    "MIN_CORRELATION_MARGIN",
+    "MIN_KENDALL",
+    "PERMUTED",
+    "FaithfulnessCheck",
+    "FaithfulnessChecks",
+    "kendall_tau_b",
+]
 
 # Fixed before any model was measured, with reasons in docs/honesty.md. Do not tune them to a result.
-MOVED = 0.10  # of probability: what counts as a change of the answer
-ORDERED = 0.20  # Kendall's tau: three of five pairs of words in the same order
-SWAPPED = 0.50  # by how much a correlation with the shown class must beat that with the other class
+MIN_CHANGE = 0.10  # of probability: what counts as a change of the answer
+MIN_KENDALL = 0.20  # Kendall's tau: three of five pairs of words in the same order
+MIN_CORRELATION_MARGIN = 0.50  # by how much a correlation with the shown class must beat that with the other class
 
 DRAWS = 100  # shuffles, random choices and random rankings
 POINTED = 0.2  # of the words: those that the map points at
@@ -33,7 +41,7 @@ PERMUTED = "permuted attention"  # the name of the test without which there is n
 
 
 @dataclass(frozen=True)
-class Check:
+class FaithfulnessCheck:
     """One test: passed where `value` is at least `threshold`. None where the map points at nothing: not passed."""
 
     name: str
@@ -47,16 +55,16 @@ class Check:
 
 
 @dataclass(frozen=True, eq=False)
-class Meter:
+class FaithfulnessChecks:
     """The six tests of one map; `logits` (1, O) are the answer to the whole text."""
 
-    shown: Shown
+    shown: AttentionMap
     logits: Tensor
     label: int
     other: int
     generator: torch.Generator
 
-    def checks(self, gradient: Attribution) -> tuple[Check, ...]:
+    def checks(self, gradient: Attribution) -> tuple[FaithfulnessCheck, ...]:
         flat = self._flat()
         return (
             self._class_swap(flat),
@@ -70,57 +78,61 @@ class Meter:
         weights = self.shown.weights[self.shown.words]
         return bool(weights.max() - weights.min() <= FLAT * weights.mean())
 
-    def _class_swap(self, flat: bool) -> Check:
+    def _class_swap(self, flat: bool) -> FaithfulnessCheck:
         """Words are taken out one by one: do the label's log-odds follow the map better than the other label's?"""
-        odds = self._odds(self.logits) - self._odds(self.shown.without(self.shown.words[:, None]))
+        odds = self._odds(self.logits) - self._odds(self.shown.remove(self.shown.words[:, None]))
         weights = self.shown.weights[self.shown.words].tolist()
         own, other = (value_scores(weights, odds[:, n].tolist())["pearson"] / 100 for n in (self.label, self.other))
         numbers: dict[str, float | None] = {"label": own, "other": other}
-        return Check("class swap", None if flat else own - other, SWAPPED, numbers)
+        return FaithfulnessCheck("class swap", None if flat else own - other, MIN_CORRELATION_MARGIN, numbers)
 
-    def _permuted(self) -> Check:
-        moved = self._moved(self.shown.permuted(DRAWS, self.generator))
+    def _permuted(self) -> FaithfulnessCheck:
+        moved = self._moved(self.shown.permute(DRAWS, self.generator))
         numbers: dict[str, float | None] = {
             "median": moved.median().item(),
             "largest": moved.max().item(),
-            "uniform": self._moved(self.shown.flattened()).item(),
+            "uniform": self._moved(self.shown.flatten()).item(),
         }
-        return Check(PERMUTED, numbers["median"], MOVED, numbers)
+        return FaithfulnessCheck(PERMUTED, numbers["median"], MIN_CHANGE, numbers)
 
-    def _zeroed(self, flat: bool) -> Check:
+    def _zeroed(self, flat: bool) -> FaithfulnessCheck:
         """The words that the map points at, against as many of the others."""
         order = self._order()
         count = _part(POINTED, len(order))
         others = order[count:][self._rankings(len(order) - count)[:, :count]]
-        top = self._moved(self.shown.zeroed(order[None, :count])).item()
-        random = self._moved(self.shown.zeroed(others)).mean().item()
-        return Check("zeroed values", None if flat else top - random, MOVED, {"pointed": top, "others": random})
+        top = self._moved(self.shown.zero_values(order[None, :count])).item()
+        random = self._moved(self.shown.zero_values(others)).mean().item()
+        return FaithfulnessCheck(
+            "zeroed values", None if flat else top - random, MIN_CHANGE, {"pointed": top, "others": random}
+        )
 
-    def _gradients(self, flat: bool, gradient: Attribution) -> Check:
+    def _gradients(self, flat: bool, gradient: Attribution) -> FaithfulnessCheck:
         places = self.shown.words.tolist()
         weights = self.shown.weights[self.shown.words].cpu().numpy()
         sizes = np.abs([gradient.scores[place] for place in places])
         numbers: dict[str, float | None] = {
-            "kendall": kendall(weights, sizes),
+            "kendall": kendall_tau_b(weights, sizes),
             "spearman": value_scores(weights.tolist(), sizes.tolist())["spearman"] / 100,
         }
-        return Check("correlation with gradients", None if flat else numbers["kendall"], ORDERED, numbers)
+        return FaithfulnessCheck(
+            "correlation with gradients", None if flat else numbers["kendall"], MIN_KENDALL, numbers
+        )
 
-    def _removals(self, flat: bool) -> tuple[Check, Check]:
+    def _removals(self, flat: bool) -> tuple[FaithfulnessCheck, FaithfulnessCheck]:
         """Comprehensiveness and sufficiency of the map's ranking, and how far they are from random rankings'."""
         rankings = torch.cat([self._order()[None], self.shown.words[self._rankings(len(self.shown.words))]])
         whole = self._probability(self.logits)
         drops, losses = [], []
         for share in SHARES:
             places = rankings[:, : _part(share, rankings.shape[1])]
-            drops.append(whole - self._probability(self.shown.without(places)))
-            losses.append(whole - self._probability(self.shown.only(places)))
+            drops.append(whole - self._probability(self.shown.remove(places)))
+            losses.append(whole - self._probability(self.shown.keep_only(places)))
         found = []
         for name, parts, sign in (("comprehensiveness", drops, 1), ("sufficiency", losses, -1)):
             mean = torch.stack(parts).mean(0)
             own, random = mean[0].item(), mean[1:].mean().item()
             value = None if flat else sign * (own - random)
-            found.append(Check(name, value, MOVED, {name: own, "random": random}))
+            found.append(FaithfulnessCheck(name, value, MIN_CHANGE, {name: own, "random": random}))
         return found[0], found[1]
 
     def _order(self) -> Tensor:
@@ -132,15 +144,15 @@ class Meter:
         return torch.rand(DRAWS, count, generator=self.generator).argsort(-1).to(self.shown.words.device)
 
     def _moved(self, logits: Tensor) -> Tensor:
-        return distance(self.shown.trial, self.logits, logits)
+        return output_distance(self.shown.probe, self.logits, logits)
 
     def _probability(self, logits: Tensor) -> Tensor:
-        return self.shown.trial.shares(logits)[:, self.label]
+        return self.shown.probe.probabilities(logits)[:, self.label]
 
     def _odds(self, logits: Tensor) -> Tensor:
         """The log-odds of each label against all others, which is the logit where labels exclude nothing."""
         logits = logits.double()
-        if self.shown.trial.kind == "several":
+        if self.shown.probe.kind == "several":
             return logits
         same = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
         rest = logits[:, None, :].expand(-1, len(same), -1).masked_fill(same, -torch.inf)
@@ -151,7 +163,7 @@ def _part(share: float, count: int) -> int:
     return max(1, round(share * count))
 
 
-def kendall(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+def kendall_tau_b(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     """Kendall's tau-b: of all pairs, how many more have the same order than the opposite; 0 where one is constant."""
     a, b = (np.sign(values[:, None] - values[None, :]) for values in (x, y))
     room = float(np.sqrt(np.abs(a).sum() * np.abs(b).sum()))

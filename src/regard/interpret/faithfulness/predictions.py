@@ -16,15 +16,15 @@ from regard.data.files import STANDARD_INPUT
 from regard.data.readers import words_of
 from regard.errors import InputError
 from regard.interpret.attention.png import data_uri
-from regard.interpret.faithfulness.evidence import evidence
+from regard.interpret.faithfulness.evidence import prediction_evidence
 from regard.tasks.base import Prediction
 from regard.tasks.folder import Solved
 from regard.tasks.solve import predict
 from regard.training.finetuning.sources import Table
 
-__all__ = ["WANTED", "example_of", "predictions_payload", "solve"]
+__all__ = ["EXPECTED_INPUT", "parse_example", "predict_texts", "predictions_payload"]
 
-WANTED = {  # what the texts of an example are, beside the first
+EXPECTED_INPUT = {  # what the texts of an example are, beside the first
     "pair": "This model compares two texts: give both.",
     "answer": "This model answers a question from a text: give the question first, and second the text that holds the "
     "answer.",
@@ -33,18 +33,18 @@ WANTED = {  # what the texts of an example are, beside the first
 }
 
 
-def solve(solved: Solved, *texts: str) -> Prediction:
+def predict_texts(solved: Solved, *texts: str) -> Prediction:
     """What `regard predict` says of one text, or of two where the task reads two."""
-    example = example_of(solved, *texts)
+    example = parse_example(solved, *texts)
     return predict(solved, [example], device=next(solved.model.parameters()).device)[0]
 
 
-def example_of(solved: Solved, text: str, second: str | None = None) -> Example:
+def parse_example(solved: Solved, text: str, second: str | None = None) -> Example:
     """One example as a user types it; InputError says what the task reads where that is something else."""
     task = solved.task.name
     kind = "pictures" if solved.tokenizer is None else task
-    if kind in WANTED and kind != "pictures" and not (second or "").strip():
-        raise InputError(WANTED[kind])
+    if kind in EXPECTED_INPUT and kind != "pictures" and not (second or "").strip():
+        raise InputError(EXPECTED_INPUT[kind])
     match kind:
         case "pictures":
             from regard.interpret.attention.subject import picture
@@ -105,7 +105,7 @@ def _shown(solved: Solved, example: Example, prediction: Prediction) -> dict[str
     found: list[object] = []
     why = ""
     try:
-        found = [one.document() for one in evidence(solved, example, prediction)]
+        found = [one.document() for one in prediction_evidence(solved, example, prediction)]
     except InputError as error:
         why = str(error)
     return {

@@ -14,30 +14,30 @@ from torch import Tensor
 
 from regard.checkpoints.ready import BUDGET
 from regard.errors import InputError
-from regard.interpret.faithfulness.trial import Trial
+from regard.interpret.faithfulness.trial import Probe
 from regard.models import Gpt
 from regard.nn import Site, record
 
-__all__ = ["Shown", "show"]
+__all__ = ["AttentionMap", "attention_map"]
 
 Change = Callable[[Tensor, slice], Tensor]  # maps (B, H, T, T) of some copies, and which copies -> the maps instead
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class AttentionMap:
     """The map of `layer` and `head`, None for the mean of all heads, as it is shown of a classified text.
 
     `weights` (T,) is how much the token that speaks for the text (the first of a BERT, the last of a GPT) looks at each
     token, `words` the places of the tokens that are no special ones.
     """
 
-    trial: Trial
+    probe: Probe
     layer: int
     head: int | None
     weights: Tensor
     words: Tensor
 
-    def permuted(self, draws: int, generator: torch.Generator) -> Tensor:
+    def permute(self, draws: int, generator: torch.Generator) -> Tensor:
         """The logits (B, O) with the shown maps in disorder: what each token may look at changes places at random."""
         count = len(self.weights)
         keys = torch.rand(draws, count, generator=generator).to(self.weights.device)
@@ -49,12 +49,12 @@ class Shown:
 
         return self._edited(change, draws)
 
-    def flattened(self) -> Tensor:
+    def flatten(self) -> Tensor:
         """The logits (1, O) with the same weight on all that a token may look at."""
         allowed = self._allowed()
         return self._edited(lambda maps, _: (allowed / allowed.sum(-1, keepdim=True)).to(maps.dtype).expand_as(maps), 1)
 
-    def zeroed(self, places: Tensor) -> Tensor:
+    def zero_values(self, places: Tensor) -> Tensor:
         """The logits (B, O) with the values of some tokens, by their places (B, K), zero for the shown maps.
 
         A weight times a value of zero is zero, so the weights are changed in their stead.
@@ -62,11 +62,11 @@ class Shown:
         keep = ~self._marked(places)
         return self._edited(lambda maps, copies: maps * keep[copies, None, None].to(maps.dtype), len(places))
 
-    def without(self, places: Tensor) -> Tensor:
+    def remove(self, places: Tensor) -> Tensor:
         """The logits (B, O) of the text without some tokens, by their places (B, K)."""
         return self._parts(~self._marked(places))
 
-    def only(self, places: Tensor) -> Tensor:
+    def keep_only(self, places: Tensor) -> Tensor:
         """The logits (B, O) of some words alone, by their places (B, K), with the special tokens around them."""
         words = torch.zeros(len(self.weights), dtype=torch.bool, device=places.device)
         words[self.words] = True
@@ -79,17 +79,17 @@ class Shown:
     def _allowed(self) -> Tensor:
         count = len(self.weights)
         every = torch.ones(count, count, dtype=torch.bool, device=self.weights.device)
-        return every.tril() if isinstance(self.trial.encoder, Gpt) else every
+        return every.tril() if isinstance(self.probe.encoder, Gpt) else every
 
     def _parts(self, keep: Tensor) -> Tensor:
-        return torch.cat([self.trial.parts(some)[:, 0] for some in torch.split(keep, self._at_once())])
+        return torch.cat([self.probe.logits_of_subsets(some)[:, 0] for some in torch.split(keep, self._at_once())])
 
     def _edited(self, change: Change, copies: int) -> Tensor:
         found = []
         for start in range(0, copies, self._at_once()):
             some = slice(start, min(start + self._at_once(), copies))
-            with record(self.trial.encoder, edit=_Changed(self.layer, self.head, change, some)):
-                found.append(self.trial.logits(self.trial.ids.expand(some.stop - some.start, -1))[:, 0])
+            with record(self.probe.encoder, edit=_Changed(self.layer, self.head, change, some)):
+                found.append(self.probe.logits(self.probe.ids.expand(some.stop - some.start, -1))[:, 0])
         return torch.cat(found)
 
     def _at_once(self) -> int:
@@ -112,13 +112,15 @@ class _Changed:
         return weights
 
 
-def show(trial: Trial, *, layer: int | None = None, head: int | None = None, token: int | None = None) -> Shown:
+def attention_map(
+    trial: Probe, *, layer: int | None = None, head: int | None = None, token: int | None = None
+) -> AttentionMap:
     """The map of a classified text: by default the last layer's, the mean over its heads. Layers and heads from 0.
 
     `token` is who looks, where that is not the token that speaks for the text.
     """
-    layer = trial.depth - 1 if layer is None else layer
-    for what, number, count in (("layer", layer, trial.depth), ("head", head, trial.heads)):
+    layer = trial.num_layers - 1 if layer is None else layer
+    for what, number, count in (("layer", layer, trial.num_layers), ("head", head, trial.num_heads)):
         if number is not None and not 0 <= number < count:
             raise InputError(f"{what} {number} is asked for, and this model has {count}: 0 to {count - 1}")
     with record(trial.encoder) as tape:
@@ -128,4 +130,4 @@ def show(trial: Trial, *, layer: int | None = None, head: int | None = None, tok
     row = maps[:, speaker if token is None else token]
     weights = row.mean(0) if head is None else row[head]
     words = torch.tensor([place for place, special in enumerate(trial.special) if not special], device=weights.device)
-    return Shown(trial, layer, head, weights, words)
+    return AttentionMap(trial, layer, head, weights, words)

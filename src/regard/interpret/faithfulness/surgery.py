@@ -21,12 +21,12 @@ from regard.nn import Site
 from regard.nn.masks import chosen
 from regard.wording import is_count
 
-__all__ = ["EachAlone", "heads_named", "layers_named", "skipping"]
+__all__ = ["KnockOutOnePerCopy", "parse_heads", "parse_layers", "skip_layers"]
 
 HEAD = re.compile(r"(\d+|\*)\.(\d+|\*)")
 
 
-def heads_named(names: str, *, depth: int, heads: int) -> tuple[tuple[int, int], ...]:
+def parse_heads(names: str, *, depth: int, heads: int) -> tuple[tuple[int, int], ...]:
     """Heads as `3.1,4.*` names them, layer and head from 0, * for all; in order and once each."""
     found: set[tuple[int, int]] = set()
     for name in (part.strip() for part in names.split(",") if part.strip()):
@@ -43,7 +43,7 @@ def heads_named(names: str, *, depth: int, heads: int) -> tuple[tuple[int, int],
     return tuple(sorted(found))
 
 
-def layers_named(names: str, *, depth: int) -> tuple[int, ...]:
+def parse_layers(names: str, *, depth: int) -> tuple[int, ...]:
     """Layers as `2,3` names them, from 0; in order and once each."""
     found = [name.strip() for name in names.split(",") if name.strip()]
     for name in found:
@@ -61,7 +61,7 @@ def _check(what: str, number: str, count: int) -> None:
 
 
 @dataclass(frozen=True)
-class EachAlone:
+class KnockOutOnePerCopy:
     """The edit that knocks out another head in every copy."""
 
     heads: Sequence[tuple[int, int]]
@@ -75,7 +75,7 @@ class EachAlone:
 
 
 @contextmanager
-def skipping(encoder: Bert | Gpt, layers: Collection[int]) -> Iterator[None]:
+def skip_layers(encoder: Bert | Gpt, layers: Collection[int]) -> Iterator[None]:
     """Let layers hand on what they get. Hooks are shared by threads, so they ask which thread it is."""
     stack = encoder.decoder if isinstance(encoder, Gpt) else encoder.encoder
     mine = threading.get_ident()

@@ -10,37 +10,45 @@ import shlex
 from collections.abc import Collection, Sequence
 
 from regard.checkpoints.ready import family_of
-from regard.interpret.faithfulness.ablation import Ablation, Change, Effect, Ranked, Sweep, ablate, sweep
-from regard.interpret.faithfulness.everywhere import possible, thinned
-from regard.interpret.faithfulness.trial import Trial
+from regard.interpret.faithfulness.ablation import (
+    Ablation,
+    AblationEffect,
+    HeadEffect,
+    HeadSweep,
+    OutputChange,
+    ablate,
+    sweep_heads,
+)
+from regard.interpret.faithfulness.everywhere import probe_modes, subsample_targets
+from regard.interpret.faithfulness.trial import Probe
 
-__all__ = ["SWEPT", "surgery_payload", "swept"]
+__all__ = ["MAX_SWEEP_TARGETS", "ablation_payload", "sweep_subsample"]
 
-SWEPT = 8  # tokens that are hidden in turn while every head is tried: each is a text of its own to read
+MAX_SWEEP_TARGETS = 8  # tokens that are hidden in turn while every head is tried: each is a text of its own to read
 TOP = 6  # outputs of a place that are told
 
 
-def swept(trial: Trial) -> tuple[Trial, Sweep]:
+def sweep_subsample(trial: Probe) -> tuple[Probe, HeadSweep]:
     """Every head alone, at as many places as somebody can wait for, and the trial of these places."""
-    few = thinned(trial, SWEPT)
-    return few, sweep(few)
+    few = subsample_targets(trial, MAX_SWEEP_TARGETS)
+    return few, sweep_heads(few)
 
 
-def surgery_payload(
+def ablation_payload(
     name: str,
-    trial: Trial,
+    trial: Probe,
     *,
     heads: Collection[tuple[int, int]] = (),
     layers: Collection[int] = (),
     at: str = "blanks",
-    tried: tuple[Trial, Sweep] | None = None,
+    tried: tuple[Probe, HeadSweep] | None = None,
 ) -> dict[str, object]:
     """The document of the view "surgery" for a trial of the model `name`, asked `at` one of the ways there are.
 
     `tried` is what `swept` said of the trial, where that is known.
     """
     found = ablate(trial, heads=heads, layers=layers, top=TOP)
-    few, every = tried or swept(trial)
+    few, every = tried or sweep_subsample(trial)
     spell = _Spelling(trial)
     return {
         "view": "surgery",
@@ -49,20 +57,20 @@ def surgery_payload(
             "family": family_of(trial.encoder),
             "task": trial.task,
             "kind": trial.kind,
-            "depth": trial.depth,
-            "heads": trial.heads,
+            "depth": trial.num_layers,
+            "heads": trial.num_heads,
         },
         "texts": list(trial.texts),
-        "tokens": [trial.shown(number) for number in trial.ids.tolist()],
+        "tokens": [trial.token_text(number) for number in trial.ids.tolist()],
         "special": list(trial.special),
         "at": at,
-        "ways": list(possible(trial.model)) if trial.task in ("fill", "next") else ["blanks"],
-        "spots": list(trial.spots),
+        "ways": list(probe_modes(trial.model)) if trial.task in ("fill", "next") else ["blanks"],
+        "spots": list(trial.positions),
         "gone": {"heads": [list(head) for head in found.heads], "layers": list(found.layers)},
         "effects": [spell.effect(effect) for effect in found.effects],
         "sweep": {
             "measure": every.measure,
-            "places": [trial.places.index(place) for place in few.places],
+            "places": [trial.targets.index(place) for place in few.targets],
             "heads": [spell.ranked(one) for one in sorted(every.ranked, key=lambda one: (one.layer, one.head))],
         },
         "cli": _command(name, trial, found, at),
@@ -73,11 +81,11 @@ def surgery_payload(
 class _Spelling:
     """Numbers in six figures, and tokens of a vocabulary as people read them."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Probe) -> None:
         self._trial = trial
         self._words = trial.task in ("fill", "next")
 
-    def effect(self, effect: Effect) -> dict[str, object]:
+    def effect(self, effect: AblationEffect) -> dict[str, object]:
         return {
             "place": effect.place,
             "before": self._name(effect.before),
@@ -89,7 +97,7 @@ class _Spelling:
             "successors": [self._change(one) for one in effect.successors],
         }
 
-    def ranked(self, one: Ranked) -> dict[str, object]:
+    def ranked(self, one: HeadEffect) -> dict[str, object]:
         return {
             "layer": one.layer,
             "head": one.head,
@@ -100,21 +108,21 @@ class _Spelling:
             "after": [self._name(name) for name in one.after],
         }
 
-    def _change(self, one: Change) -> dict[str, object]:
+    def _change(self, one: OutputChange) -> dict[str, object]:
         return {"output": self._name(one.output), "before": _short(one.before), "after": _short(one.after)}
 
     def _name(self, name: str) -> str:
         number = self._trial.tokenizer.vocabulary.get(name) if self._words else None
-        return name if number is None else self._trial.shown(number).strip()
+        return name if number is None else self._trial.token_text(number).strip()
 
 
 def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _command(name: str, trial: Trial, found: Ablation, at: str) -> str:
+def _command(name: str, trial: Probe, found: Ablation, at: str) -> str:
     options = [] if at == "blanks" else ["--at", at]
-    options += ["--heads", _named(found.heads, trial.heads)] if found.heads else []
+    options += ["--heads", _named(found.heads, trial.num_heads)] if found.heads else []
     options += ["--layers", ",".join(map(str, found.layers))] if found.layers else []
     texts = ["--", *trial.texts] if any(text.startswith("-") for text in trial.texts) else list(trial.texts)
     return shlex.join(["regard", "ablate", "--model", name, *options, "--output", "page.html", *texts])
@@ -129,7 +137,7 @@ def _named(heads: Sequence[tuple[int, int]], each: int) -> str:
     return ",".join(names)
 
 
-def _python(name: str, trial: Trial, found: Ablation, at: str) -> str:
+def _python(name: str, trial: Probe, found: Ablation, at: str) -> str:
     asked = ", ".join([repr(name), *map(repr, trial.texts)]) + ("" if at == "blanks" else f", at={at!r}")
     gone = bool(found.heads or found.layers)
     said = f"ablate(trial, heads={list(found.heads)!r}, layers={list(found.layers)!r}, top={TOP})"

@@ -34,16 +34,18 @@ from regard.tasks.model import Tuned
 from regard.tasks.rows import Rows
 from regard.text import Tokenizer
 
-__all__ = ["Kind", "Trial", "check_length", "open_trial", "task_trial", "trial_of", "vocabulary"]
+__all__ = ["OutputKind", "Probe", "check_length", "open_probe", "output_names", "pretrained_probe", "task_probe"]
 
-Kind = Literal["one", "several", "value"]  # one of the outputs is right; any number of them; the output is a number
+OutputKind = Literal[
+    "one", "several", "value"
+]  # one of the outputs is right; any number of them; the output is a number
 SECOND = {"pair": "the second text", "answer": "the context, the first being the question"}
 ALONE = ("classify", "tag")  # read one text, never two
 TASKS = ("answer", "classify", "pair", "regress", "tag")
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class Probe:
     """`task` is fill, next or a tuned model's task. `places` and `outputs` are named as people know them.
 
     `special` marks tokens that are no part of the text. `read` makes (B, P, O) of the last hidden states (B, T, W).
@@ -58,14 +60,14 @@ class Trial:
     tokenizer: Tokenizer
     ids: Tensor
     segments: Tensor | None
-    places: tuple[str, ...]
+    targets: tuple[str, ...]
     outputs: tuple[str, ...]
-    kind: Kind
+    kind: OutputKind
     read: Callable[[Tensor], Tensor]
-    spots: tuple[int, ...] = ()
+    positions: tuple[int, ...] = ()
 
     @property
-    def rows(self) -> int:
+    def rows_per_copy(self) -> int:
         """How many rows the model reads for one copy of the text."""
         return 1
 
@@ -80,14 +82,14 @@ class Trial:
         return tuple(number in around for number in self.ids.tolist())
 
     @property
-    def depth(self) -> int:
+    def num_layers(self) -> int:
         return self.encoder.config.depth
 
     @property
-    def heads(self) -> int:
+    def num_heads(self) -> int:
         return self.encoder.config.heads
 
-    def vectors(self) -> Tensor:
+    def token_embeddings(self) -> Tensor:
         """What the model looks up for its tokens, (T, W)."""
         found: Tensor = self.encoder.embedding.tokens(self.ids)
         return found
@@ -103,13 +105,13 @@ class Trial:
             )
         return self.read(hidden).float()
 
-    def parts(self, keep: Tensor) -> Tensor:
+    def logits_of_subsets(self, keep: Tensor) -> Tensor:
         """The logits (B, P, O) of copies with some tokens only: `keep` (B, T) is True at as many in every row."""
         rows = self.ids.expand(keep.shape)[keep].view(len(keep), -1)
         segments = None if self.segments is None else self.segments.expand(keep.shape)[keep].view(len(keep), -1)
         return self.logits(rows, segments=segments)
 
-    def shares(self, logits: Tensor) -> Tensor:
+    def probabilities(self, logits: Tensor) -> Tensor:
         """Probabilities in float64 (of the labels each its own where there may be several), or the values."""
         match self.kind:
             case "one":
@@ -118,11 +120,11 @@ class Trial:
                 return logits.double().sigmoid()
         return logits.double()
 
-    def shown(self, number: int) -> str:
+    def token_text(self, number: int) -> str:
         """A token as text; of one that is only white space, a sign for each character."""
         return seen(self.tokenizer, number)
 
-    def output(self, name: str) -> int:
+    def output_index(self, name: str) -> int:
         """The place of an output; InputError for a name that is none."""
         if name not in self.outputs:
             if self.task in ("fill", "next"):
@@ -137,21 +139,21 @@ class Trial:
             yield
 
 
-def open_trial(
+def open_probe(
     name_or_path: str | os.PathLike[str],
     text: str,
     second: str | None = None,
     *,
     device: torch.device | str = "cpu",
-) -> Trial:
+) -> Probe:
     """Load a folder that `regard train` wrote, or a BERT or GPT by its name, and put a text to it."""
     folder = loading.find(name_or_path)
     if is_solved(folder):
-        return task_trial(read_task(folder, device=device), text, second)
-    return trial_of(*loading.load(folder, device=device), text, second)
+        return task_probe(read_task(folder, device=device), text, second)
+    return pretrained_probe(*loading.load(folder, device=device), text, second)
 
 
-def trial_of(model: nn.Module, tokenizer: Tokenizer | None, text: str, second: str | None = None) -> Trial:
+def pretrained_probe(model: nn.Module, tokenizer: Tokenizer | None, text: str, second: str | None = None) -> Probe:
     """A pretrained model: a BERT is asked for the blanks of the text, a GPT for what follows it."""
     if not isinstance(model, Bert | Gpt):
         raise InputError(
@@ -165,12 +167,12 @@ def trial_of(model: nn.Module, tokenizer: Tokenizer | None, text: str, second: s
     return _next(model, tokenizer, text) if isinstance(model, Gpt) else _blanks(model, tokenizer, text)
 
 
-def _blanks(model: Bert, tokenizer: Tokenizer | None, text: str) -> Trial:
+def _blanks(model: Bert, tokenizer: Tokenizer | None, text: str) -> Probe:
     asked = Masked.of(model, tokenizer, doing="filling in blanks")
     marked = find_blanks(text, asked.tokenizer, asked.mask)
     check_length(len(marked.ids), asked.limit)
     count = len(marked.places)
-    return Trial(
+    return Probe(
         task="fill",
         texts=(text,),
         model=model,
@@ -178,19 +180,19 @@ def _blanks(model: Bert, tokenizer: Tokenizer | None, text: str) -> Trial:
         tokenizer=asked.tokenizer,
         ids=torch.tensor(marked.ids, device=asked.head.bias.device),
         segments=None,
-        places=tuple(f"blank {number}" for number in range(1, count + 1)) if count > 1 else ("blank",),
-        outputs=vocabulary(asked.tokenizer, len(asked.head.bias)),
+        targets=tuple(f"blank {number}" for number in range(1, count + 1)) if count > 1 else ("blank",),
+        outputs=output_names(asked.tokenizer, len(asked.head.bias)),
         kind="one",
         read=lambda hidden: asked.head(hidden[:, marked.places]),
-        spots=tuple(marked.places),
+        positions=tuple(marked.places),
     )
 
 
-def _next(model: Gpt, tokenizer: Tokenizer | None, text: str) -> Trial:
+def _next(model: Gpt, tokenizer: Tokenizer | None, text: str) -> Probe:
     writer = Writer(model, tokenizer)
     prompt = writer.prompt(text, max_tokens=1)
     check_length(len(prompt.ids) + prompt.cut, model.config.positions)
-    return Trial(
+    return Probe(
         task="next",
         texts=(text,),
         model=model,
@@ -198,15 +200,15 @@ def _next(model: Gpt, tokenizer: Tokenizer | None, text: str) -> Trial:
         tokenizer=writer.tokenizer,
         ids=torch.tensor(prompt.ids, device=model.embedding.tokens.weight.device),
         segments=None,
-        places=("next token",),
-        outputs=vocabulary(writer.tokenizer, model.config.vocabulary),
+        targets=("next token",),
+        outputs=output_names(writer.tokenizer, model.config.vocabulary),
         kind="one",
         read=lambda hidden: model.logits(hidden[:, -1:]),
-        spots=(len(prompt.ids),),
+        positions=(len(prompt.ids),),
     )
 
 
-def task_trial(solved: Solved, text: str, second: str | None = None) -> Trial:
+def task_probe(solved: Solved, text: str, second: str | None = None) -> Probe:
     """A tuned model: classify and tag take a text, regress one or two, pair two, answer a question and its context."""
     task, model, name = solved.task, solved.model, solved.task.name
     if not isinstance(model, Tuned) or not isinstance(model.encoder, Bert | Gpt) or name not in TASKS:
@@ -234,7 +236,7 @@ def task_trial(solved: Solved, text: str, second: str | None = None) -> Trial:
 
     device = encoder.embedding.tokens.weight.device
     segments = torch.tensor(row.segments, device=device)
-    return Trial(
+    return Probe(
         task=name,
         texts=(text,) if second is None else (text, second),
         model=model,
@@ -242,11 +244,11 @@ def task_trial(solved: Solved, text: str, second: str | None = None) -> Trial:
         tokenizer=tokenizer,
         ids=torch.tensor(row.ids, device=device),
         segments=segments if isinstance(encoder, Bert) and encoder.config.segments else None,
-        places=places,
+        targets=places,
         outputs=tuple(map(tokenizer.token, row.ids)) if name == "answer" else task.labels,
         kind="value" if name == "regress" else "several" if getattr(task, "several", False) else "one",
         read=read,
-        spots=tuple(row.places or ()) if name == "tag" else (),
+        positions=tuple(row.places or ()) if name == "tag" else (),
     )
 
 
@@ -273,7 +275,7 @@ def _example(task: str, text: str, second: str | None) -> Example:
     return Question("", text, second or "") if task == "answer" else Text(text, second)
 
 
-def vocabulary(tokenizer: Tokenizer, count: int) -> tuple[str, ...]:
+def output_names(tokenizer: Tokenizer, count: int) -> tuple[str, ...]:
     """A name for each output; an output layer may be wider than the vocabulary."""
     spelled = {number: token for token, number in tokenizer.vocabulary.items()}
     return tuple(spelled.get(number, f"#{number}") for number in range(count))

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 from torch import Tensor
 
-__all__ = ["TOP", "Bar", "Bars", "bars_of"]
+__all__ = ["TOP", "CandidateToken", "CandidateTokens", "candidate_tokens"]
 
 TOP = 15  # bars at a place
 BEFORE = ("repetition", "temperature")  # filters that move probability and, above temperature 0, take none away
@@ -19,7 +19,7 @@ Stages = Sequence[tuple[str, Tensor]]
 
 
 @dataclass(frozen=True)
-class Bar:
+class CandidateToken:
     """One token that might come next.
 
     `probability` is the model's own, `tempered` that after repetition penalty and temperature, `chance` what is left
@@ -37,13 +37,13 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Bars:
+class CandidateTokens:
     """The likeliest tokens at one place, likeliest first, and behind them the one that was said if it is not of these.
 
     `kept` tokens of the whole vocabulary may be said, which have `share` of the tempered probability.
     """
 
-    bars: tuple[Bar, ...]
+    bars: tuple[CandidateToken, ...]
     chosen: int | None
     kept: int
     share: float
@@ -53,9 +53,9 @@ class Bars:
         return {**asdict(self), "bars": [asdict(one) for one in self.bars]}
 
 
-def bars_of(
+def candidate_tokens(
     logits: Tensor, stages: Stages, *, spell: Callable[[int], str], chosen: int | None = None, top: int = TOP
-) -> Bars:
+) -> CandidateTokens:
     """The bars of the model's logits (V,), given the logits after each filter, as `Sampling.stages` has them."""
     numbers = logits.double()
     after = {"": numbers, **dict(stages)}
@@ -71,7 +71,7 @@ def bars_of(
     if chosen is not None and chosen not in (token for _, token in listed):
         listed.append((int((order == chosen).nonzero()), chosen))
     bars = tuple(
-        Bar(
+        CandidateToken(
             token=token,
             text=spell(token),
             probability=float(probabilities[token]),
@@ -82,7 +82,7 @@ def bars_of(
         )
         for place, token in listed
     )
-    return Bars(bars, chosen, int(kept.sum()), float(tempered[kept].sum()), len(numbers))
+    return CandidateTokens(bars, chosen, int(kept.sum()), float(tempered[kept].sum()), len(numbers))
 
 
 def _last(after: dict[str, Tensor], names: Sequence[str]) -> Tensor:

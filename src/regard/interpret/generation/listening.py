@@ -13,56 +13,56 @@ from torch import Tensor
 from regard.inference.generation.said import spelled
 from regard.inference.generation.search import Continuation
 from regard.inference.generation.trace import Trace
-from regard.interpret.generation.bars import Bars, bars_of
+from regard.interpret.generation.bars import CandidateTokens, candidate_tokens
 from regard.text import Tokenizer
 
-__all__ = ["Heard", "News", "Tell", "Token", "Watched"]
+__all__ = ["BeamSearchProgress", "CandidateRecorder", "Event", "GeneratedToken", "OnEvent"]
 
-News = Mapping[str, object]
-Tell = Callable[[News], None]
+Event = Mapping[str, object]
+OnEvent = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
-class Token:
+class GeneratedToken:
     """What was said at one place. `text` is what it adds to the text, `name` the token by itself."""
 
     id: int
     text: str
     name: str
-    bars: Bars
+    candidates: CandidateTokens
 
     def document(self) -> dict[str, object]:
-        return {"id": self.id, "text": self.text, "name": self.name, **self.bars.document()}
+        return {"id": self.id, "text": self.text, "name": self.name, **self.candidates.document()}
 
 
-class Heard(Trace):
+class CandidateRecorder(Trace):
     """Makes bars of what a sampler reports, and gives them out with the text that comes behind."""
 
     def __init__(self, spell: Callable[[int], str]) -> None:
         super().__init__(spell=spell)
         self.spell = spell
-        self.waiting: list[tuple[int, Bars]] = []
+        self.waiting: list[tuple[int, CandidateTokens]] = []
 
     def sample(
         self, row: int, logits: Tensor, stages: Sequence[tuple[str, Tensor]], token: int, *, end: int | None
     ) -> None:
-        self.waiting.append((token, bars_of(logits, stages, spell=self.spell, chosen=token)))
+        self.waiting.append((token, candidate_tokens(logits, stages, spell=self.spell, chosen=token)))
 
-    def taken(self, piece: str) -> list[Token]:
+    def taken(self, piece: str) -> list[GeneratedToken]:
         """The tokens since the last text; the text belongs to the last of them."""
         last = len(self.waiting) - 1
         found = [
-            Token(token, piece if number == last else "", self.spell(token), bars)
+            GeneratedToken(token, piece if number == last else "", self.spell(token), bars)
             for number, (token, bars) in enumerate(self.waiting)
         ]
         self.waiting = []
         return found
 
 
-class Watched(Trace):
+class BeamSearchProgress(Trace):
     """The trace of a search that also tells how far it is."""
 
-    def __init__(self, tokenizer: Tokenizer, *, of: int, tell: Tell) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, of: int, tell: OnEvent) -> None:
         super().__init__(spell=lambda token: spelled(tokenizer, token), decode=tokenizer.decode)
         self.tokenizer, self.of, self.tell_on = tokenizer, of, tell
         self.paths: list[list[int]] = [[]]

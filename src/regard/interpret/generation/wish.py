@@ -9,13 +9,13 @@ from regard.data.files import STANDARD_INPUT
 from regard.inference.generation.filters import Sampling
 from regard.inference.generation.search import Beam
 
-__all__ = ["TEMPERATURE", "TOP_P", "Wish", "lines"]
+__all__ = ["TEMPERATURE", "TOP_P", "GenerationConfig", "reproduce_lines"]
 
 TEMPERATURE, TOP_P = 0.8, 0.9  # the lecture's demonstration
 
 
 @dataclass(frozen=True)
-class Wish:
+class GenerationConfig:
     """By chance as `sampling` says, or by a search where there is a `beam`; then sampling and seed mean nothing.
 
     The text ends before the first of `stops`.
@@ -44,7 +44,7 @@ class Wish:
         return {**said, **searched, **asdict(self.sampling)}
 
 
-def lines(model: str, prompt: str, wish: Wish, *, page: str = "page.html") -> tuple[str, str]:
+def reproduce_lines(model: str, prompt: str, wish: GenerationConfig, *, page: str = "page.html") -> tuple[str, str]:
     """The command line, which also writes the `page`, and the Python that write the same."""
     options = ["--model", model, "--max-tokens", str(wish.max_tokens), *_options(wish), "--page", page]
     python = [
@@ -68,7 +68,7 @@ def _command(prompt: str, options: list[str]) -> str:
     return _joined(["regard", "generate", prompt, *options])
 
 
-def _options(wish: Wish) -> list[str]:
+def _options(wish: GenerationConfig) -> list[str]:
     sampling, beam = wish.sampling, wish.beam
     stops = [f"--stop={stop}" for stop in wish.stops]  # one may begin with a dash
     if beam is not None:
@@ -82,7 +82,7 @@ def _options(wish: Wish) -> list[str]:
     return [*found, "--seed", str(wish.seed), *stops]
 
 
-def _written(wish: Wish) -> str:
+def _written(wish: GenerationConfig) -> str:
     beam = wish.beam
     how = f"Sampling({_given(wish.sampling, Sampling())})" if beam is None else f"beam=Beam({_given(beam, None)})"
     seed = f", seed={wish.seed}" if beam is None else ""

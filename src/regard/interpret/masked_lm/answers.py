@@ -24,7 +24,7 @@ from regard.errors import InputError
 from regard.inference.marks import find_blanks
 from regard.text import Tokenizer
 
-__all__ = ["Answer", "Answers", "Subject", "answers_of", "open_subjects", "read_answers"]
+__all__ = ["MaskedPrediction", "MaskedPredictions", "NamedModel", "load_models", "predict_blanks", "read_predictions"]
 
 Logits = NDArray[np.float32]
 
@@ -32,7 +32,7 @@ CALLED = {"bert": "BERT", "distilbert": "DistilBERT", "roberta": "RoBERTa"}
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class NamedModel:
     """A loaded model with the name it was asked for by."""
 
     name: str
@@ -45,14 +45,14 @@ class Subject:
         return Path(self.name).name or self.name
 
     @property
-    def called(self) -> str:
+    def family_name(self) -> str:
         """How a caption calls it."""
         family = family_of(self.model)
         return CALLED.get(family, family)
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class MaskedPrediction:
     """A logit for each token at the blank of `text`; `total` is the logarithm of the sum of all exponentials."""
 
     text: str
@@ -66,24 +66,24 @@ class Answer:
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class MaskedPredictions:
     """Answers over the same tokens. `called` is the model in a caption."""
 
     tokens: list[str]
-    answers: list[Answer]
-    called: str
+    rows: list[MaskedPrediction]
+    model_name: str
 
 
-def open_subjects(names: Sequence[str], *, device: str = "auto") -> list[Subject]:
+def load_models(names: Sequence[str], *, device: str = "auto") -> list[NamedModel]:
     """Load one or two models; the same name twice is loaded once."""
     from regard.device import choose
 
     place = choose(device)
-    found = {name: Subject(name, *load(name, device=place)) for name in dict.fromkeys(names)}
+    found = {name: NamedModel(name, *load(name, device=place)) for name in dict.fromkeys(names)}
     return list(found.values())
 
 
-def answers_of(subjects: Sequence[Subject], texts: Sequence[str]) -> Answers:
+def predict_blanks(subjects: Sequence[NamedModel], texts: Sequence[str]) -> MaskedPredictions:
     """Every model's logits at the one blank of every text, models first, over the tokens that all models have."""
     told = [_ask(subject, texts) for subject in subjects]
     tokens = list(told[0][0])
@@ -95,11 +95,11 @@ def answers_of(subjects: Sequence[Subject], texts: Sequence[str]) -> Answers:
     for subject, (vocabulary, logits, totals) in zip(subjects, told, strict=True):
         columns = [vocabulary[token] for token in tokens]
         for text, row, total in zip(texts, logits[:, columns], totals.tolist(), strict=True):
-            answers.append(Answer(text, subject.label, row, total))
-    return Answers(tokens, answers, subjects[0].called)
+            answers.append(MaskedPrediction(text, subject.label, row, total))
+    return MaskedPredictions(tokens, answers, subjects[0].family_name)
 
 
-def _ask(subject: Subject, texts: Sequence[str]) -> tuple[dict[str, int], Logits, NDArray[np.float64]]:
+def _ask(subject: NamedModel, texts: Sequence[str]) -> tuple[dict[str, int], Logits, NDArray[np.float64]]:
     """Tokens with their columns, the logits (texts, V), and the logarithm of each row's sum of exponentials."""
     asked = Masked.of(subject.model, subject.tokenizer, doing="comparing blanks")
     rows, places = [], []
@@ -124,12 +124,12 @@ def _ask(subject: Subject, texts: Sequence[str]) -> tuple[dict[str, int], Logits
     return known, found, _totals(found)
 
 
-def read_answers(
+def read_predictions(
     paths: Sequence[str | os.PathLike[str]],
     vocabulary: str | os.PathLike[str],
     *,
     texts: Sequence[str] | None = None,
-) -> Answers:
+) -> MaskedPredictions:
     """Stored logits: one JSON list of numbers a file, compressed or not, one for each line of the vocabulary.
 
     `texts` are the sentences they belong to; without them the files' names stand for them.
@@ -143,8 +143,8 @@ def read_answers(
                 f"{name_of(path)} holds {len(logits):,} logits, but {name_of(vocabulary)} has {len(tokens):,} tokens; "
                 "expected the vocabulary of the model that made them"
             )
-        answers.append(Answer(text, "stored logits", logits, float(_totals(logits[None])[0])))
-    return Answers(tokens, answers, "The model")
+        answers.append(MaskedPrediction(text, "stored logits", logits, float(_totals(logits[None])[0])))
+    return MaskedPredictions(tokens, answers, "The model")
 
 
 def _stored(path: str | os.PathLike[str]) -> Logits:

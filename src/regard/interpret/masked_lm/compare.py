@@ -15,33 +15,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import InputError, choice
-from regard.interpret.masked_lm.answers import Answer
+from regard.interpret.masked_lm.answers import MaskedPrediction
 from regard.interpret.masked_lm.sentences import caption, sentence_of
 
-__all__ = ["ALL", "CHARTS", "NUMBERS", "Chart", "Kind", "Pair", "check", "highest", "second_differences"]
+__all__ = [
+    "ALL",
+    "CHARTS",
+    "TOKEN_COUNTS",
+    "Chart",
+    "PairComparison",
+    "PairKind",
+    "check_chart",
+    "second_differences",
+    "top_indices",
+]
 
 Chart: TypeAlias = Literal["likelihoods", "differences"]
-Kind: TypeAlias = Literal["sentences", "models", "cells"]
+PairKind: TypeAlias = Literal["sentences", "models", "cells"]
 Places: TypeAlias = NDArray[np.int64]
 Values: TypeAlias = NDArray[np.float64]
 
 CHARTS: tuple[str, ...] = get_args(Chart)
 ALL = 0  # the number that stands for every token
-NUMBERS = (30, 200, 1000, 5000, ALL)
+TOKEN_COUNTS = (30, 200, 1000, 5000, ALL)
 NAMED = 5  # tokens that a caption names on either side
 PALETTE = 0.8  # of the greatest difference: from there on the colour is full
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class PairComparison:
     """Two answers over the same tokens. `called` is the model in a caption; `kind`: what the labels are names of."""
 
     tokens: Sequence[str]
-    a: Answer
-    b: Answer
+    a: MaskedPrediction
+    b: MaskedPrediction
     labels: tuple[str, str]
-    called: str
-    kind: Kind = "sentences"
+    model_name: str
+    kind: PairKind = "sentences"
 
     @cached_property
     def mean(self) -> Values:
@@ -59,11 +69,11 @@ class Pair:
 
     def extent(self, number: int) -> tuple[float, float]:
         """The range of logits that holds the `number` likeliest tokens of either sentence, in both."""
-        top = np.union1d(highest(self.a.logits, number), highest(self.b.logits, number))
+        top = np.union1d(top_indices(self.a.logits, number), top_indices(self.b.logits, number))
         both = np.stack([self.a.logits[top], self.b.logits[top]])
         return float(both.min()), float(both.max())
 
-    def shown(self, number: int, chart: Chart) -> Places:
+    def visible(self, number: int, chart: Chart) -> Places:
         """The tokens of a chart, the highest mean first.
 
         "differences" shows the `number` highest means. "likelihoods" shows all that lie in `extent` in both sentences:
@@ -77,11 +87,11 @@ class Pair:
 
     def caption(self, number: int, chart: Chart) -> str:
         """The tokens of the chart that lean most to either side, in a sentence."""
-        places = self.shown(number, chart)
+        places = self.visible(number, chart)
         by = places[np.argsort(-self.difference[places], kind="stable")]
         more_a = [self.tokens[place] for place in by[:NAMED] if self.difference[place] > 0]
         more_b = [self.tokens[place] for place in by[::-1][:NAMED] if self.difference[place] < 0]
-        called = self.called if self.a.model == self.b.model else None
+        called = self.model_name if self.a.model == self.b.model else None
         return caption(called, self.a.text, self.labels, more_a, more_b)
 
     def axes(self) -> dict[str, dict[str, str]]:
@@ -105,7 +115,7 @@ class Pair:
 
     def document(self, number: int, chart: Chart) -> dict[str, object]:
         """What `regard compare --json` prints of two sentences."""
-        places = self.shown(number, chart)
+        places = self.visible(number, chart)
         columns: dict[str, NDArray[np.floating]] = {
             "logit_a": self.a.logits,
             "logit_b": self.b.logits,
@@ -127,26 +137,28 @@ class Pair:
         }
 
 
-def second_differences(first: Pair, second: Pair, number: int) -> tuple[Places, Values]:
+def second_differences(first: PairComparison, second: PairComparison, number: int) -> tuple[Places, Values]:
     """The difference of differences of two pairs, (first, second, first less second) a token, and which to show.
 
     Those are the `number` of highest mean in either pair, the greatest difference of differences first.
     """
-    both = np.union1d(highest(first.mean, number), highest(second.mean, number))
+    both = np.union1d(top_indices(first.mean, number), top_indices(second.mean, number))
     change = first.difference - second.difference
     places = both[np.argsort(-np.abs(change[both]), kind="stable")]
     return places, np.stack([first.difference[places], second.difference[places], change[places]], axis=1)
 
 
-def highest(values: NDArray[np.floating], number: int) -> Places:
+def top_indices(values: NDArray[np.floating], number: int) -> Places:
     """The places of the `number` highest values, the highest first; of equals the earlier; 0 means all."""
     order = np.argsort(-values, kind="stable")
     return order[:number] if number else order
 
 
-def check(number: int, chart: str) -> Chart:
+def check_chart(number: int, chart: str) -> Chart:
     """Refuse a number below 0 and a chart that does not exist."""
     if number < 0:
-        raise InputError(f"the number of tokens is {number}; expected {', '.join(map(str, NUMBERS[:-1]))} or 0 for all")
+        raise InputError(
+            f"the number of tokens is {number}; expected {', '.join(map(str, TOKEN_COUNTS[:-1]))} or 0 for all"
+        )
     choice("chart", chart, CHARTS)
     return "likelihoods" if chart == "likelihoods" else "differences"

@@ -13,29 +13,29 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.interpret.masked_lm.answers import Answer
-from regard.interpret.masked_lm.compare import ALL, NUMBERS, PALETTE, Chart, Pair
-from regard.interpret.masked_lm.completions import Completions
-from regard.interpret.masked_lm.grid import Grid
-from regard.interpret.masked_lm.sweep import Sweep
+from regard.interpret.masked_lm.answers import MaskedPrediction
+from regard.interpret.masked_lm.compare import ALL, PALETTE, TOKEN_COUNTS, Chart, PairComparison
+from regard.interpret.masked_lm.completions import WordCompletions
+from regard.interpret.masked_lm.grid import ComparisonGrid
+from regard.interpret.masked_lm.sweep import ComparisonSweep
 
-__all__ = ["Result", "payload_of"]
+__all__ = ["ComparisonResult", "result_payload"]
 
-Result: TypeAlias = Pair | Grid | Sweep | Completions
+ComparisonResult: TypeAlias = PairComparison | ComparisonGrid | ComparisonSweep | WordCompletions
 
 WHOLE = 12  # so many sentences may bring the whole vocabulary into a page; of more it has the likelier tokens
 FEWER = (30, 200, 1000)
 BOTH: tuple[Chart, ...] = ("likelihoods", "differences")
 
 
-def payload_of(result: Result) -> dict[str, object]:
+def result_payload(result: ComparisonResult) -> dict[str, object]:
     """The part of the payload that says what is drawn; `kind` is pair, grid, sweep or sentence."""
     match result:
-        case Pair():
-            return {"kind": "pair"} | _charts(result.tokens, [result.a, result.b], [(0, 1, result)], NUMBERS)
-        case Grid():
+        case PairComparison():
+            return {"kind": "pair"} | _charts(result.tokens, [result.a, result.b], [(0, 1, result)], TOKEN_COUNTS)
+        case ComparisonGrid():
             return _grid(result)
-        case Sweep():
+        case ComparisonSweep():
             document = result.document()
             return {
                 "kind": "sweep",
@@ -45,7 +45,7 @@ def payload_of(result: Result) -> dict[str, object]:
                 "tokens": result.tokens,
                 "series": _bytes(result.series),
             }
-        case Completions():
+        case WordCompletions():
             words = [
                 {
                     "word": word.word,
@@ -57,9 +57,9 @@ def payload_of(result: Result) -> dict[str, object]:
             return {"kind": "sentence", "text": result.text, "model": result.model, "words": words}
 
 
-def _grid(grid: Grid) -> dict[str, object]:
-    answers = grid.answers.answers
-    numbers = NUMBERS if len(answers) <= WHOLE else FEWER
+def _grid(grid: ComparisonGrid) -> dict[str, object]:
+    answers = grid.predictions.rows
+    numbers = TOKEN_COUNTS if len(answers) <= WHOLE else FEWER
     pairs = [(a, b, grid.pair(a, b)) for a, b in grid.pairs()]
     places = {(a, b): number for number, (a, b, _) in enumerate(pairs)}
     squares = [
@@ -70,23 +70,26 @@ def _grid(grid: Grid) -> dict[str, object]:
         "kind": "grid",
         "rows": list(grid.rows),
         "columns": list(grid.columns),
-        **_charts(grid.answers.tokens, answers, pairs, numbers),
+        **_charts(grid.predictions.tokens, answers, pairs, numbers),
         "squares": squares,
     }
 
 
-def _axes(grid: Grid, across: tuple[int, int], up: tuple[int, int]) -> dict[str, str]:
+def _axes(grid: ComparisonGrid, across: tuple[int, int], up: tuple[int, int]) -> dict[str, str]:
     names = [grid.label(cell) for cell in (*across, *up)]
     return {"left": f"← {names[0]}", "right": f"{names[1]} →", "down": f"← {names[2]}", "up": f"{names[3]} →"}
 
 
 def _charts(
-    tokens: Sequence[str], answers: Sequence[Answer], pairs: Sequence[tuple[int, int, Pair]], numbers: Sequence[int]
+    tokens: Sequence[str],
+    answers: Sequence[MaskedPrediction],
+    pairs: Sequence[tuple[int, int, PairComparison]],
+    numbers: Sequence[int],
 ) -> dict[str, object]:
     """The tokens that any chart may show, every sentence's logits of them, and each pair's ranges and words."""
     kept = np.arange(len(tokens))
     if ALL not in numbers:
-        kept = reduce(np.union1d, [pair.shown(max(numbers), chart) for _, _, pair in pairs for chart in BOTH])
+        kept = reduce(np.union1d, [pair.visible(max(numbers), chart) for _, _, pair in pairs for chart in BOTH])
     return {
         "numbers": list(numbers),
         "palette": PALETTE,

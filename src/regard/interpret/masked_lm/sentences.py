@@ -12,7 +12,7 @@ from itertools import product
 
 from regard.errors import InputError
 
-__all__ = ["ONE_AND_TWO", "WARNING", "Slot", "Template", "caption", "expand", "labels", "sentence_of"]
+__all__ = ["ONE_AND_TWO", "WARNING", "Slot", "Template", "caption", "contrast_labels", "parse_template", "sentence_of"]
 
 WARNING = (
     "Some of the text that language models learn from holds harmful stereotypes. This is a way to uncover such "
@@ -60,7 +60,7 @@ class Template:
         return "".join(parts)
 
 
-def expand(text: str) -> Template:
+def parse_template(text: str) -> Template:
     """Find the slots of a text: `[a|b|c]` lists alternatives, `[1860..2018]` every number from one to the other."""
     pieces, slots, end = [], [], 0
     for found in _SLOT.finditer(text):
@@ -92,7 +92,7 @@ def _slot(written: str, inside: str) -> Slot:
     return Slot(values, swept=False)
 
 
-def labels(a: str, b: str) -> tuple[str, str]:
+def contrast_labels(a: str, b: str) -> tuple[str, str]:
     """What is different in two sentences: each without the words that both begin and end with.
 
     `ONE_AND_TWO` where that leaves nothing of one of them, or more than fits an axis.
