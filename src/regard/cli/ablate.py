@@ -68,10 +68,10 @@ def ablate_text(
     from regard.device import choose
     from regard.files.disk import replacing
     from regard.interpret.faithfulness.ablation import HeadSweep, ablate
+    from regard.interpret.faithfulness.drawing import ablation_picture, check_suffix, write_result
     from regard.interpret.faithfulness.everywhere import open_probe_at
     from regard.interpret.faithfulness.surgery import parse_heads, parse_layers
     from regard.interpret.faithfulness.surgery_payload import ablation_payload, sweep_subsample
-    from regard.render.reasons_picture import ablation_picture, check_suffix, write_result
 
     if output is not None:
         check_suffix(output)

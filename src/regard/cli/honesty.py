@@ -57,10 +57,10 @@ def honesty(
     attributions of one answer are told, a BERT's at the blank, a GPT's at the end.
     """
     from regard.files.disk import replacing
+    from regard.interpret.faithfulness.drawing import check_suffix, faithfulness_picture, write_result
     from regard.interpret.faithfulness.grounds import gather_evidence
     from regard.interpret.faithfulness.honesty import measure_faithfulness
     from regard.interpret.faithfulness.honesty_payload import faithfulness_payload, has_verdict, no_verdict_reason
-    from regard.render.reasons_picture import check_suffix, faithfulness_picture, write_result
 
     if output is not None:
         check_suffix(output)

@@ -15,7 +15,7 @@ from regard.errors import InputError
 from regard.files.json_files import read_json
 from regard.known import DEFAULT
 from regard.server.arguments import Arguments, Payload, counted, said
-from regard.server.shelf import Shelf
+from regard.server.model_registry import ModelRegistry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,22 +34,22 @@ KEPT = 4  # answers that are remembered
 
 Kept = TypeVar("Kept")
 
-_judged: WeakKeyDictionary[Shelf, dict[tuple[str, ...], Judged]] = WeakKeyDictionary()
-_tried: WeakKeyDictionary[Shelf, dict[tuple[str, ...], Tried]] = WeakKeyDictionary()
+_judged: WeakKeyDictionary[ModelRegistry, dict[tuple[str, ...], Judged]] = WeakKeyDictionary()
+_tried: WeakKeyDictionary[ModelRegistry, dict[tuple[str, ...], Tried]] = WeakKeyDictionary()
 
 
-def surgery(shelf: Shelf, arguments: Arguments) -> Payload:
+def surgery(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, `text_b`, `heads` and `layers` to take out, `at`: masked, plain or blanks."""
     model = said(arguments, "model", DEFAULT)
     text, second = said(arguments, "text"), said(arguments, "text_b", "").strip() or None
     heads, layers = said(arguments, "heads", "").strip(), said(arguments, "layers", "").strip()
-    with shelf.use(model) as pair:
+    with registry.use(model) as pair:
         from regard.interpret.faithfulness.surgery import parse_heads, parse_layers
         from regard.interpret.faithfulness.surgery_payload import ablation_payload
         from regard.interpret.faithfulness.trial import task_probe
 
-        if shelf.entries[model].kind == "tuned":
-            trial, at = task_probe(shelf.solved(model), text, second), "blanks"
+        if registry.entries[model].kind == "tuned":
+            trial, at = task_probe(registry.solved(model), text, second), "blanks"
         else:
             trial, at = _asked(pair, text, second, said(arguments, "at", "").strip())
         payload = ablation_payload(
@@ -58,18 +58,18 @@ def surgery(shelf: Shelf, arguments: Arguments) -> Payload:
             heads=parse_heads(heads, depth=trial.num_layers, heads=trial.num_heads) if heads else (),
             layers=parse_layers(layers, depth=trial.num_layers) if layers else (),
             at=at,
-            tried=_swept(shelf, trial, (model, text, second or "", at)),
+            tried=_swept(registry, trial, (model, text, second or "", at)),
         )
-    return {**payload, **_live(shelf, arguments)}
+    return {**payload, **_live(registry, arguments)}
 
 
-def honesty(shelf: Shelf, arguments: Arguments) -> Payload:
+def honesty(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, `text_b`; `label`, `layer` and `head` where they are not the usual ones."""
     model = said(arguments, "model", DEFAULT)
     text, second = said(arguments, "text"), said(arguments, "text_b", "").strip() or None
     label = said(arguments, "label", "") or None
     layer, head = (counted(arguments, name, None, least=0) for name in ("layer", "head"))
-    with shelf.use(model) as pair:
+    with registry.use(model) as pair:
         from regard.interpret.faithfulness.honesty_payload import (
             EXAMPLE_WITH_BLANK,
             faithfulness_payload,
@@ -77,22 +77,22 @@ def honesty(shelf: Shelf, arguments: Arguments) -> Payload:
         )
         from regard.interpret.faithfulness.trial import pretrained_probe, task_probe
 
-        if shelf.entries[model].kind != "tuned":
+        if registry.entries[model].kind != "tuned":
             try:
                 payload = faithfulness_payload(model, pretrained_probe(*pair, text), layer=layer, head=head)
             except InputError as error:  # no blank in it, say; what is missing first of all is a tuned model
                 example = EXAMPLE_WITH_BLANK if _is_asked(pair, EXAMPLE_WITH_BLANK) else None
                 payload = pretrained_payload(model, text, str(error), example=example)
-            return {**payload, **_live(shelf, arguments)}
+            return {**payload, **_live(registry, arguments)}
         # Hundreds of passes: what was just judged is not judged again for its exported page.
-        trial = task_probe(shelf.solved(model), text, second)
-        known = _judged.setdefault(shelf, {})
+        trial = task_probe(registry.solved(model), text, second)
+        known = _judged.setdefault(registry, {})
         question = (model, text, second or "", label or "", str(layer), str(head))
         judged = known.pop(question, None)
         if judged is None or judged[0] is not trial.model:
             judged = trial.model, faithfulness_payload(model, trial, label=label, layer=layer, head=head)
         _remember(known, question, judged)
-    return {**judged[1], **_live(shelf, arguments)}
+    return {**judged[1], **_live(registry, arguments)}
 
 
 def _is_asked(pair: Pair, text: str) -> bool:
@@ -119,11 +119,11 @@ def _asked(pair: Pair, text: str, second: str | None, at: str) -> tuple[Probe, s
     return probe_at(*pair, text, second, at=first), first
 
 
-def _swept(shelf: Shelf, trial: Probe, question: tuple[str, ...]) -> Tried:
+def _swept(registry: ModelRegistry, trial: Probe, question: tuple[str, ...]) -> Tried:
     """Every head alone, measured once a text. A folder may hold another model by now: then it is measured again."""
     from regard.interpret.faithfulness.surgery_payload import sweep_subsample
 
-    known = _tried.setdefault(shelf, {})
+    known = _tried.setdefault(registry, {})
     found = known.pop(question, None)
     if found is None or found[0].encoder is not trial.encoder:
         found = sweep_subsample(trial)
@@ -138,11 +138,11 @@ def _remember(known: dict[tuple[str, ...], Kept], question: tuple[str, ...], fou
     known[question] = found
 
 
-def _live(shelf: Shelf, arguments: Arguments) -> Payload:
+def _live(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """What only a studio can do: the exported page, which is asked for with its place, has no server."""
     if "place" in arguments:
         return {}
-    entries = shelf.entries.values()
+    entries = registry.entries.values()
     return {"studio": {"tuned": [one.name for one in entries if one.kind == "tuned" and _classifies(one.name)]}}
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import regard
-from regard.cli import generate
+from regard.cli import generate as generate_command
 from regard.cli.app import run
 from regard.errors import InputError
 from regard.inference.generation import Beam, Sampling, Writer
@@ -170,7 +170,7 @@ def test_the_lines_write_the_same(
     if piped:  # as a shell does it
         piece = subprocess.run(["sh", "-c", piped], capture_output=True, check=True).stdout
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piece)))
-    assert run(["generate", *arguments], registers=[generate.register]) == 0
+    assert run(["generate", *arguments], registers=[generate_command.register]) == 0
     assert "Regard: generation" in (tmp_path / "page.html").read_text("utf-8")
     out = capsys.readouterr().out
     assert said.text in out if wish.beam else out == said.text + "\n"

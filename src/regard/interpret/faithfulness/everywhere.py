@@ -109,7 +109,7 @@ def subsample_targets(trial: Probe, most: int) -> Probe:
     if not isinstance(trial, MaskedInTurnProbe) or count <= most:
         return trial
     kept = [place * count // most for place in range(most)]
-    return replace(trial, places=tuple(trial.targets[i] for i in kept), spots=tuple(trial.positions[i] for i in kept))
+    return replace(trial, targets=tuple(trial.targets[i] for i in kept), positions=tuple(trial.positions[i] for i in kept))
 
 
 def _each(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
@@ -124,7 +124,8 @@ def _each(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Probe
         raise InputError("the text is empty; expected some words")
     if at == "masked" and len(spots) > MAX_MASKED_TOKENS:
         raise InputError(
-            f"the text has {len(spots)} tokens, and at most {MAX_MASKED_TOKENS} are hidden in turn; shorten it, or ask 'plain'"
+            f"the text has {len(spots)} tokens, and at most {MAX_MASKED_TOKENS} are masked in turn; "
+            "shorten it, or use 'plain'"
         )
     plain = Probe(
         task="fill",
@@ -151,4 +152,4 @@ def _following(model: Gpt, tokenizer: Tokenizer | None, text: str) -> Probe:
     numbers = end.ids.tolist()
     spots = tuple(range(1, len(numbers) + 1))
     names = [*(f"{spot} {end.token_text(numbers[spot]).strip()}" for spot in spots[:-1]), BEHIND]
-    return replace(end, places=tuple(names), spots=spots, read=model.logits)
+    return replace(end, targets=tuple(names), positions=spots, read=model.logits)

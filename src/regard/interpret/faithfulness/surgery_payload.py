@@ -1,4 +1,4 @@
-"""Surgery as a page takes it: the view "surgery". What the model says at every place with and without some heads and
+"""Surgery as a page takes it: the view "ablation". What the model says at every place with and without some heads and
 layers, and what becomes of it when each head alone is missing.
 
 Knows the page's names and which lines of the command line and Python say the same. Knows no HTML.
@@ -43,7 +43,7 @@ def ablation_payload(
     at: str = "blanks",
     tried: tuple[Probe, HeadSweep] | None = None,
 ) -> dict[str, object]:
-    """The document of the view "surgery" for a trial of the model `name`, asked `at` one of the ways there are.
+    """The document of the view "ablation" for a trial of the model `name`, asked `at` one of the ways there are.
 
     `tried` is what `swept` said of the trial, where that is known.
     """
@@ -51,7 +51,7 @@ def ablation_payload(
     few, every = tried or sweep_subsample(trial)
     spell = _Spelling(trial)
     return {
-        "view": "surgery",
+        "view": "ablation",
         "model": {
             "name": name,
             "family": family_of(trial.encoder),
