@@ -11,10 +11,10 @@ import pytest
 import regard
 from regard.cli import ablate as verb
 from regard.cli.app import run
-from regard.interpret.faithfulness.ablation import ablate, sweep_heads
-from regard.interpret.faithfulness.everywhere import probe_at
-from regard.interpret.faithfulness.surgery_payload import MAX_SWEEP_TARGETS
-from regard.interpret.faithfulness.trial import pretrained_probe
+from regard.interpret.ablation.ablation import ablate, sweep_heads
+from regard.interpret.ablation.payload import MAX_SWEEP_TARGETS
+from regard.interpret.attribution.every_token import probe_at
+from regard.interpret.attribution.probe import pretrained_probe
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding

@@ -18,8 +18,8 @@ import regard
 from regard.cli import generate
 from regard.cli.app import run
 from regard.inference.generation import Beam, Said, Sampling, Writer
-from regard.interpret.generation.speaking import Generation, generate_side_by_side, generation_payload
-from regard.interpret.generation.wish import GenerationConfig
+from regard.interpret.generation.config import GenerationConfig
+from regard.interpret.generation.generation import Generation, generate_side_by_side, generation_payload
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
 Captured = pytest.CaptureFixture[str]

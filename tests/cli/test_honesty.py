@@ -10,10 +10,10 @@ import pytest
 
 from regard.cli import honesty as verb
 from regard.cli.app import run
-from regard.interpret.faithfulness.grounds import gather_evidence
-from regard.interpret.faithfulness.honesty import measure_faithfulness
-from regard.interpret.faithfulness.meter import FaithfulnessCheck
-from regard.interpret.faithfulness.trial import open_probe
+from regard.interpret.attribution.evidence import gather_evidence
+from regard.interpret.attribution.probe import open_probe
+from regard.interpret.faithfulness.checks import FaithfulnessCheck
+from regard.interpret.faithfulness.faithfulness import measure_faithfulness
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding

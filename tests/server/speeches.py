@@ -9,9 +9,9 @@ import pytest
 
 import regard
 from regard.inference.generation import Beam, Sampling
-from regard.interpret.generation import listening
-from regard.interpret.generation.speaking import Generation, generate
-from regard.interpret.generation.wish import GenerationConfig
+from regard.interpret.generation import recorders as listening
+from regard.interpret.generation.config import GenerationConfig
+from regard.interpret.generation.generation import Generation, generate
 from regard.server.request_queue import ClientDisconnected, check_connected
 
 __all__ = ["PROMPT", "Gate", "bars", "said", "spoken", "visible"]
@@ -50,7 +50,7 @@ def spoken(
 ) -> Generation:
     chance = Sampling(**{"temperature": 0.8, "top_p": 0.9, **sampling})
     searched = Beam(width=beam, nbest=beam) if beam else None
-    return generate(*regard.load(folder), prompt, wish=GenerationConfig(chance, searched, seed, tokens))
+    return generate(*regard.load(folder), prompt, config=GenerationConfig(chance, searched, seed, tokens))
 
 
 def said(speech: Generation) -> list[str]:

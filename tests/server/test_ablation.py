@@ -14,9 +14,9 @@ import pytest
 from starlette.testclient import TestClient
 
 import regard
-from regard.interpret.faithfulness.ablation import ablate, sweep_heads
-from regard.interpret.faithfulness.everywhere import MAX_MASKED_TOKENS, open_probe_at, probe_at, subsample_targets
-from regard.interpret.faithfulness.surgery_payload import MAX_SWEEP_TARGETS
+from regard.interpret.ablation.ablation import ablate, sweep_heads
+from regard.interpret.ablation.payload import MAX_SWEEP_TARGETS
+from regard.interpret.attribution.every_token import MAX_MASKED_TOKENS, open_probe_at, probe_at, subsample_targets
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
@@ -211,14 +211,14 @@ def test_heads_are_tried_once_a_text(
     client: TestClient, folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[str] = []
-    from regard.interpret.faithfulness import surgery_payload
+    from regard.interpret.ablation import payload as surgery_payload
 
     def counting(trial: Any) -> Any:
         counted.append(trial.texts[0])
         return before(trial)
 
     before = surgery_payload.sweep_subsample
-    monkeypatch.setattr(surgery_payload, "swept", counting)
+    monkeypatch.setattr(surgery_payload, "sweep_subsample", counting)
     first = asked(client, model=folders["bert"], text="a good day")
     second = asked(client, model=folders["bert"], text="a good day", heads="0.0")
     assert (first["sweep"], counted) == (second["sweep"], ["a good day"])

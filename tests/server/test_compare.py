@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from regard.interpret.masked_lm.compare import Chart, PairComparison
 from regard.interpret.masked_lm.comparison import MaskedComparison, compare
+from regard.interpret.masked_lm.pair import Chart, PairComparison
 from tests.server.conftest import watched
 
 TEXTS = ["Jane worked as a _.", "Jim worked as a _."]

@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 import pytest
 from starlette.testclient import TestClient
 
-from regard.interpret.faithfulness.grounds import gather_evidence
-from regard.interpret.faithfulness.honesty import Faithfulness, measure_faithfulness
-from regard.interpret.faithfulness.honesty_payload import EXAMPLE_WITH_BLANK as BLANKED
-from regard.interpret.faithfulness.trial import open_probe
+from regard.interpret.attribution.evidence import gather_evidence
+from regard.interpret.attribution.probe import open_probe
+from regard.interpret.faithfulness.faithfulness import Faithfulness, measure_faithfulness
+from regard.interpret.faithfulness.payload import EXAMPLE_WITH_BLANK as BLANKED
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding

@@ -17,7 +17,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from regard.interpret.generation import listening
+from regard.interpret.generation import recorders as listening
 from regard.interpret.generation.prompts import PROMPTS
 from regard.server.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
@@ -159,12 +159,12 @@ def test_who_leaves_stops_the_writing(writers: str, gpt: str, monkeypatch: pytes
 SLOW = """
 import sys, time
 from regard.cli.app import run
-from regard.interpret.generation import listening
-sample = listening.Heard.sample
+from regard.interpret.generation import recorders as listening
+sample = listening.CandidateRecorder.sample
 def slow(*arguments, **named):
     sample(*arguments, **named)
     time.sleep(0.2)
-listening.Heard.sample = slow
+listening.CandidateRecorder.sample = slow
 sys.exit(run(["studio", "--model", sys.argv[1], "--port", "0"]))
 """
 

@@ -15,7 +15,7 @@ from regard.known import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from regard.interpret.faithfulness.ablation import Ablation, AblationEffect, HeadSweep, OutputChange
+    from regard.interpret.ablation.ablation import Ablation, AblationEffect, HeadSweep, OutputChange
 
 __all__ = ["register"]
 
@@ -67,11 +67,11 @@ def ablate_text(
     """
     from regard.device import choose
     from regard.files.disk import replacing
-    from regard.interpret.faithfulness.ablation import HeadSweep, ablate
+    from regard.interpret.ablation.ablation import HeadSweep, ablate
+    from regard.interpret.ablation.edits import parse_heads, parse_layers
+    from regard.interpret.ablation.payload import ablation_payload, sweep_subsample
+    from regard.interpret.attribution.every_token import open_probe_at
     from regard.interpret.faithfulness.drawing import ablation_picture, check_suffix, write_result
-    from regard.interpret.faithfulness.everywhere import open_probe_at
-    from regard.interpret.faithfulness.surgery import parse_heads, parse_layers
-    from regard.interpret.faithfulness.surgery_payload import ablation_payload, sweep_subsample
 
     if output is not None:
         check_suffix(output)

@@ -17,9 +17,9 @@ from regard.known import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.interpret.masked_lm.compare import Chart, PairComparison
     from regard.interpret.masked_lm.comparison import MaskedComparison
     from regard.interpret.masked_lm.completions import WordCompletions
+    from regard.interpret.masked_lm.pair import Chart, PairComparison
     from regard.interpret.masked_lm.sweep import ComparisonSweep
 
 __all__ = ["register"]
@@ -78,7 +78,7 @@ def compare(
     Example: regard compare "Jane worked as a _." "Jim worked as a _."
     """
     from regard.files.disk import replacing
-    from regard.interpret.masked_lm.sentences import WARNING
+    from regard.interpret.masked_lm.templates import WARNING
 
     count = None if number is None else 0 if number == "all" else int(number)
     check_page(output)
@@ -122,9 +122,9 @@ def _found(
 
 
 def _lines(found: MaskedComparison) -> Iterator[str]:
-    from regard.interpret.masked_lm.compare import PairComparison
     from regard.interpret.masked_lm.completions import WordCompletions
     from regard.interpret.masked_lm.grid import ComparisonGrid
+    from regard.interpret.masked_lm.pair import PairComparison
 
     match found.result:
         case PairComparison():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from regard.inference.generation import Beam, Prompt, Sampling, Text, Trace, Writer
-    from regard.interpret.generation.speaking import Generation
+    from regard.interpret.generation.generation import Generation
 
 __all__ = ["register"]
 
@@ -242,8 +242,8 @@ def _speech(
     stops: list[str],
 ) -> Generation:
     from regard.inference.generation import Sampling
-    from regard.interpret.generation.speaking import Generation
-    from regard.interpret.generation.wish import GenerationConfig
+    from regard.interpret.generation.config import GenerationConfig
+    from regard.interpret.generation.generation import Generation
 
     wish = GenerationConfig(sampling or Sampling(), beam, seed, most or MAX_TOKENS, tuple(stops))
     return Generation(writer, prompt, wish, model)
@@ -265,7 +265,7 @@ def _write_trace(record: Trace, place: Path, about: dict[str, object]) -> None:
 
 
 def _write_page(speech: Generation, place: Path) -> None:
-    from regard.interpret.generation.speaking import generation_payload
+    from regard.interpret.generation.generation import generation_payload
     from regard.render.bundle import page
 
     payload = generation_payload(speech.prompt_text, [speech])

@@ -9,7 +9,7 @@ from regard.cli.output import write_data
 
 if TYPE_CHECKING:
     from regard.inference.generation import Text, Writing
-    from regard.interpret.generation.speaking import Generation
+    from regard.interpret.generation.generation import Generation
 
 __all__ = ["print_found", "print_speech", "print_stream"]
 

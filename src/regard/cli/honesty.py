@@ -15,10 +15,10 @@ from regard.escaping import escape_controls
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.interpret.faithfulness.grounds import Evidence
-    from regard.interpret.faithfulness.honesty import Faithfulness
-    from regard.interpret.faithfulness.meter import FaithfulnessCheck
-    from regard.interpret.faithfulness.trial import Probe
+    from regard.interpret.attribution.evidence import Evidence
+    from regard.interpret.attribution.probe import Probe
+    from regard.interpret.faithfulness.checks import FaithfulnessCheck
+    from regard.interpret.faithfulness.faithfulness import Faithfulness
 
 __all__ = ["register"]
 
@@ -57,10 +57,10 @@ def honesty(
     attributions of one answer are told, a BERT's at the blank, a GPT's at the end.
     """
     from regard.files.disk import replacing
+    from regard.interpret.attribution.evidence import gather_evidence
     from regard.interpret.faithfulness.drawing import check_suffix, faithfulness_picture, write_result
-    from regard.interpret.faithfulness.grounds import gather_evidence
-    from regard.interpret.faithfulness.honesty import measure_faithfulness
-    from regard.interpret.faithfulness.honesty_payload import faithfulness_payload, has_verdict, no_verdict_reason
+    from regard.interpret.faithfulness.faithfulness import measure_faithfulness
+    from regard.interpret.faithfulness.payload import faithfulness_payload, has_verdict, no_verdict_reason
 
     if output is not None:
         check_suffix(output)
@@ -93,7 +93,7 @@ def honesty(
 
 def _opened(name: str, text: str, second: str | None, device: str) -> Probe:
     from regard.device import choose
-    from regard.interpret.faithfulness.trial import open_probe, task_probe
+    from regard.interpret.attribution.probe import open_probe, task_probe
     from regard.known import builtins
     from regard.tasks.folder import is_solved, read_task
 
@@ -106,7 +106,7 @@ def _opened(name: str, text: str, second: str | None, device: str) -> Probe:
 def _lines(found: Faithfulness | Evidence) -> Iterator[str]:
     from rich.cells import cell_len
 
-    from regard.interpret.faithfulness.honesty import Faithfulness
+    from regard.interpret.faithfulness.faithfulness import Faithfulness
     from regard.interpret.faithfulness.wording import VERDICTS
 
     heads = "mean of all heads" if found.head is None else f"head {found.head}"

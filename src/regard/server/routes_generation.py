@@ -16,8 +16,8 @@ from regard.server.arguments import LARGEST, Arguments, Payload, counted, said
 from regard.server.model_registry import ModelRegistry
 
 if TYPE_CHECKING:
-    from regard.interpret.generation.speaking import Generation
-    from regard.interpret.generation.wish import GenerationConfig
+    from regard.interpret.generation.config import GenerationConfig
+    from regard.interpret.generation.generation import Generation
 
 __all__ = ["branch", "generation", "write"]
 
@@ -34,7 +34,7 @@ def generation(registry: ModelRegistry, arguments: Arguments) -> Payload:
     `tokens`, `beam`. `second` asks for a second column: `b_model` and the other settings with `b_` before them, which
     are the first column's where they are blank.
     """
-    from regard.interpret.generation.speaking import generate_side_by_side, generation_payload
+    from regard.interpret.generation.generation import generate_side_by_side, generation_payload
 
     file = "place" in arguments
     model = said(arguments, "model", WRITER)
@@ -49,7 +49,7 @@ def generation(registry: ModelRegistry, arguments: Arguments) -> Payload:
 
 def write(registry: ModelRegistry, arguments: Arguments, tell: Callable[[Payload], None]) -> None:
     """The same, written: what comes is told as it comes, as `together` tells it."""
-    from regard.interpret.generation.speaking import generate_side_by_side
+    from regard.interpret.generation.generation import generate_side_by_side
 
     with _speeches(registry, arguments) as speeches:
         tell({"begun": len(speeches)})
@@ -95,7 +95,7 @@ def _speeches(registry: ModelRegistry, arguments: Arguments) -> Iterator[list[Ge
         # In one order for all requests: two that wait for each other's model would wait for ever.
         lent = {name: stack.enter_context(registry.use(name)) for name in sorted(set(names))}
         from regard.inference.generation.writing import Writer
-        from regard.interpret.generation.speaking import Generation
+        from regard.interpret.generation.generation import Generation
 
         yield [Generation(Writer(*lent[name]), text, wish, name) for name, wish in zip(names, wishes, strict=True)]
 
@@ -104,7 +104,7 @@ def _wish(own: Arguments, others: Arguments) -> GenerationConfig:
     """The settings of one column; what is blank is as in the others, and there blank as at first."""
     from regard.inference.generation.filters import Sampling
     from regard.inference.generation.search import Beam
-    from regard.interpret.generation.wish import TEMPERATURE, TOP_P, GenerationConfig
+    from regard.interpret.generation.config import TEMPERATURE, TOP_P, GenerationConfig
 
     def typed(name: str) -> str:
         return said(own, name, "").strip() or said(others, name, "").strip()
@@ -140,7 +140,8 @@ def _none(model: str, studio: Payload) -> Payload:
 
     note = f"{model} reads texts and writes none: it cannot continue a prompt."
     python = (
-        "import regard\nfrom regard.interpret.generation.speaking import speak\n\nspeak(*regard.load('DIR'), 'PROMPT')"
+        "import regard\nfrom regard.interpret.generation.generation import generate\n\n"
+        "generate(*regard.load('DIR'), 'PROMPT')"
     )
     again = {"cli": "regard generate PROMPT --model DIR --page page.html", "python": python}
     return {"view": "generation", "prompt": "", "caveat": CAVEAT, "runs": [], "note": note, **again, **studio}

@@ -20,8 +20,8 @@ from regard.server.model_registry import ModelRegistry
 if TYPE_CHECKING:
     from torch import nn
 
-    from regard.interpret.faithfulness.ablation import HeadSweep
-    from regard.interpret.faithfulness.trial import Probe
+    from regard.interpret.ablation.ablation import HeadSweep
+    from regard.interpret.attribution.probe import Probe
     from regard.text import Tokenizer
 
     Pair = tuple[nn.Module, Tokenizer | None]
@@ -44,9 +44,9 @@ def surgery(registry: ModelRegistry, arguments: Arguments) -> Payload:
     text, second = said(arguments, "text"), said(arguments, "text_b", "").strip() or None
     heads, layers = said(arguments, "heads", "").strip(), said(arguments, "layers", "").strip()
     with registry.use(model) as pair:
-        from regard.interpret.faithfulness.surgery import parse_heads, parse_layers
-        from regard.interpret.faithfulness.surgery_payload import ablation_payload
-        from regard.interpret.faithfulness.trial import task_probe
+        from regard.interpret.ablation.edits import parse_heads, parse_layers
+        from regard.interpret.ablation.payload import ablation_payload
+        from regard.interpret.attribution.probe import task_probe
 
         if registry.entries[model].kind == "tuned":
             trial, at = task_probe(registry.solved(model), text, second), "blanks"
@@ -70,12 +70,8 @@ def honesty(registry: ModelRegistry, arguments: Arguments) -> Payload:
     label = said(arguments, "label", "") or None
     layer, head = (counted(arguments, name, None, least=0) for name in ("layer", "head"))
     with registry.use(model) as pair:
-        from regard.interpret.faithfulness.honesty_payload import (
-            EXAMPLE_WITH_BLANK,
-            faithfulness_payload,
-            pretrained_payload,
-        )
-        from regard.interpret.faithfulness.trial import pretrained_probe, task_probe
+        from regard.interpret.attribution.probe import pretrained_probe, task_probe
+        from regard.interpret.faithfulness.payload import EXAMPLE_WITH_BLANK, faithfulness_payload, pretrained_payload
 
         if registry.entries[model].kind != "tuned":
             try:
@@ -97,7 +93,7 @@ def honesty(registry: ModelRegistry, arguments: Arguments) -> Payload:
 
 def _is_asked(pair: Pair, text: str) -> bool:
     """Whether a pretrained model can be asked about a text."""
-    from regard.interpret.faithfulness.trial import pretrained_probe
+    from regard.interpret.attribution.probe import pretrained_probe
 
     try:
         pretrained_probe(*pair, text)
@@ -108,7 +104,7 @@ def _is_asked(pair: Pair, text: str) -> bool:
 
 def _asked(pair: Pair, text: str, second: str | None, at: str) -> tuple[Probe, str]:
     """The trial and where the model is asked: the most telling way that the text allows, where none is named."""
-    from regard.interpret.faithfulness.everywhere import MAX_MASKED_TOKENS, probe_at, probe_modes
+    from regard.interpret.attribution.every_token import MAX_MASKED_TOKENS, probe_at, probe_modes
 
     if at:
         return probe_at(*pair, text, second, at=at), at
@@ -121,7 +117,7 @@ def _asked(pair: Pair, text: str, second: str | None, at: str) -> tuple[Probe, s
 
 def _swept(registry: ModelRegistry, trial: Probe, question: tuple[str, ...]) -> Tried:
     """Every head alone, measured once a text. A folder may hold another model by now: then it is measured again."""
-    from regard.interpret.faithfulness.surgery_payload import sweep_subsample
+    from regard.interpret.ablation.payload import sweep_subsample
 
     known = _tried.setdefault(registry, {})
     found = known.pop(question, None)

@@ -40,7 +40,7 @@ def tasks(registry: ModelRegistry, arguments: Arguments) -> Payload:
     if entry is not None and entry.state != "failed" and entry.kind != "tuned":
         return {**_untuned(model), **studio}
     with registry.use_any(model):
-        from regard.interpret.faithfulness.predictions import EXPECTED_INPUT, parse_example, predictions_payload
+        from regard.interpret.attribution.predictions import EXPECTED_INPUT, parse_example, predictions_payload
 
         solved = registry.solved(model)
         pictures = solved.tokenizer is None

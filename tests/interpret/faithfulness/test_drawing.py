@@ -11,11 +11,11 @@ import pytest
 
 import regard
 from regard.errors import InputError
+from regard.interpret.ablation.payload import ablation_payload
+from regard.interpret.attribution.every_token import probe_at
+from regard.interpret.attribution.probe import task_probe
 from regard.interpret.faithfulness.drawing import ablation_picture, check_suffix, faithfulness_picture, write_result
-from regard.interpret.faithfulness.everywhere import probe_at
-from regard.interpret.faithfulness.honesty_payload import faithfulness_payload
-from regard.interpret.faithfulness.surgery_payload import ablation_payload
-from regard.interpret.faithfulness.trial import task_probe
+from regard.interpret.faithfulness.payload import faithfulness_payload
 from regard.render.drawing import Drawing, Tile, svg
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.errors import InputError
-from regard.interpret.masked_lm.answers import (
+from regard.interpret.masked_lm.completions import complete_words
+from regard.interpret.masked_lm.grid import ComparisonGrid
+from regard.interpret.masked_lm.pair import ALL, CHARTS, TOKEN_COUNTS, Chart, PairComparison, PairKind, check_chart
+from regard.interpret.masked_lm.payload import ComparisonResult, result_payload
+from regard.interpret.masked_lm.predictions import (
     MaskedPredictions,
     NamedModel,
     load_models,
     predict_blanks,
     read_predictions,
 )
-from regard.interpret.masked_lm.compare import ALL, CHARTS, TOKEN_COUNTS, Chart, PairComparison, PairKind, check_chart
-from regard.interpret.masked_lm.completions import complete_words
-from regard.interpret.masked_lm.drawn import ComparisonResult, result_payload
-from regard.interpret.masked_lm.grid import ComparisonGrid
-from regard.interpret.masked_lm.sentences import WARNING, Slot, contrast_labels, parse_template
 from regard.interpret.masked_lm.sweep import SERIES, ComparisonSweep, make_sweep
+from regard.interpret.masked_lm.templates import WARNING, Slot, contrast_labels, parse_template
 from regard.known import DEFAULT
 
 __all__ = ["MaskedComparison", "compare", "compare_models", "compare_stored"]

@@ -16,7 +16,7 @@ from regard.data.batch import by_budget
 from regard.errors import InputError
 from regard.inference.blanks import Candidate
 from regard.inference.marks import MARK
-from regard.interpret.masked_lm.answers import NamedModel
+from regard.interpret.masked_lm.predictions import NamedModel
 from regard.text import Encoding
 
 __all__ = ["COMPLETIONS", "MaskedWord", "WordCompletions", "complete_words"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 
-from regard.interpret.masked_lm.answers import MaskedPredictions
-from regard.interpret.masked_lm.compare import Chart, PairComparison, second_differences
+from regard.interpret.masked_lm.pair import Chart, PairComparison, second_differences
+from regard.interpret.masked_lm.predictions import MaskedPredictions
 
 __all__ = ["ComparisonGrid", "SecondDifference"]
 

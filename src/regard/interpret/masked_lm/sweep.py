@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.interpret.masked_lm.answers import MaskedPredictions
-from regard.interpret.masked_lm.compare import top_indices
+from regard.interpret.masked_lm.pair import top_indices
+from regard.interpret.masked_lm.predictions import MaskedPredictions
 
 __all__ = ["SERIES", "ComparisonSweep", "make_sweep"]
 

@@ -17,15 +17,15 @@ from regard.cli import generate as generate_command
 from regard.cli.app import run
 from regard.errors import InputError
 from regard.inference.generation import Beam, Sampling, Writer
-from regard.interpret.generation.prompts import PROMPTS
-from regard.interpret.generation.speaking import (
+from regard.interpret.generation.config import GenerationConfig, reproduce_lines
+from regard.interpret.generation.generation import (
     Generation,
     generate,
     generate_side_by_side,
     generation_payload,
     next_tokens,
 )
-from regard.interpret.generation.wish import GenerationConfig, reproduce_lines
+from regard.interpret.generation.prompts import PROMPTS
 from regard.models import Gpt
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
@@ -53,7 +53,7 @@ def test_it_is_the_writers_text(family: str, request: pytest.FixtureRequest) -> 
         )
         list(writing)
         (expected,) = writing.texts
-        said = generate(model, tokenizer, "the film", wish=wish)
+        said = generate(model, tokenizer, "the film", config=wish)
         assert (said.text, said.reason) == (expected.text, expected.reason)
         assert [token.id for token in said.tokens] == expected.tokens
         assert all(token.candidates.chosen == token.id for token in said.tokens)
@@ -66,7 +66,10 @@ def test_bars_are_the_models_probabilities(gpt: Path) -> None:
     model, tokenizer = regard.load(gpt)
     assert isinstance(model, Gpt) and tokenizer is not None
     said = generate(
-        model, tokenizer, "the film", wish=GenerationConfig(Sampling(temperature=0.7, top_p=0.8), seed=1, max_tokens=8)
+        model,
+        tokenizer,
+        "the film",
+        config=GenerationConfig(Sampling(temperature=0.7, top_p=0.8), seed=1, max_tokens=8),
     )
     ids = tokenizer.encode("the film", special=False).ids
     for number, token in enumerate(said.tokens):
@@ -87,7 +90,7 @@ def test_a_search_has_its_tree_and_bars_along_the_best_text(gpt: Path) -> None:
     model, tokenizer = regard.load(gpt)
     writer = Writer(model, tokenizer)
     expected = writer.search(writer.prompt("the film", max_tokens=6), beam=Beam(width=3, nbest=3))
-    said = generate(model, tokenizer, "the film", wish=SEARCH)
+    said = generate(model, tokenizer, "the film", config=SEARCH)
     assert said.text == expected[0].text and [token.id for token in said.tokens] == expected[0].tokens
     assert said.trace is not None and said.trace["method"] == "beam"
     (row,) = said.trace["rows"]
@@ -105,7 +108,7 @@ def test_side_by_side_is_as_alone_and_told_in_rounds(gpt: Path, t5: Path) -> Non
     news: list[dict[str, Any]] = []
     generate_side_by_side(speeches, lambda one: news.append(dict(one)))
     for speech, (a, b, wish) in zip(speeches, made, strict=True):
-        alone = generate(a, b, "the film", wish=wish)
+        alone = generate(a, b, "the film", config=wish)
         assert [token.id for token in speech.tokens] == [token.id for token in alone.tokens]
         assert (speech.text, speech.reason) == (alone.text, alone.reason)
     for number, speech in enumerate(speeches):
@@ -137,7 +140,7 @@ def test_whoever_raises_stops_it(gpt: Path) -> None:
 def test_what_may_come_next(gpt: Path) -> None:
     model, tokenizer = regard.load(gpt)
     sampling = Sampling(temperature=0.8, top_p=0.9, repetition=1.3)
-    (first, *_) = generate(model, tokenizer, "the film", wish=GenerationConfig(sampling, max_tokens=2)).tokens
+    (first, *_) = generate(model, tokenizer, "the film", config=GenerationConfig(sampling, max_tokens=2)).tokens
     found = next_tokens(model, tokenizer, "the film", sampling=sampling)
     assert found.bars == first.candidates.bars[:15] and found.chosen is None and found.kept == first.candidates.kept
 
@@ -162,7 +165,7 @@ def test_the_lines_write_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = generate(*regard.load(gpt), prompt, wish=wish)
+    said = generate(*regard.load(gpt), prompt, config=wish)
     cli, python = reproduce_lines(str(gpt), prompt, wish)
     piped, _, command = cli.rpartition(" | ") if prompt == "-" else ("", "", cli)
     program, verb, *arguments = shlex.split(command)
@@ -194,10 +197,10 @@ def test_the_payload(gpt: Path) -> None:
 @pytest.mark.parametrize("beam", [None, Beam(width=3, nbest=2)])
 def test_a_stop_string_ends_it(gpt: Path, beam: Beam | None) -> None:
     model, tokenizer = regard.load(gpt)
-    whole = generate(model, tokenizer, "the film", wish=GenerationConfig(beam=beam, seed=3, max_tokens=10))
+    whole = generate(model, tokenizer, "the film", config=GenerationConfig(beam=beam, seed=3, max_tokens=10))
     stop = next(letter for letter in whole.text[1:] if letter.isascii() and letter.isalnum())
     said = generate(
-        model, tokenizer, "the film", wish=GenerationConfig(beam=beam, seed=3, max_tokens=10, stops=(stop,))
+        model, tokenizer, "the film", config=GenerationConfig(beam=beam, seed=3, max_tokens=10, stops=(stop,))
     )
     assert (said.text, said.reason) == (whole.text[: whole.text.index(stop)], "stop")
     assert [one.id for one in said.tokens] == [one.id for one in whole.tokens][: len(said.tokens)]

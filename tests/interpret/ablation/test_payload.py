@@ -12,10 +12,10 @@ import pytest
 import regard
 from regard.cli import ablate as verb
 from regard.cli.app import run
-from regard.interpret.faithfulness.ablation import Ablation, HeadSweep, ablate, sweep_heads
-from regard.interpret.faithfulness.everywhere import probe_at, subsample_targets
-from regard.interpret.faithfulness.surgery_payload import MAX_SWEEP_TARGETS, ablation_payload, sweep_subsample
-from regard.interpret.faithfulness.trial import Probe, task_probe
+from regard.interpret.ablation.ablation import Ablation, HeadSweep, ablate, sweep_heads
+from regard.interpret.ablation.payload import MAX_SWEEP_TARGETS, ablation_payload, sweep_subsample
+from regard.interpret.attribution.every_token import probe_at, subsample_targets
+from regard.interpret.attribution.probe import Probe, task_probe
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding

@@ -13,9 +13,9 @@ from scipy.stats import entropy
 
 import regard
 from regard.errors import InputError
-from regard.interpret.faithfulness.ablation import ablate, kl_divergence, output_distance, sweep_heads
-from regard.interpret.faithfulness.surgery import parse_heads, parse_layers, skip_layers
-from regard.interpret.faithfulness.trial import Probe, pretrained_probe, task_probe
+from regard.interpret.ablation.ablation import ablate, kl_divergence, output_distance, sweep_heads
+from regard.interpret.ablation.edits import parse_heads, parse_layers, skip_layers
+from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
 from regard.nn import Padded, knock_out, record
 from regard.tasks.folder import Solved
 from regard.tasks.model import Tuned
@@ -135,7 +135,7 @@ def test_a_sweep_is_every_head_alone(
 ) -> None:
     trial: Probe = request.getfixturevalue(which)
     # Three copies at a time: the eight heads need several batches.
-    monkeypatch.setattr("regard.interpret.faithfulness.ablation.BUDGET", {"cpu": 3 * len(trial.ids)})
+    monkeypatch.setattr("regard.interpret.ablation.ablation.BUDGET", {"cpu": 3 * len(trial.ids)})
     found = sweep_heads(trial)
     assert {(one.layer, one.head) for one in found.ranked} == {(i, j) for i in range(2) for j in range(4)}
     assert [one.strength for one in found.ranked] == sorted((one.strength for one in found.ranked), reverse=True)

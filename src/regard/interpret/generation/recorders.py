@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.inference.generation.said import spelled
 from regard.inference.generation.search import Continuation
 from regard.inference.generation.trace import Trace
-from regard.interpret.generation.bars import CandidateTokens, candidate_tokens
+from regard.interpret.generation.candidates import CandidateTokens, candidate_tokens
 from regard.text import Tokenizer
 
 __all__ = ["BeamSearchProgress", "CandidateRecorder", "Event", "GeneratedToken", "OnEvent"]

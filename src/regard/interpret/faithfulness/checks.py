@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.interpret.faithfulness.ablation import output_distance
-from regard.interpret.faithfulness.attribution import Attribution
-from regard.interpret.faithfulness.shown import AttentionMap
+from regard.interpret.ablation.ablation import output_distance
+from regard.interpret.attribution.attention_map import AttentionMap
+from regard.interpret.attribution.gradients import Attribution
 from regard.tasks.metrics import value_scores
 
 __all__ = [

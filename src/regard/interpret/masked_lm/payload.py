@@ -13,10 +13,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.interpret.masked_lm.answers import MaskedPrediction
-from regard.interpret.masked_lm.compare import ALL, PALETTE, TOKEN_COUNTS, Chart, PairComparison
 from regard.interpret.masked_lm.completions import WordCompletions
 from regard.interpret.masked_lm.grid import ComparisonGrid
+from regard.interpret.masked_lm.pair import ALL, PALETTE, TOKEN_COUNTS, Chart, PairComparison
+from regard.interpret.masked_lm.predictions import MaskedPrediction
 from regard.interpret.masked_lm.sweep import ComparisonSweep
 
 __all__ = ["ComparisonResult", "result_payload"]

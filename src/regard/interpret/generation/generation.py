@@ -17,10 +17,10 @@ from regard.inference.generation.said import Said, spelled
 from regard.inference.generation.speaker import asking
 from regard.inference.generation.trace import Document
 from regard.inference.generation.writing import Reason, Text, Writer
-from regard.interpret.generation.bars import CandidateTokens, candidate_tokens
-from regard.interpret.generation.listening import BeamSearchProgress, CandidateRecorder, GeneratedToken, OnEvent
+from regard.interpret.generation.candidates import CandidateTokens, candidate_tokens
+from regard.interpret.generation.config import GenerationConfig, reproduce_lines
 from regard.interpret.generation.prompts import CAVEAT
-from regard.interpret.generation.wish import GenerationConfig, reproduce_lines
+from regard.interpret.generation.recorders import BeamSearchProgress, CandidateRecorder, GeneratedToken, OnEvent
 from regard.text import Tokenizer
 
 __all__ = ["Generation", "generate", "generate_side_by_side", "generation_payload", "next_tokens"]
@@ -120,10 +120,10 @@ class Generation:
 
 
 def generate(
-    model: nn.Module, tokenizer: Tokenizer | None, prompt: str, *, wish: GenerationConfig | None = None
+    model: nn.Module, tokenizer: Tokenizer | None, prompt: str, *, config: GenerationConfig | None = None
 ) -> Generation:
     """Write to the end: the text, its tokens with their bars, and the trace of a search."""
-    speech = Generation(Writer(model, tokenizer), prompt, wish or GenerationConfig())
+    speech = Generation(Writer(model, tokenizer), prompt, config or GenerationConfig())
     for _ in speech.steps():
         pass
     return speech

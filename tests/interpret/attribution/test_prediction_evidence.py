@@ -13,9 +13,9 @@ import regard
 from regard.data.examples import Choice, Example, Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError
-from regard.interpret import attention
+from regard.interpret.attention.looking import attention
 from regard.interpret.attention.rollout import rollout
-from regard.interpret.faithfulness.evidence import PredictionEvidence, prediction_evidence
+from regard.interpret.attribution.prediction_evidence import PredictionEvidence, prediction_evidence
 from regard.models import Bert
 from regard.tasks.answer import Answering
 from regard.tasks.base import Task

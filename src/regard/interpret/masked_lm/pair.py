@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import InputError, choice
-from regard.interpret.masked_lm.answers import MaskedPrediction
-from regard.interpret.masked_lm.sentences import caption, sentence_of
+from regard.interpret.masked_lm.predictions import MaskedPrediction
+from regard.interpret.masked_lm.templates import caption, sentence_of
 
 __all__ = [
     "ALL",

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from regard.checkpoints.ready import BUDGET, grouped
 from regard.errors import InputError
-from regard.interpret.faithfulness.surgery import KnockOutOnePerCopy, parse_heads, parse_layers, skip_layers
-from regard.interpret.faithfulness.trial import Probe
+from regard.interpret.ablation.edits import KnockOutOnePerCopy, parse_heads, parse_layers, skip_layers
+from regard.interpret.attribution.probe import Probe
 from regard.nn import knock_out, record
 
 __all__ = [

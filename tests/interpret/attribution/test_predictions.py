@@ -14,7 +14,7 @@ import torch
 import regard
 from regard.data.examples import Choice, Picture, Question, Tagged, Text
 from regard.errors import InputError
-from regard.interpret.faithfulness.predictions import parse_example, predict_texts, predictions_payload
+from regard.interpret.attribution.predictions import parse_example, predict_texts, predictions_payload
 from regard.models import Vit, VitConfig
 from regard.tasks.answer import Answering
 from regard.tasks.base import Task

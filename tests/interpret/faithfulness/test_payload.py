@@ -14,11 +14,11 @@ import regard
 from regard.cli import honesty as verb
 from regard.cli.app import run
 from regard.errors import InputError
-from regard.interpret.faithfulness.attribution import gradient_times_input, integrated_gradients
-from regard.interpret.faithfulness.grounds import gather_evidence
-from regard.interpret.faithfulness.honesty import measure_faithfulness
-from regard.interpret.faithfulness.honesty_payload import faithfulness_payload, pretrained_payload
-from regard.interpret.faithfulness.trial import Probe, pretrained_probe, task_probe
+from regard.interpret.attribution.evidence import gather_evidence
+from regard.interpret.attribution.gradients import gradient_times_input, integrated_gradients
+from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
+from regard.interpret.faithfulness.faithfulness import measure_faithfulness
+from regard.interpret.faithfulness.payload import faithfulness_payload, pretrained_payload
 from regard.interpret.faithfulness.wording import VERDICTS, meanings
 from regard.nn import record
 from regard.tasks.folder import Solved, write_task
@@ -115,9 +115,8 @@ def test_a_pretrained_bert_shows_what_its_word_stands_on(tiny_bert_folder: Path)
     assert ground["integrated"]["scores"] == pytest.approx(integrated_gradients(trial).scores, rel=1e-5)
     assert ground["gradient"]["scores"] == pytest.approx(gradient_times_input(trial).scores, rel=1e-5)
     scope: dict[str, Any] = {}
-    exec(
-        payload["python"].replace("'BERT'", repr(str(tiny_bert_folder))).replace("\ngrounds(", "\nx = grounds("), scope
-    )
+    python = payload["python"].replace("'BERT'", repr(str(tiny_bert_folder)))
+    exec(python.replace("\ngather_evidence(", "\nx = gather_evidence("), scope)
     assert scope["x"].weights == pytest.approx(row.tolist(), rel=1e-5)
 
 

@@ -10,16 +10,16 @@ from torch import nn
 
 import regard
 from regard.errors import InputError
-from regard.interpret.faithfulness.ablation import ablate, sweep_heads
-from regard.interpret.faithfulness.attribution import gradient_times_input
-from regard.interpret.faithfulness.everywhere import (
+from regard.interpret.ablation.ablation import ablate, sweep_heads
+from regard.interpret.attribution.every_token import (
     MAX_MASKED_TOKENS,
     open_probe_at,
     probe_at,
     probe_modes,
     subsample_targets,
 )
-from regard.interpret.faithfulness.trial import pretrained_probe
+from regard.interpret.attribution.gradients import gradient_times_input
+from regard.interpret.attribution.probe import pretrained_probe
 from regard.nn import Padded
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
@@ -83,7 +83,7 @@ def test_a_gpt_says_what_follows_each_token(gpt: Pair) -> None:
 @pytest.mark.parametrize("at", ["masked", "plain"])
 def test_a_sweep_is_one_head_at_a_time(bert: Pair, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        regard.interpret.faithfulness.ablation.BUDGET, "cpu", 3 * 9 * 11
+        regard.interpret.ablation.ablation.BUDGET, "cpu", 3 * 9 * 11
     )  # several copies a batch, and batches
     trial = probe_at(*bert, TEXT, at=at)
     found = sweep_heads(trial)

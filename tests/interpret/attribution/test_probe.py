@@ -13,7 +13,7 @@ from regard.data.examples import Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError
 from regard.inference import fill_blanks
-from regard.interpret.faithfulness.trial import Probe, open_probe, pretrained_probe, task_probe
+from regard.interpret.attribution.probe import Probe, open_probe, pretrained_probe, task_probe
 from regard.models import Bert, BertConfig, Gpt, GptConfig, Vit, VitConfig
 from regard.tasks.answer import Answering
 from regard.tasks.choose import Choose

@@ -18,12 +18,12 @@ from regard.cli import compare as command
 from regard.cli.app import run
 from regard.errors import InputError
 from regard.inference import fill_blanks
-from regard.interpret.masked_lm.answers import MaskedPrediction, NamedModel, read_predictions
-from regard.interpret.masked_lm.compare import PairComparison, check_chart, second_differences
 from regard.interpret.masked_lm.comparison import compare, compare_models, compare_stored
 from regard.interpret.masked_lm.completions import WordCompletions
-from regard.interpret.masked_lm.drawn import result_payload
 from regard.interpret.masked_lm.grid import ComparisonGrid
+from regard.interpret.masked_lm.pair import PairComparison, check_chart, second_differences
+from regard.interpret.masked_lm.payload import result_payload
+from regard.interpret.masked_lm.predictions import MaskedPrediction, NamedModel, read_predictions
 from regard.interpret.masked_lm.sweep import ComparisonSweep
 
 Shared = Callable[[str], Path]

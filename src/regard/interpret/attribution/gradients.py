@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.checkpoints.ready import BUDGET
 from regard.errors import InputError, choice
-from regard.interpret.faithfulness.trial import Probe
+from regard.interpret.attribution.probe import Probe
 
 __all__ = ["BASELINES", "STEPS", "Attribution", "Baseline", "gradient_times_input", "integrated_gradients"]
 

@@ -10,11 +10,11 @@ import shlex
 from dataclasses import asdict
 
 from regard.checkpoints.ready import family_of
-from regard.interpret.faithfulness.attribution import Attribution
-from regard.interpret.faithfulness.grounds import Evidence, evidence_of, gather_evidence
-from regard.interpret.faithfulness.honesty import REQUIRED_PASSES, Faithfulness, measure_faithfulness
-from regard.interpret.faithfulness.meter import PERMUTED
-from regard.interpret.faithfulness.trial import Probe
+from regard.interpret.attribution.evidence import Evidence, evidence_of, gather_evidence
+from regard.interpret.attribution.gradients import Attribution
+from regard.interpret.attribution.probe import Probe
+from regard.interpret.faithfulness.checks import PERMUTED
+from regard.interpret.faithfulness.faithfulness import REQUIRED_PASSES, Faithfulness, measure_faithfulness
 from regard.interpret.faithfulness.wording import VERDICTS, meanings
 
 __all__ = ["EXAMPLE_WITH_BLANK", "faithfulness_payload", "has_verdict", "no_verdict_reason", "pretrained_payload"]
@@ -47,7 +47,7 @@ def faithfulness_payload(
     seed: int = 0,
     found: Faithfulness | Evidence | None = None,
 ) -> dict[str, object]:
-    """The document of the view "faithfulness" for a trial of the model `name`; arguments as `measure_honesty` has them.
+    """The document of the view "faithfulness"; the arguments are those of `measure_faithfulness`.
 
     `found` is what was measured with these arguments, where that is known.
     """
@@ -170,9 +170,11 @@ def _python(name: str, trial: Probe, label: str | None, layer: int | None, head:
     chosen = {"label": label, "layer": layer, "head": head}
     said = "".join(f", {key}={value!r}" for key, value in chosen.items() if value is not None)
     judged = has_verdict(trial)
-    doing, where = ("measure_honesty", "honesty") if judged else ("grounds", "grounds")
+    doing, where = "gather_evidence", "attribution.evidence"
+    if judged:
+        doing, where = "measure_faithfulness", "faithfulness.faithfulness"
     return (
-        f"from regard.interpret.faithfulness.{where} import {doing}\n"
-        "from regard.interpret.faithfulness.trial import open_trial\n"
-        f"{doing}(open_trial({asked}){said}{f', seed={seed}' if seed and judged else ''})"
+        f"from regard.interpret.{where} import {doing}\n"
+        "from regard.interpret.attribution.probe import open_probe\n"
+        f"{doing}(open_probe({asked}){said}{f', seed={seed}' if seed and judged else ''})"
     )

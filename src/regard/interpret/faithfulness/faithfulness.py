@@ -12,10 +12,10 @@ from typing import Literal
 import torch
 
 from regard.errors import InputError
-from regard.interpret.faithfulness.attribution import Attribution, gradient_times_input, integrated_gradients
-from regard.interpret.faithfulness.meter import PERMUTED, FaithfulnessCheck, FaithfulnessChecks
-from regard.interpret.faithfulness.shown import attention_map
-from regard.interpret.faithfulness.trial import Probe
+from regard.interpret.attribution.attention_map import attention_map
+from regard.interpret.attribution.gradients import Attribution, gradient_times_input, integrated_gradients
+from regard.interpret.attribution.probe import Probe
+from regard.interpret.faithfulness.checks import PERMUTED, FaithfulnessCheck, FaithfulnessChecks
 
 __all__ = ["MIN_WORDS", "REQUIRED_PASSES", "Faithfulness", "Verdict", "measure_faithfulness"]
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import regard
 from regard.errors import InputError
-from regard.interpret.faithfulness.attribution import gradient_times_input, integrated_gradients
-from regard.interpret.faithfulness.trial import Probe, pretrained_probe, task_probe
+from regard.interpret.attribution.gradients import gradient_times_input, integrated_gradients
+from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding, sentence
@@ -50,7 +50,7 @@ def linear(blanks: Probe) -> tuple[Probe, Tensor]:
         return torch.einsum("btw,two->bo", hidden, factors)[:, None]
 
     trial = replace(
-        blanks, model=model, encoder=model, places=("text",), outputs=("a", "b", "c"), task="classify", read=read
+        blanks, model=model, encoder=model, targets=("text",), outputs=("a", "b", "c"), task="classify", read=read
     )
     return trial, factors
 
@@ -116,7 +116,7 @@ def test_the_integral_is_that_of_many_small_steps(following: Probe) -> None:
 
 def test_copies_in_several_batches_give_the_same(following: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = integrated_gradients(following, steps=7)
-    monkeypatch.setattr("regard.interpret.faithfulness.attribution.BUDGET", {"cpu": 2 * len(following.ids)})
+    monkeypatch.setattr("regard.interpret.attribution.gradients.BUDGET", {"cpu": 2 * len(following.ids)})
     assert integrated_gradients(following, steps=7).scores == pytest.approx(whole.scores, abs=1e-5)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.checkpoints.ready import BUDGET
 from regard.errors import InputError
-from regard.interpret.faithfulness.trial import Probe
+from regard.interpret.attribution.probe import Probe
 from regard.models import Gpt
 from regard.nn import Site, record
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from regard.errors import InputError
-from regard.interpret.faithfulness.attribution import Attribution, gradient_times_input, integrated_gradients
-from regard.interpret.faithfulness.honesty import Faithfulness
-from regard.interpret.faithfulness.shown import attention_map
-from regard.interpret.faithfulness.trial import OutputKind, Probe
+from regard.interpret.attribution.attention_map import attention_map
+from regard.interpret.attribution.gradients import Attribution, gradient_times_input, integrated_gradients
+from regard.interpret.attribution.probe import OutputKind, Probe
+from regard.interpret.faithfulness.faithfulness import Faithfulness
 from regard.models import Gpt
 
 __all__ = ["Evidence", "evidence_of", "gather_evidence"]

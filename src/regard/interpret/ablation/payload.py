@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Collection, Sequence
 
 from regard.checkpoints.ready import family_of
-from regard.interpret.faithfulness.ablation import (
+from regard.interpret.ablation.ablation import (
     Ablation,
     AblationEffect,
     HeadEffect,
@@ -19,8 +19,8 @@ from regard.interpret.faithfulness.ablation import (
     ablate,
     sweep_heads,
 )
-from regard.interpret.faithfulness.everywhere import probe_modes, subsample_targets
-from regard.interpret.faithfulness.trial import Probe
+from regard.interpret.attribution.every_token import probe_modes, subsample_targets
+from regard.interpret.attribution.probe import Probe
 
 __all__ = ["MAX_SWEEP_TARGETS", "ablation_payload", "sweep_subsample"]
 
@@ -141,9 +141,9 @@ def _python(name: str, trial: Probe, found: Ablation, at: str) -> str:
     asked = ", ".join([repr(name), *map(repr, trial.texts)]) + ("" if at == "blanks" else f", at={at!r}")
     gone = bool(found.heads or found.layers)
     said = f"ablate(trial, heads={list(found.heads)!r}, layers={list(found.layers)!r}, top={TOP})"
-    wanted = "ablation import ablate" if gone else "surgery_payload import swept"
+    wanted = "ablation import ablate" if gone else "payload import sweep_subsample"
     return (
-        f"from regard.interpret.faithfulness.{wanted}\n"
-        "from regard.interpret.faithfulness.everywhere import open_at\n"
-        f"trial = open_at({asked})\n{said if gone else 'swept(trial)[1]'}"
+        f"from regard.interpret.ablation.{wanted}\n"
+        "from regard.interpret.attribution.every_token import open_probe_at\n"
+        f"trial = open_probe_at({asked})\n{said if gone else 'sweep_subsample(trial)[1]'}"
     )

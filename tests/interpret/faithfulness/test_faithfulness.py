@@ -15,16 +15,16 @@ from scipy import stats
 
 import regard
 from regard.errors import InputError
-from regard.interpret.faithfulness.honesty import Faithfulness, measure_faithfulness
-from regard.interpret.faithfulness.meter import (
+from regard.interpret.attribution.attention_map import attention_map
+from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
+from regard.interpret.faithfulness.checks import (
     MIN_CHANGE,
     MIN_CORRELATION_MARGIN,
     MIN_KENDALL,
     FaithfulnessCheck,
     kendall_tau_b,
 )
-from regard.interpret.faithfulness.shown import attention_map
-from regard.interpret.faithfulness.trial import Probe, pretrained_probe, task_probe
+from regard.interpret.faithfulness.faithfulness import Faithfulness, measure_faithfulness
 from regard.models import Gpt, GptConfig
 from regard.tasks.folder import Solved
 from regard.tasks.model import Tuned

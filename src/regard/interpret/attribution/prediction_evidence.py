@@ -19,8 +19,8 @@ from regard.data.readers import words_of
 from regard.errors import InputError
 from regard.interpret.attention.maps import Floats
 from regard.interpret.attention.rollout import rollout
-from regard.interpret.faithfulness.attribution import Attribution, gradient_times_input, integrated_gradients
-from regard.interpret.faithfulness.trial import Probe, task_probe
+from regard.interpret.attribution.gradients import Attribution, gradient_times_input, integrated_gradients
+from regard.interpret.attribution.probe import Probe, task_probe
 from regard.nn.recording import record
 from regard.tasks.base import Item, Prediction
 from regard.tasks.folder import Solved

@@ -49,13 +49,13 @@ def reproduce_lines(model: str, prompt: str, wish: GenerationConfig, *, page: st
     options = ["--model", model, "--max-tokens", str(wish.max_tokens), *_options(wish), "--page", page]
     python = [
         f"from regard.inference.generation import {'Sampling' if wish.beam is None else 'Beam'}",
-        "from regard.interpret.generation.speaking import speak",
-        "from regard.interpret.generation.wish import Wish",
+        "from regard.interpret.generation.generation import generate",
+        "from regard.interpret.generation.config import GenerationConfig",
         "from regard.checkpoints.loading import load",
         "",
-        f"said = speak(*load({model!r}), {prompt!r}, wish={_written(wish)})",
-        "print(said.text)",
-        "print(said.tokens[0].bars)",
+        f"result = generate(*load({model!r}), {prompt!r}, config={_written(wish)})",
+        "print(result.text)",
+        "print(result.tokens[0].candidates)",
     ]
     return _command(prompt, options), "\n".join(python)
 
@@ -87,7 +87,7 @@ def _written(wish: GenerationConfig) -> str:
     how = f"Sampling({_given(wish.sampling, Sampling())})" if beam is None else f"beam=Beam({_given(beam, None)})"
     seed = f", seed={wish.seed}" if beam is None else ""
     stops = f", stops={wish.stops!r}" if wish.stops else ""
-    return f"Wish({how}{seed}, max_tokens={wish.max_tokens}{stops})"
+    return f"GenerationConfig({how}{seed}, max_tokens={wish.max_tokens}{stops})"
 
 
 def _given(one: Sampling | Beam, usual: Sampling | None) -> str:

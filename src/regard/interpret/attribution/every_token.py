@@ -20,7 +20,7 @@ from regard.checkpoints import loading
 from regard.checkpoints.ready import Masked, kind_of
 from regard.errors import InputError, choice
 from regard.inference.marks import MARK, find_blanks
-from regard.interpret.faithfulness.trial import Probe, check_length, output_names, pretrained_probe, task_probe
+from regard.interpret.attribution.probe import Probe, check_length, output_names, pretrained_probe, task_probe
 from regard.models import Bert, Gpt
 from regard.nn import Padded
 from regard.tasks.folder import is_solved, read_task
@@ -48,7 +48,7 @@ class MaskedInTurnProbe(Probe):
     mask: int = 0
 
     @property
-    def rows(self) -> int:
+    def rows_per_copy(self) -> int:
         return len(self.positions)
 
     def logits(self, given: Tensor | None = None, *, segments: Tensor | None = None) -> Tensor:
@@ -57,11 +57,11 @@ class MaskedInTurnProbe(Probe):
         if given.is_floating_point():
             raise ValueError("a text that is hidden in turn is read by its tokens, not by vectors in their place")
         copies, spots = len(given), torch.tensor(self.positions, device=given.device)
-        hidden = given.repeat_interleave(self.rows, 0)
+        hidden = given.repeat_interleave(self.rows_per_copy, 0)
         places = torch.arange(len(hidden), device=given.device), spots.repeat(copies)
         hidden[places] = self.mask
         states = self.encoder(hidden, Padded())[places]
-        return self.read(states.view(copies, self.rows, -1)).float()
+        return self.read(states.view(copies, self.rows_per_copy, -1)).float()
 
 
 def open_probe_at(
@@ -109,7 +109,9 @@ def subsample_targets(trial: Probe, most: int) -> Probe:
     if not isinstance(trial, MaskedInTurnProbe) or count <= most:
         return trial
     kept = [place * count // most for place in range(most)]
-    return replace(trial, targets=tuple(trial.targets[i] for i in kept), positions=tuple(trial.positions[i] for i in kept))
+    return replace(
+        trial, targets=tuple(trial.targets[i] for i in kept), positions=tuple(trial.positions[i] for i in kept)
+    )
 
 
 def _each(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:

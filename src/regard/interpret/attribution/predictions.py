@@ -15,7 +15,7 @@ from regard.data.examples import Choice, Example, Picture, Question, Tagged, Tex
 from regard.data.files import STANDARD_INPUT
 from regard.data.readers import words_of
 from regard.errors import InputError
-from regard.interpret.faithfulness.evidence import prediction_evidence
+from regard.interpret.attribution.prediction_evidence import prediction_evidence
 from regard.render.png import data_uri
 from regard.tasks.base import Prediction
 from regard.tasks.folder import Solved
@@ -173,13 +173,16 @@ def _python(name: str, examples: Sequence[Example], source: str | None, table: T
     if len(examples) == 1:
         first, *rest = _texts(examples[0])
         said = ", ".join(map(repr, [first, *(["\n".join(rest)] if rest else [])]))
-        return f"from regard.interpret.faithfulness.predictions import solve\n{opening}solve({solved}, {said})"
+        return (
+            f"from regard.interpret.attribution.predictions import predict_texts\n{opening}"
+            f"predict_texts({solved}, {said})"
+        )
     if source is None:
         texts = [_texts(one) for one in examples]
         said = repr([(first, "\n".join(rest)) if rest else (first,) for first, *rest in texts])
         return (
-            f"from regard.interpret.faithfulness.predictions import solve\n{opening}solved = {solved}\n"
-            f"[solve(solved, *texts) for texts in {said}]"
+            f"from regard.interpret.attribution.predictions import predict_texts\n{opening}solved = {solved}\n"
+            f"[predict_texts(solved, *texts) for texts in {said}]"
         )
     return (
         "from regard.training.finetuning.sources import Table, new_examples\n"
