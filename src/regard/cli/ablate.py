@@ -68,10 +68,10 @@ def ablate_text(
     from regard.device import choose
     from regard.files.disk import replacing
     from regard.interpret.faithfulness.ablation import Sweep, ablate
+    from regard.interpret.faithfulness.drawing import check_ending, surgery_picture, write
     from regard.interpret.faithfulness.everywhere import open_at
     from regard.interpret.faithfulness.surgery import heads_named, layers_named
     from regard.interpret.faithfulness.surgery_payload import surgery_payload, swept
-    from regard.render.reasons_picture import check_ending, surgery_picture, write
 
     if output is not None:
         check_ending(output)

@@ -57,10 +57,10 @@ def honesty(
     attributions of one answer are told, a BERT's at the blank, a GPT's at the end.
     """
     from regard.files.disk import replacing
+    from regard.interpret.faithfulness.drawing import check_ending, honesty_picture, write
     from regard.interpret.faithfulness.grounds import grounds
     from regard.interpret.faithfulness.honesty import measure_honesty
     from regard.interpret.faithfulness.honesty_payload import honesty_payload, is_judged, without_verdict
-    from regard.render.reasons_picture import check_ending, honesty_picture, write
 
     if output is not None:
         check_ending(output)
