@@ -71,7 +71,7 @@ def ablate_text(
     from regard.interpret.faithfulness.everywhere import open_at
     from regard.interpret.faithfulness.surgery import heads_named, layers_named
     from regard.interpret.faithfulness.surgery_payload import surgery_payload, swept
-    from regard.render.reasons_picture import check_ending, surgery_picture, write
+    from regard.render.faithfulness_drawing import check_ending, draw_ablation, write_result
 
     if output is not None:
         check_ending(output)
@@ -91,11 +91,11 @@ def ablate_text(
             if len(found.places) < len(trial.places):
                 note(f"every head was tried at {len(found.places)} of the {len(trial.places)} tokens, evenly spread")
         if place is not None:
-            write(
+            write_result(
                 place,
                 document=found.document,
                 payload=lambda: surgery_payload(model, trial, heads=gone, layers=left, at=at, tried=tried),
-                picture=surgery_picture,
+                picture=draw_ablation,
             )
     if as_json:
         print_json(found.document())

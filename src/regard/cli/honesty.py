@@ -60,7 +60,7 @@ def honesty(
     from regard.interpret.faithfulness.grounds import grounds
     from regard.interpret.faithfulness.honesty import measure_honesty
     from regard.interpret.faithfulness.honesty_payload import honesty_payload, is_judged, without_verdict
-    from regard.render.reasons_picture import check_ending, honesty_picture, write
+    from regard.render.faithfulness_drawing import check_ending, draw_faithfulness, write_result
 
     if output is not None:
         check_ending(output)
@@ -75,13 +75,13 @@ def honesty(
             found = grounds(trial, label=label, layer=layer, head=head)
             note(without_verdict(trial))
         if place is not None:
-            write(
+            write_result(
                 place,
                 document=found.document,
                 payload=lambda: honesty_payload(
                     folder, trial, label=label, layer=layer, head=head, seed=seed, found=found
                 ),
-                picture=honesty_picture,
+                picture=draw_faithfulness,
             )
     if as_json:
         print_json(found.document())

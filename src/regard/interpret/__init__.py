@@ -10,25 +10,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.interpret.attention.looking import attention as attention
-    from regard.interpret.attention.maps import Attention as Attention
-    from regard.interpret.attention.maps import Map as Map
-    from regard.interpret.attention.maps import Side as Side
-    from regard.interpret.attention.payload import attention_payload as attention_payload
-    from regard.interpret.attention.subject import opened as opened
-    from regard.interpret.attention.subject import picture as picture
+    from regard.interpret.attention.document import attention_page_document as attention_page_document
+    from regard.interpret.attention.maps import AttentionMaps as AttentionMaps
+    from regard.interpret.attention.maps import AttentionRecord as AttentionRecord
+    from regard.interpret.attention.maps import TokenAxis as TokenAxis
+    from regard.interpret.attention.recording import record_attention as record_attention
+    from regard.interpret.loading import load_model as load_model
+    from regard.interpret.loading import read_image as read_image
 
 _HOMES = {
     "Attention": "regard.interpret.attention.maps",
     "Map": "regard.interpret.attention.maps",
     "Side": "regard.interpret.attention.maps",
-    "attention": "regard.interpret.attention.looking",
-    "attention_payload": "regard.interpret.attention.payload",
-    "opened": "regard.interpret.attention.subject",
-    "picture": "regard.interpret.attention.subject",
+    "attention": "regard.interpret.attention.recording",
+    "attention_payload": "regard.interpret.attention.document",
+    "opened": "regard.interpret.loading",
+    "picture": "regard.interpret.loading",
 }
 
-__all__ = ["Attention", "Map", "Side", "attention", "attention_payload", "opened", "picture"]
+__all__ = [
+    "AttentionMaps",
+    "AttentionRecord",
+    "TokenAxis",
+    "attention_page_document",
+    "load_model",
+    "read_image",
+    "record_attention",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,8 +15,8 @@ from regard.data.examples import Choice, Example, Picture, Question, Tagged, Tex
 from regard.data.files import STANDARD_INPUT
 from regard.data.readers import words_of
 from regard.errors import InputError
-from regard.interpret.attention.png import data_uri
 from regard.interpret.faithfulness.evidence import evidence
+from regard.interpret.images import data_uri
 from regard.tasks.base import Prediction
 from regard.tasks.folder import Solved
 from regard.tasks.solve import predict
@@ -47,9 +47,9 @@ def example_of(solved: Solved, text: str, second: str | None = None) -> Example:
         raise InputError(WANTED[kind])
     match kind:
         case "pictures":
-            from regard.interpret.attention.subject import picture
+            from regard.interpret.loading import read_image
 
-            return picture(os.path.expanduser(text.strip()))
+            return read_image(os.path.expanduser(text.strip()))
         case "tag":
             return Tagged(text, tuple(words_of(text)))
         case "answer":

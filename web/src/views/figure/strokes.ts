@@ -4,7 +4,7 @@ import { colors, series } from "../../theme";
 import { seen, type FigurePayload, type Layout, type Matrix } from "./payload";
 
 const ARROW = 4;
-// As in src/regard/render/figure_picture.py: the colours of kinds of boxes by their numbers, others are grey; and how full
+// As in src/regard/render/figure_drawing.py: the colours of kinds of boxes by their numbers, others are grey; and how full
 // the grounds of a stack, of a box and of one that is switched off are.
 const KINDS: Readonly<Record<string, number>> = { attention: 4, ffn: 5, embedding: 3, linear: 0, softmax: 2 };
 const [FRAME, BOX, GONE] = [0.07, 0.28, 0.06];

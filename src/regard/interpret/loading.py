@@ -22,16 +22,18 @@ from regard.data.readers.images import read_pictures
 from regard.errors import InputError
 from regard.inference import translation as translate
 from regard.inference.translation.folder import TRANSLATE
-from regard.interpret.attention.looking import Reader
+from regard.interpret.attention.recording import TextTokenizer
 from regard.tasks.folder import is_solved, read_task
 
-__all__ = ["KINDS", "PIXELS", "check_picture", "opened", "picture", "picture_of"]
+__all__ = ["IMAGE_SUFFIXES", "MAX_PIXELS", "check_image", "decode_image", "load_model", "read_image"]
 
-KINDS = {"PNG": ".png", "JPEG": ".jpg"}  # what may be sent
-PIXELS = 50_000_000  # of a picture; a model sees a few thousand of them
+IMAGE_SUFFIXES = {"PNG": ".png", "JPEG": ".jpg"}  # what may be sent
+MAX_PIXELS = 50_000_000  # of a picture; a model sees a few thousand of them
 
 
-def opened(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> tuple[nn.Module, Reader]:
+def load_model(
+    name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu"
+) -> tuple[nn.Module, TextTokenizer]:
     """A model and its tokenizer, or its subwords where it translates; of a tuned model the encoder.
 
     A folder, a built-in name or a Hugging Face hub name.
@@ -46,7 +48,7 @@ def opened(name_or_path: str | os.PathLike[str], *, device: torch.device | str =
     return loading.load(folder, device=device)
 
 
-def picture(path: str | os.PathLike[str]) -> Picture:
+def read_image(path: str | os.PathLike[str]) -> Picture:
     """The one picture of an image file."""
     if not Path(path).is_file():
         raise InputError(f"{os.fspath(path)}: no such file; expected an image")
@@ -58,11 +60,11 @@ def picture(path: str | os.PathLike[str]) -> Picture:
     return found[0]
 
 
-def picture_of(content: bytes, name: str) -> Picture:
+def decode_image(content: bytes, name: str) -> Picture:
     """The picture of a PNG or JPEG file that was sent; `name` is what its sender calls it."""
-    kind = check_picture(content, name)
+    kind = check_image(content, name)
     with TemporaryDirectory() as folder:
-        path = Path(folder) / f"sent{KINDS[kind]}"
+        path = Path(folder) / f"sent{IMAGE_SUFFIXES[kind]}"
         path.write_bytes(content)
         try:
             return replace(read_pictures(path, labelled=False).examples[0], name=name)
@@ -70,10 +72,10 @@ def picture_of(content: bytes, name: str) -> Picture:
             raise InputError(str(error).replace(str(path), name)) from None
 
 
-def check_picture(content: bytes, name: str) -> str:
+def check_image(content: bytes, name: str) -> str:
     """Whether it is a PNG or a JPEG, by its beginning alone; InputError where it is neither or too large."""
     kind = _kind(io.BytesIO(content), name)
-    if kind not in KINDS:
+    if kind not in IMAGE_SUFFIXES:
         raise InputError(f"{name} is {kind or 'no image'}; expected a PNG or JPEG file")
     return kind
 
@@ -90,9 +92,9 @@ def _kind(source: Path | io.BytesIO, name: str) -> str:
             with Image.open(source) as image:
                 kind, (width, height) = image.format or "", image.size
     except Image.DecompressionBombError:
-        raise InputError(f"{name} has too many pixels; expected at most {PIXELS:,}. Make it smaller") from None
+        raise InputError(f"{name} has too many pixels; expected at most {MAX_PIXELS:,}. Make it smaller") from None
     except (OSError, ValueError, SyntaxError, EOFError):
         return ""
-    if width * height > PIXELS:
-        raise InputError(f"{name} has {width:,} x {height:,} pixels; expected at most {PIXELS:,}. Make it smaller")
+    if width * height > MAX_PIXELS:
+        raise InputError(f"{name} has {width:,} x {height:,} pixels; expected at most {MAX_PIXELS:,}. Make it smaller")
     return kind

@@ -7,11 +7,21 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.interpret import opened
-from regard.interpret.figure.figure import figure
-from regard.render import figure_picture as drawing
-from regard.render.attention_picture import ACCENT, COLOURS, OTHER, QUIET, TEXT, Label, Picture, Tile, blended
-from regard.render.figure_picture import figure_picture
+from regard.interpret import load_model
+from regard.interpret.figure.figure import draw_figure
+from regard.render import figure_drawing as drawing
+from regard.render.attention_drawing import (
+    ACCENT,
+    COLORS,
+    OTHER,
+    QUIET,
+    TEXT,
+    Drawing,
+    ImageMark,
+    TextMark,
+    blend_with_white,
+)
+from regard.render.figure_drawing import draw_figure_1
 
 WEB = Path(__file__).resolve().parents[2] / "web" / "src"
 STROKES = (WEB / "views" / "figure" / "strokes.ts").read_text(encoding="utf-8")
@@ -32,13 +42,13 @@ def test_the_colours_are_the_pages() -> None:
     assert named["page"] == "#ffffff"
 
 
-def ground(picture: Picture, name: str) -> list[int]:
+def ground(picture: Drawing, name: str) -> list[int]:
     """The colour of the box that a name stands in."""
-    label = next(one for one in picture.shapes if isinstance(one, Label) and one.text == name)
+    label = next(one for one in picture.shapes if isinstance(one, TextMark) and one.text == name)
     around = [
         tile
         for tile in picture.shapes
-        if isinstance(tile, Tile)
+        if isinstance(tile, ImageMark)
         and tile.x <= label.x <= tile.x + tile.width
         and tile.y <= label.y <= tile.y + tile.height
     ]
@@ -47,12 +57,12 @@ def ground(picture: Picture, name: str) -> list[int]:
 
 
 def test_boxes_have_the_colour_of_their_kind(tiny_bert_folder: Path) -> None:
-    pair = opened(tiny_bert_folder)
-    whole, off = (figure_picture(figure(*pair, "the film", switches=names)) for names in ("", "positions"))
+    pair = load_model(tiny_bert_folder)
+    whole, off = (draw_figure_1(draw_figure(*pair, "the film", without=names)) for names in ("", "positions"))
     # 28% of #56b4e9 and 72% of white
     assert ground(whole, "Feed Forward") == [208, 234, 249]
     for name, number in (("Attention", 4), ("Linear", 0), ("Softmax", 2), ("Input Embedding", 3)):
-        assert ground(whole, name) == blended(COLOURS[number], 0.28)[0, 0].tolist()
-    assert ground(whole, "Encoding") == blended(QUIET, 0.28)[0, 0].tolist()
-    assert ground(off, "Encoding") == blended(QUIET, 0.06)[0, 0].tolist()
+        assert ground(whole, name) == blend_with_white(COLORS[number], 0.28)[0, 0].tolist()
+    assert ground(whole, "Encoding") == blend_with_white(QUIET, 0.28)[0, 0].tolist()
+    assert ground(off, "Encoding") == blend_with_white(QUIET, 0.06)[0, 0].tolist()
     assert np.array_equal(ground(off, "Linear"), ground(whole, "Linear"))

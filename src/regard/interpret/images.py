@@ -9,13 +9,13 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["data_uri", "png_bytes"]
+__all__ = ["data_uri", "encode_png"]
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLOURS = {1: 0, 3: 2, 4: 6}  # channels to the format's number: grey, red-green-blue, the same with opacity
 
 
-def png_bytes(pixels: NDArray[np.uint8]) -> bytes:
+def encode_png(pixels: NDArray[np.uint8]) -> bytes:
     """Of (height, width), (height, width, 3) or (height, width, 4)."""
     values = pixels[..., None] if pixels.ndim == 2 else pixels
     height, width, channels = values.shape
@@ -30,7 +30,7 @@ def png_bytes(pixels: NDArray[np.uint8]) -> bytes:
 
 def data_uri(pixels: NDArray[np.uint8]) -> str:
     """The picture as an address that holds all of it."""
-    return "data:image/png;base64," + base64.b64encode(png_bytes(pixels)).decode("ascii")
+    return "data:image/png;base64," + base64.b64encode(encode_png(pixels)).decode("ascii")
 
 
 def _chunk(name: bytes, data: bytes) -> bytes:

@@ -19,18 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import InputError
-from regard.interpret.attention.maps import Attention, Map
-from regard.interpret.attention.png import data_uri
+from regard.interpret.attention.maps import AttentionMaps, AttentionRecord
+from regard.interpret.images import data_uri
 
 if TYPE_CHECKING:
     from PIL import ImageFont
 
-__all__ = ["Picture", "attention_picture", "blended", "png", "svg"]
+__all__ = ["Drawing", "blend_with_white", "draw_attention", "to_png", "to_svg"]
 
 Pixels = NDArray[np.uint8]
 
 # As in web/src/theme.tsx, light.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#882255")
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#882255")
 DASHES: tuple[tuple[int, ...], ...] = ((), (8, 4), (2, 3), (10, 3, 2, 3))  # strokes and gaps, in pixels
 TEXT, QUIET, ACCENT, OTHER = "#1b1f24", "#59636e", "#0b5cad", "#b84a00"
 LETTER, SMALL_LETTER, LINE, MARGIN, ACROSS, GAP = 8.5, 7.4, 20, 16, 260, 8  # pixels
@@ -45,7 +45,7 @@ UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 @dataclass(frozen=True)
-class Label:
+class TextMark:
     x: float
     y: float
     text: str
@@ -55,7 +55,7 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Stroke:
+class LineMark:
     start: tuple[float, float]
     end: tuple[float, float]
     colour: str
@@ -64,7 +64,7 @@ class Stroke:
 
 
 @dataclass(frozen=True, eq=False)
-class Tile:
+class ImageMark:
     """Pixels (height, width, 3) stretched over a rectangle."""
 
     x: float
@@ -75,18 +75,18 @@ class Tile:
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class Drawing:
     """Shapes in the order in which they are drawn, on white."""
 
     title: str
     width: int
     height: int
-    shapes: tuple[Label | Stroke | Tile, ...]
+    shapes: tuple[TextMark | LineMark | ImageMark, ...]
 
 
-def attention_picture(
-    found: Attention, *, kind: str | None = None, layer: int | None = None, head: int | None = None
-) -> Picture:
+def draw_attention(
+    found: AttentionRecord, *, kind: str | None = None, layer: int | None = None, head: int | None = None
+) -> Drawing:
     """A layer's heads as coloured lines, or one head's; without a layer, and for an image, small maps of all heads."""
     one = found.map(kind)
     one.check(layer, head)
@@ -97,7 +97,7 @@ def attention_picture(
     return _lines(one, layer, head)
 
 
-def _lines(one: Map, layer: int, head: int | None) -> Picture:
+def _lines(one: AttentionMaps, layer: int, head: int | None) -> Drawing:
     heads = range(one.heads) if head is None else [head]
     rows, columns = (_names(side.tokens) for side in (one.rows, one.columns))
     left = MARGIN + max(map(len, rows)) * LETTER + GAP
@@ -106,34 +106,34 @@ def _lines(one: Map, layer: int, head: int | None) -> Picture:
     title = f"{one.kind} attention, layer {layer}, {which}"
     told = heads if len(heads) > 1 else []  # one head needs no colour of its own
     legend = [shape for place, number in enumerate(told) for shape in _entry(place, number)]
-    top = MARGIN + (2.5 + math.ceil(len(told) / len(COLOURS))) * LINE
+    top = MARGIN + (2.5 + math.ceil(len(told) / len(COLORS))) * LINE
     strokes = []
     for number in heads:
         weights, look = one.weights[layer, number], number if told else 0
         for row, column in zip(*np.nonzero(weights >= FAINT), strict=True):
             ends = (left, top + LINE * (row + 0.5)), (right, top + LINE * (column + 0.5))
-            strokes.append(Stroke(*ends, _colour(look), round(float(weights[row, column]), 3), _dash(look)))
-    labels = [Label(left - GAP, top + LINE * (i + 0.5) + 5, name, anchor="end") for i, name in enumerate(rows)]
-    labels += [Label(right + GAP, top + LINE * (i + 0.5) + 5, name) for i, name in enumerate(columns)]
+            strokes.append(LineMark(*ends, _colour(look), round(float(weights[row, column]), 3), _dash(look)))
+    labels = [TextMark(left - GAP, top + LINE * (i + 0.5) + 5, name, anchor="end") for i, name in enumerate(rows)]
+    labels += [TextMark(right + GAP, top + LINE * (i + 0.5) + 5, name) for i, name in enumerate(columns)]
     said = f"from left to right; a full colour is 100%, below {FAINT:.0%} nothing is drawn"
-    if len(heads) > len(COLOURS) * len(DASHES):
-        said += f"; heads {len(COLOURS) * len(DASHES)} apart share colour and dash"
-    above = [Label(MARGIN, MARGIN + 12, title, 16), Label(MARGIN, MARGIN + LINE + 8, said, 12, colour=QUIET)]
-    last = MARGIN + min(len(told), len(COLOURS)) * ENTRY
+    if len(heads) > len(COLORS) * len(DASHES):
+        said += f"; heads {len(COLORS) * len(DASHES)} apart share colour and dash"
+    above = [TextMark(MARGIN, MARGIN + 12, title, 16), TextMark(MARGIN, MARGIN + LINE + 8, said, 12, colour=QUIET)]
+    last = MARGIN + min(len(told), len(COLORS)) * ENTRY
     wide = max(right + GAP + max(map(len, columns)) * LETTER, MARGIN + len(said) * SMALL_LETTER, last) + MARGIN
     high = top + LINE * max(len(rows), len(columns)) + MARGIN
-    return Picture(title, math.ceil(wide), math.ceil(high), (*above, *legend, *strokes, *labels))
+    return Drawing(title, math.ceil(wide), math.ceil(high), (*above, *legend, *strokes, *labels))
 
 
-def _entry(place: int, number: int) -> tuple[Stroke, Label]:
+def _entry(place: int, number: int) -> tuple[LineMark, TextMark]:
     """A head in the legend: a piece of its line, and its name."""
-    row, column = divmod(place, len(COLOURS))
+    row, column = divmod(place, len(COLORS))
     x, y = MARGIN + ENTRY * column, MARGIN + (2.5 + row) * LINE
-    line = Stroke((x, y - 4), (x + SAMPLE, y - 4), _colour(number), 1.0, _dash(number))
-    return line, Label(x + SAMPLE + 4, y, f"head {number}", 12)
+    line = LineMark((x, y - 4), (x + SAMPLE, y - 4), _colour(number), 1.0, _dash(number))
+    return line, TextMark(x + SAMPLE + 4, y, f"head {number}", 12)
 
 
-def _grid(found: Attention, one: Map, layer: int | None, head: int | None) -> Picture:
+def _grid(found: AttentionRecord, one: AttentionMaps, layer: int | None, head: int | None) -> Drawing:
     layers = range(one.layers) if layer is None else [layer]
     heads = range(one.heads) if head is None else [head]
     cell = max(SMALL, min(2 * CELL if len(heads) * len(layers) == 1 else CELL, WIDE // len(heads)))
@@ -142,26 +142,26 @@ def _grid(found: Attention, one: Map, layer: int | None, head: int | None) -> Pi
     said = "in each: down who looks, across who is looked at; the fullest colour is that map's largest weight"
     if found.image is not None:
         said = "where [CLS] looks in the image; the fullest colour is that head's largest weight"
-    shapes: list[Label | Stroke | Tile] = [
-        Label(MARGIN, MARGIN + 12, title, 16),
-        Label(MARGIN, MARGIN + LINE + 8, said, 12, colour=QUIET),
+    shapes: list[TextMark | LineMark | ImageMark] = [
+        TextMark(MARGIN, MARGIN + 12, title, 16),
+        TextMark(MARGIN, MARGIN + LINE + 8, said, 12, colour=QUIET),
     ]
     for across, number in enumerate(heads):
         name = f"head {number}" if cell >= 60 else str(number)
-        shapes.append(Label(left + (cell + GAP) * across + cell / 2, top - 6, name, 12, "middle", QUIET))
+        shapes.append(TextMark(left + (cell + GAP) * across + cell / 2, top - 6, name, 12, "middle", QUIET))
     for down, which in enumerate(layers):
         y = top + (cell + GAP) * down
-        shapes.append(Label(left - GAP, y + cell / 2 + 5, f"layer {which}", 12, "end", QUIET))
+        shapes.append(TextMark(left - GAP, y + cell / 2 + 5, f"layer {which}", 12, "end", QUIET))
         for across, number in enumerate(heads):
             pixels = _pixels(found, one.weights[which, number])
-            shapes.append(Tile(left + (cell + GAP) * across, y, cell, cell, pixels))
+            shapes.append(ImageMark(left + (cell + GAP) * across, y, cell, cell, pixels))
     wide = max(left + (cell + GAP) * len(heads), MARGIN + len(said) * SMALL_LETTER) + MARGIN
-    return Picture(title, math.ceil(wide), math.ceil(top + (cell + GAP) * len(layers) + MARGIN), tuple(shapes))
+    return Drawing(title, math.ceil(wide), math.ceil(top + (cell + GAP) * len(layers) + MARGIN), tuple(shapes))
 
 
-def _pixels(found: Attention, weights: NDArray[np.float32]) -> Pixels:
+def _pixels(found: AttentionRecord, weights: NDArray[np.float32]) -> Pixels:
     """A map in one colour for all; over an image, only what the first token sees of its patches."""
-    colour = _channels(COLOURS[0])
+    colour = _channels(COLORS[0])
     if found.image is None or found.grid is None:
         shares = _coarse(weights)
         ground = np.full((*shares.shape, 3), 255.0)
@@ -187,7 +187,7 @@ def _coarse(weights: NDArray[np.float32]) -> NDArray[np.float32]:
     return weights
 
 
-def blended(colour: str, opacity: float) -> Pixels:
+def blend_with_white(colour: str, opacity: float) -> Pixels:
     """One pixel of a colour that lets the white below it through."""
     pixel: Pixels = np.rint(255 - (255 - _channels(colour)) * opacity).astype(np.uint8)[None, None]
     return pixel
@@ -197,7 +197,7 @@ def _channels(colour: str) -> NDArray[np.int64]:
     return np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)])
 
 
-def svg(picture: Picture) -> str:
+def to_svg(picture: Drawing) -> str:
     """A whole document, which names no address but that of its own language."""
     size = f'width="{picture.width}" height="{picture.height}" viewBox="0 0 {picture.width} {picture.height}"'
     title = _escaped(picture.title)
@@ -210,11 +210,11 @@ def svg(picture: Picture) -> str:
     )
 
 
-def _markup(shape: Label | Stroke | Tile) -> str:
-    if isinstance(shape, Label):
+def _markup(shape: TextMark | LineMark | ImageMark) -> str:
+    if isinstance(shape, TextMark):
         place = f'x="{shape.x:g}" y="{shape.y:g}" font-size="{shape.size}"'
         return f'<text {place} text-anchor="{shape.anchor}" fill="{shape.colour}">{_escaped(shape.text)}</text>'
-    if isinstance(shape, Stroke):
+    if isinstance(shape, LineMark):
         (x1, y1), (x2, y2) = shape.start, shape.end
         ends = f'x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"'
         dashed = f' stroke-dasharray="{" ".join(map(str, shape.dash))}"' if shape.dash else ""
@@ -224,7 +224,7 @@ def _markup(shape: Label | Stroke | Tile) -> str:
     return f'<image {place} {look} href="{data_uri(shape.pixels)}"/>'
 
 
-def png(picture: Picture, *, scale: int = 2) -> bytes:
+def to_png(picture: Drawing, *, scale: int = 2) -> bytes:
     """Its pixels, `scale` times as many a side. Letters that the font lacks become boxes; an SVG has them all."""
     try:
         from PIL import Image, ImageDraw
@@ -233,11 +233,11 @@ def png(picture: Picture, *, scale: int = 2) -> bytes:
     canvas = Image.new("RGB", (picture.width * scale, picture.height * scale), "white")
     draw = ImageDraw.Draw(canvas, "RGBA")  # so that what is drawn lets through what lies below
     for shape in picture.shapes:
-        if isinstance(shape, Label):
+        if isinstance(shape, TextMark):
             anchor = {"start": "ls", "middle": "ms", "end": "rs"}[shape.anchor]
             place = (shape.x * scale, shape.y * scale)
             draw.text(place, shape.text, fill=shape.colour, font=_font(shape.size * scale), anchor=anchor)
-        elif isinstance(shape, Stroke):
+        elif isinstance(shape, LineMark):
             for (x1, y1), (x2, y2) in _pieces(shape):
                 ends = [(x1 * scale, y1 * scale), (x2 * scale, y2 * scale)]
                 draw.line(ends, fill=f"{shape.colour}{round(shape.opacity * 255):02x}", width=2 * scale)
@@ -250,7 +250,7 @@ def png(picture: Picture, *, scale: int = 2) -> bytes:
     return content.getvalue()
 
 
-def _pieces(stroke: Stroke) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
+def _pieces(stroke: LineMark) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
     """What of a dashed line is drawn."""
     (x1, y1), (x2, y2) = stroke.start, stroke.end
     length = math.hypot(x2 - x1, y2 - y1)
@@ -274,11 +274,11 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def _colour(number: int) -> str:
-    return COLOURS[number % len(COLOURS)]
+    return COLORS[number % len(COLORS)]
 
 
 def _dash(number: int) -> tuple[int, ...]:
-    return DASHES[number // len(COLOURS) % len(DASHES)]
+    return DASHES[number // len(COLORS) % len(DASHES)]
 
 
 def _names(tokens: tuple[str, ...]) -> list[str]:

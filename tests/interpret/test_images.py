@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from regard.interpret.attention.png import data_uri, png_bytes
+from regard.interpret.images import data_uri, encode_png
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 3), (4, 7, 3), (2, 9, 4)])
 def test_pixels_come_back(shape: tuple[int, ...]) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    with Image.open(io.BytesIO(png_bytes(pixels))) as image:
+    with Image.open(io.BytesIO(encode_png(pixels))) as image:
         image.load()
         np.testing.assert_array_equal(np.asarray(image), pixels)
-    assert base64.b64decode(data_uri(pixels).removeprefix("data:image/png;base64,")) == png_bytes(pixels)
+    assert base64.b64decode(data_uri(pixels).removeprefix("data:image/png;base64,")) == encode_png(pixels)
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,4 @@ def test_pixels_come_back(shape: tuple[int, ...]) -> None:
 )
 def test_what_is_no_picture(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:
     with pytest.raises(ValueError, match="expected bytes"):
-        png_bytes(pixels)
+        encode_png(pixels)

@@ -15,8 +15,8 @@ from regard.interpret.faithfulness.everywhere import asked_at
 from regard.interpret.faithfulness.honesty_payload import honesty_payload
 from regard.interpret.faithfulness.surgery_payload import surgery_payload
 from regard.interpret.faithfulness.trial import task_trial
-from regard.render.attention_picture import Picture, Tile, svg
-from regard.render.reasons_picture import check_ending, honesty_picture, surgery_picture, write
+from regard.render.attention_drawing import Drawing, ImageMark, to_svg
+from regard.render.faithfulness_drawing import check_ending, draw_ablation, draw_faithfulness, write_result
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 
@@ -35,26 +35,28 @@ def honesty(tiny_bert_folder: Path) -> dict[str, Any]:
     return honesty_payload("DIR", task_trial(deciding(Tokenizer.open(tiny_bert_folder), 3), TEXT))
 
 
-def said(picture: Picture) -> list[str]:
-    return ["".join(one.itertext()) for one in ElementTree.fromstring(svg(picture)).iter() if one.tag.endswith("text")]
+def said(picture: Drawing) -> list[str]:
+    return [
+        "".join(one.itertext()) for one in ElementTree.fromstring(to_svg(picture)).iter() if one.tag.endswith("text")
+    ]
 
 
 def test_surgery_has_every_head_and_place(surgery: dict[str, Any]) -> None:
-    picture = surgery_picture(surgery)
+    picture = draw_ablation(surgery)
     texts = said(picture)
     assert texts[0] == "<b>BERT</b> without heads 1.2 and layers 0"
     assert sum(text.startswith("x ") for text in texts) == 5  # a head, and the four of a layer that is left out
     for effect in surgery["effects"]:
         assert f"{effect['before']} {effect['likeliest'][0]['before']:.1%}" in texts
         assert f"{effect['after']} {effect['successors'][0]['after']:.1%}" in texts
-    tiles = [shape for shape in picture.shapes if isinstance(shape, Tile)]
+    tiles = [shape for shape in picture.shapes if isinstance(shape, ImageMark)]
     darkest = min(tiles[:8], key=lambda tile: int(tile.pixels.sum()))
     strongest = max(range(8), key=lambda number: surgery["sweep"]["heads"][number]["strength"])
     assert tiles.index(darkest) == strongest
 
 
 def test_honesty_has_every_test_and_three_rows(honesty: dict[str, Any]) -> None:
-    texts = said(honesty_picture(honesty))
+    texts = said(draw_faithfulness(honesty))
     assert texts[0].startswith("honest (") and "positive" in texts[0]
     for check in honesty["verdict"]["checks"]:
         assert f"{check['value']:.3f} of {check['threshold']:.2f} or more" in texts
@@ -66,9 +68,9 @@ def test_numbers_near_zero(honesty: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     checks = [{**check, "value": value} for check, value in zip(honesty["verdict"]["checks"], SMALL, strict=True)]
     near = {**honesty, "verdict": {**honesty["verdict"], "checks": checks}}
-    write(tmp_path / "a.png", document=dict, payload=lambda: near, picture=honesty_picture)
+    write_result(tmp_path / "a.png", document=dict, payload=lambda: near, picture=draw_faithfulness)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    texts = said(honesty_picture(near))
+    texts = said(draw_faithfulness(near))
     assert not any("-0.000" in text for text in texts)
     assert sum(text.startswith("0.000 of") for text in texts) == 5
     assert sum(text.startswith("-0.001 of") for text in texts) == 1
@@ -76,7 +78,7 @@ def test_numbers_near_zero(honesty: dict[str, Any], tmp_path: Path) -> None:
 
 def test_with_nothing_out_there_is_no_after(tiny_bert_folder: Path) -> None:
     payload = surgery_payload("BERT", asked_at(*regard.load(tiny_bert_folder), TEXT, at="masked"), at="masked")
-    texts = said(surgery_picture(payload))
+    texts = said(draw_ablation(payload))
     wanted = [f"{one['before']} {one['likeliest'][0]['before']:.1%}" for one in payload["effects"]]  # type: ignore[attr-defined]
     assert [text for text in texts if text in set(wanted)] == wanted
     assert texts[-1] == "below each: what is likeliest"
@@ -87,7 +89,7 @@ def test_files_by_their_ending(honesty: dict[str, Any], ending: str, tmp_path: P
     place = tmp_path / f"file.{ending}"
     if ending == "png":
         pytest.importorskip("PIL")
-    write(place, document=lambda: {"a": 1}, payload=lambda: honesty, picture=honesty_picture)
+    write_result(place, document=lambda: {"a": 1}, payload=lambda: honesty, picture=draw_faithfulness)
     content = place.read_bytes()
     if ending == "json":
         assert json.loads(content) == {"a": 1}
