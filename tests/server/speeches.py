@@ -12,7 +12,7 @@ from regard.inference.generation import Beam, Sampling
 from regard.interpret.generation import listening
 from regard.interpret.generation.speaking import Speech, speak
 from regard.interpret.generation.wish import Wish
-from regard.server.turns import Left, check_wanted
+from regard.server.request_queue import ClientDisconnected, check_connected
 
 __all__ = ["PROMPT", "Gate", "bars", "said", "spoken", "visible"]
 
@@ -39,8 +39,8 @@ class Gate:
     def wait(self) -> None:
         while not self.opened.wait(0.02):
             try:
-                check_wanted()
-            except Left:
+                check_connected()
+            except ClientDisconnected:
                 self.left.set()
                 raise
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from regard.render.attention_drawing import COLORS, DASHES
+from regard.render.drawing import COLORS, DASHES
 
 THEME = (Path(__file__).resolve().parents[2] / "web" / "src" / "theme.tsx").read_text(encoding="utf-8")
 # What is left of linear red, green and blue: Machado, Oliveira and Fernandes (2009), severity 1.

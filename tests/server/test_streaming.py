@@ -19,9 +19,9 @@ from starlette.testclient import TestClient
 
 from regard.interpret.generation import listening
 from regard.interpret.generation.prompts import PROMPTS
-from regard.server.shelf import Shelf
+from regard.server.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
-from tests.server.conftest import BEARER, make_app
+from tests.server.conftest import BEARER, create_app
 from tests.server.speeches import PROMPT, Gate, spoken
 
 
@@ -37,9 +37,9 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def app(gpt: str, t5: str, tiny_bert_folder: Path) -> Starlette:
-    shelf = Shelf([str(tiny_bert_folder), gpt, t5])
-    shelf.start().join()
-    return make_app(shelf)
+    registry = ModelRegistry([str(tiny_bert_folder), gpt, t5])
+    registry.start().join()
+    return create_app(registry)
 
 
 @pytest.fixture(scope="module")

@@ -68,10 +68,10 @@ def ablate_text(
     from regard.device import choose
     from regard.files.disk import replacing
     from regard.interpret.faithfulness.ablation import Sweep, ablate
+    from regard.interpret.faithfulness.drawing import check_ending, surgery_picture, write
     from regard.interpret.faithfulness.everywhere import open_at
     from regard.interpret.faithfulness.surgery import heads_named, layers_named
     from regard.interpret.faithfulness.surgery_payload import surgery_payload, swept
-    from regard.render.faithfulness_drawing import check_ending, draw_ablation, write_result
 
     if output is not None:
         check_ending(output)
@@ -91,11 +91,11 @@ def ablate_text(
             if len(found.places) < len(trial.places):
                 note(f"every head was tried at {len(found.places)} of the {len(trial.places)} tokens, evenly spread")
         if place is not None:
-            write_result(
+            write(
                 place,
                 document=found.document,
                 payload=lambda: surgery_payload(model, trial, heads=gone, layers=left, at=at, tried=tried),
-                picture=draw_ablation,
+                picture=surgery_picture,
             )
     if as_json:
         print_json(found.document())

@@ -101,14 +101,14 @@ def _write(found: Figure, place: Path, layer: int) -> None:
         payload = figure_document(found, place=f"#figure?layer={layer}")
         place.write_text(page(payload, title="Regard: figure 1"), encoding="utf-8")
         return
-    from regard.render.attention_drawing import to_png, to_svg
-    from regard.render.figure_drawing import draw_figure_1
+    from regard.interpret.figure.drawing import figure_picture
+    from regard.render.drawing import png, svg
 
-    picture = draw_figure_1(found)
+    picture = figure_picture(found)
     if place.suffix.lower() == ".svg":
-        place.write_text(to_svg(picture), encoding="utf-8")
+        place.write_text(svg(picture), encoding="utf-8")
     else:
-        place.write_bytes(to_png(picture))
+        place.write_bytes(png(picture))
 
 
 def _lines(found: Figure, name: str, layer: int) -> Iterator[str]:

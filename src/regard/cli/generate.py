@@ -257,7 +257,7 @@ def _plain(one: Text) -> dict[str, object]:
 def _write_trace(record: Trace, place: Path, about: dict[str, object]) -> None:
     document = record.document(about)
     if place.suffix.lower() == ".html":
-        from regard.render.search import search_page
+        from regard.inference.generation.search_page import search_page
 
         place.write_text(search_page(document), encoding="utf-8")
     else:

@@ -57,10 +57,10 @@ def honesty(
     attributions of one answer are told, a BERT's at the blank, a GPT's at the end.
     """
     from regard.files.disk import replacing
+    from regard.interpret.faithfulness.drawing import check_ending, honesty_picture, write
     from regard.interpret.faithfulness.grounds import grounds
     from regard.interpret.faithfulness.honesty import measure_honesty
     from regard.interpret.faithfulness.honesty_payload import honesty_payload, is_judged, without_verdict
-    from regard.render.faithfulness_drawing import check_ending, draw_faithfulness, write_result
 
     if output is not None:
         check_ending(output)
@@ -75,13 +75,13 @@ def honesty(
             found = grounds(trial, label=label, layer=layer, head=head)
             note(without_verdict(trial))
         if place is not None:
-            write_result(
+            write(
                 place,
                 document=found.document,
                 payload=lambda: honesty_payload(
                     folder, trial, label=label, layer=layer, head=head, seed=seed, found=found
                 ),
-                picture=draw_faithfulness,
+                picture=honesty_picture,
             )
     if as_json:
         print_json(found.document())

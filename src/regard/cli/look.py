@@ -101,13 +101,14 @@ def _check(text: str, image: str | None, layer: int | None, head: int | None, ou
 
 
 def _draw(found: AttentionRecord, place: Path, *, kind: str | None, layer: int | None, head: int | None) -> None:
-    from regard.render.attention_drawing import draw_attention, to_png, to_svg
+    from regard.interpret.attention.drawing import attention_drawing
+    from regard.render.drawing import png, svg
 
-    picture = draw_attention(found, kind=kind, layer=layer, head=head)
+    picture = attention_drawing(found, kind=kind, layer=layer, head=head)
     if place.suffix.lower() == ".svg":
-        place.write_text(to_svg(picture), encoding="utf-8")
+        place.write_text(svg(picture), encoding="utf-8")
     else:
-        place.write_bytes(to_png(picture))
+        place.write_bytes(png(picture))
 
 
 def _lines(found: AttentionRecord, *, kind: str | None, layer: int | None, head: int | None) -> Iterator[str]:

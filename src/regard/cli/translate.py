@@ -195,7 +195,7 @@ class _Job:
         texts = [text for text, _ in self.found]
         document = self.trace.document({"model": model, "texts": texts, "settings": settings})
         if path.suffix.lower() == ".html":
-            from regard.render.search import search_page
+            from regard.inference.generation.search_page import search_page
 
             content = search_page(document)
         else:

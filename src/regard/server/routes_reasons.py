@@ -15,7 +15,7 @@ from regard.errors import InputError
 from regard.files.json_files import read_json
 from regard.known import DEFAULT
 from regard.server.arguments import Arguments, Payload, counted, said
-from regard.server.shelf import Shelf
+from regard.server.model_registry import ModelRegistry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,22 +34,22 @@ KEPT = 4  # answers that are remembered
 
 Kept = TypeVar("Kept")
 
-_judged: WeakKeyDictionary[Shelf, dict[tuple[str, ...], Judged]] = WeakKeyDictionary()
-_tried: WeakKeyDictionary[Shelf, dict[tuple[str, ...], Tried]] = WeakKeyDictionary()
+_judged: WeakKeyDictionary[ModelRegistry, dict[tuple[str, ...], Judged]] = WeakKeyDictionary()
+_tried: WeakKeyDictionary[ModelRegistry, dict[tuple[str, ...], Tried]] = WeakKeyDictionary()
 
 
-def surgery(shelf: Shelf, arguments: Arguments) -> Payload:
+def surgery(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, `text_b`, `heads` and `layers` to take out, `at`: masked, plain or blanks."""
     model = said(arguments, "model", DEFAULT)
     text, second = said(arguments, "text"), said(arguments, "text_b", "").strip() or None
     heads, layers = said(arguments, "heads", "").strip(), said(arguments, "layers", "").strip()
-    with shelf.use(model) as pair:
+    with registry.use(model) as pair:
         from regard.interpret.faithfulness.surgery import heads_named, layers_named
         from regard.interpret.faithfulness.surgery_payload import surgery_payload
         from regard.interpret.faithfulness.trial import task_trial
 
-        if shelf.entries[model].kind == "tuned":
-            trial, at = task_trial(shelf.solved(model), text, second), "blanks"
+        if registry.entries[model].kind == "tuned":
+            trial, at = task_trial(registry.solved(model), text, second), "blanks"
         else:
             trial, at = _asked(pair, text, second, said(arguments, "at", "").strip())
         payload = surgery_payload(
@@ -58,37 +58,37 @@ def surgery(shelf: Shelf, arguments: Arguments) -> Payload:
             heads=heads_named(heads, depth=trial.depth, heads=trial.heads) if heads else (),
             layers=layers_named(layers, depth=trial.depth) if layers else (),
             at=at,
-            tried=_swept(shelf, trial, (model, text, second or "", at)),
+            tried=_swept(registry, trial, (model, text, second or "", at)),
         )
-    return {**payload, **_live(shelf, arguments)}
+    return {**payload, **_live(registry, arguments)}
 
 
-def honesty(shelf: Shelf, arguments: Arguments) -> Payload:
+def honesty(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, `text_b`; `label`, `layer` and `head` where they are not the usual ones."""
     model = said(arguments, "model", DEFAULT)
     text, second = said(arguments, "text"), said(arguments, "text_b", "").strip() or None
     label = said(arguments, "label", "") or None
     layer, head = (counted(arguments, name, None, least=0) for name in ("layer", "head"))
-    with shelf.use(model) as pair:
+    with registry.use(model) as pair:
         from regard.interpret.faithfulness.honesty_payload import BLANK, honesty_payload, untuned_payload
         from regard.interpret.faithfulness.trial import task_trial, trial_of
 
-        if shelf.entries[model].kind != "tuned":
+        if registry.entries[model].kind != "tuned":
             try:
                 payload = honesty_payload(model, trial_of(*pair, text), layer=layer, head=head)
             except InputError as error:  # no blank in it, say; what is missing first of all is a tuned model
                 example = BLANK if _is_asked(pair, BLANK) else None
                 payload = untuned_payload(model, text, str(error), example=example)
-            return {**payload, **_live(shelf, arguments)}
+            return {**payload, **_live(registry, arguments)}
         # Hundreds of passes: what was just judged is not judged again for its exported page.
-        trial = task_trial(shelf.solved(model), text, second)
-        known = _judged.setdefault(shelf, {})
+        trial = task_trial(registry.solved(model), text, second)
+        known = _judged.setdefault(registry, {})
         question = (model, text, second or "", label or "", str(layer), str(head))
         judged = known.pop(question, None)
         if judged is None or judged[0] is not trial.model:
             judged = trial.model, honesty_payload(model, trial, label=label, layer=layer, head=head)
         _remember(known, question, judged)
-    return {**judged[1], **_live(shelf, arguments)}
+    return {**judged[1], **_live(registry, arguments)}
 
 
 def _is_asked(pair: Pair, text: str) -> bool:
@@ -115,11 +115,11 @@ def _asked(pair: Pair, text: str, second: str | None, at: str) -> tuple[Trial, s
     return asked_at(*pair, text, second, at=first), first
 
 
-def _swept(shelf: Shelf, trial: Trial, question: tuple[str, ...]) -> Tried:
+def _swept(registry: ModelRegistry, trial: Trial, question: tuple[str, ...]) -> Tried:
     """Every head alone, measured once a text. A folder may hold another model by now: then it is measured again."""
     from regard.interpret.faithfulness.surgery_payload import swept
 
-    known = _tried.setdefault(shelf, {})
+    known = _tried.setdefault(registry, {})
     found = known.pop(question, None)
     if found is None or found[0].encoder is not trial.encoder:
         found = swept(trial)
@@ -134,11 +134,11 @@ def _remember(known: dict[tuple[str, ...], Kept], question: tuple[str, ...], fou
     known[question] = found
 
 
-def _live(shelf: Shelf, arguments: Arguments) -> Payload:
+def _live(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """What only a studio can do: the exported page, which is asked for with its place, has no server."""
     if "place" in arguments:
         return {}
-    entries = shelf.entries.values()
+    entries = registry.entries.values()
     return {"studio": {"tuned": [one.name for one in entries if one.kind == "tuned" and _classifies(one.name)]}}
 
 

@@ -246,5 +246,5 @@ class Launcher:
 
 
 def _environment() -> dict[str, str]:
-    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -15,7 +15,7 @@ from regard.errors import InputError
 from regard.training.pretraining.config import Config
 from regard.training.pretraining.sections import Family, Model, Objective, Optimizer, Run, Schedule, Vocabulary
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 

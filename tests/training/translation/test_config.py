@@ -9,7 +9,7 @@ import pytest
 from regard.errors import InputError
 from regard.training.translation.config import Config
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
 
 def test_each_kind_has_its_defaults(tmp_path: Path) -> None:

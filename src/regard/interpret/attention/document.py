@@ -29,7 +29,7 @@ from regard.errors import InputError
 from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, Floats
 from regard.interpret.attention.recording import TextTokenizer, record_attention
 from regard.interpret.attention.rollout import MAX_FLOW_TOKENS, flow, rollout
-from regard.interpret.images import data_uri
+from regard.render.png import data_uri
 
 __all__ = ["MOST", "ROOM", "attention_document", "attention_page_document", "record_attention_for_page"]
 
@@ -238,8 +238,8 @@ def _command(name: str, texts: Sequence[str], opening: dict[str, str], *, pictur
 def _python(name: str, texts: Sequence[str], *, picture: bool) -> str:
     if picture:
         return (
-            "from regard.interpret import attention, opened, picture\n"
-            f"attention(*opened({name!r}), image=picture({texts[0]!r}))"
+            "from regard.interpret import attention, load_model, picture\n"
+            f"attention(*load_model({name!r}), image=picture({texts[0]!r}))"
         )
     said = ", ".join(map(repr, texts))
-    return f"from regard.interpret import attention, opened\nattention(*opened({name!r}), {said})"
+    return f"from regard.interpret import attention, load_model\nattention(*load_model({name!r}), {said})"

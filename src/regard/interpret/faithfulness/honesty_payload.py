@@ -1,4 +1,4 @@
-"""The honesty of a shown map as a page takes it: the view "honesty". Three ways to say which words count, and the six
+"""The view "faithfulness" as a payload. Three ways to say which words count, and the six
 tests with their verdict where the model is a classifier.
 
 Knows the page's names and which lines of the command line and Python say the same. Knows no HTML.
@@ -47,7 +47,7 @@ def honesty_payload(
     seed: int = 0,
     found: Honesty | Grounds | None = None,
 ) -> dict[str, object]:
-    """The document of the view "honesty" for a trial of the model `name`; arguments as `measure_honesty` has them.
+    """The document of the view "faithfulness" for a trial of the model `name`; arguments as `measure_honesty` has them.
 
     `found` is what was measured with these arguments, where that is known.
     """
@@ -59,7 +59,7 @@ def honesty_payload(
     ground = grounds_of(trial, found) if isinstance(found, Honesty) else found
     words = trial.task in ("fill", "next")
     return {
-        "view": "honesty",
+        "view": "faithfulness",
         "model": {
             "name": name,
             "family": family_of(trial.encoder),
@@ -85,7 +85,7 @@ def untuned_payload(name: str, text: str, why: str, *, example: str | None = Non
     `example` is a text for which it can.
     """
     return {
-        "view": "honesty",
+        "view": "faithfulness",
         "model": None,
         "texts": [text],
         "asked": {"label": None, "layer": None, "head": None},

@@ -16,7 +16,7 @@ from regard.data.files import STANDARD_INPUT
 from regard.data.readers import words_of
 from regard.errors import InputError
 from regard.interpret.faithfulness.evidence import evidence
-from regard.interpret.images import data_uri
+from regard.render.png import data_uri
 from regard.tasks.base import Prediction
 from regard.tasks.folder import Solved
 from regard.tasks.solve import predict

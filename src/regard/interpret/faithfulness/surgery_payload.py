@@ -1,4 +1,4 @@
-"""Surgery as a page takes it: the view "surgery". What the model says at every place with and without some heads and
+"""Surgery as a page takes it: the view "ablation". What the model says at every place with and without some heads and
 layers, and what becomes of it when each head alone is missing.
 
 Knows the page's names and which lines of the command line and Python say the same. Knows no HTML.
@@ -35,7 +35,7 @@ def surgery_payload(
     at: str = "blanks",
     tried: tuple[Trial, Sweep] | None = None,
 ) -> dict[str, object]:
-    """The document of the view "surgery" for a trial of the model `name`, asked `at` one of the ways there are.
+    """The document of the view "ablation" for a trial of the model `name`, asked `at` one of the ways there are.
 
     `tried` is what `swept` said of the trial, where that is known.
     """
@@ -43,7 +43,7 @@ def surgery_payload(
     few, every = tried or swept(trial)
     spell = _Spelling(trial)
     return {
-        "view": "surgery",
+        "view": "ablation",
         "model": {
             "name": name,
             "family": family_of(trial.encoder),
