@@ -15,8 +15,9 @@ from regard.inference.translation.build import translating
 from regard.inference.translation.folder import write
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import Translator
-from regard.interpret import load_model, read_image, record_attention
-from regard.interpret.loading import decode_image
+from regard.interpret.attention.recording import record_attention
+from regard.interpret.images import decode_image, read_image
+from regard.interpret.loading import load_model
 from regard.models import Bert, Transformer
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
@@ -61,7 +62,7 @@ def test_a_picture(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file; expected an image"):
         read_image(tmp_path)
     (tmp_path / "three.idx").write_bytes(b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (3, 1, 1)) + b"abc")
-    with pytest.raises(InputError, match="holds 3 pictures; expected an image file with one"):
+    with pytest.raises(InputError, match="holds 3 images"):
         read_image(tmp_path / "three.idx")
 
 

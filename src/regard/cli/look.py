@@ -17,7 +17,7 @@ from regard.escaping import escape_controls
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
-    from regard.interpret import AttentionRecord
+    from regard.interpret.attention.maps import AttentionRecord
 
 __all__ = ["register"]
 
@@ -63,7 +63,9 @@ def look(
         # Whether it can be written is known before the work.
         place = None if output is None else stack.enter_context(replacing(output))
         from regard.device import choose
-        from regard.interpret import load_model, read_image, record_attention
+        from regard.interpret.attention.recording import record_attention
+        from regard.interpret.images import read_image
+        from regard.interpret.loading import load_model
 
         shown = None if image is None else read_image(image)
         network, reader = load_model(model, device=choose(device))

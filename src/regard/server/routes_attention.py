@@ -50,7 +50,7 @@ def picture(registry: ModelRegistry, arguments: Arguments) -> Payload:
         found = base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError):
         raise InputError("'content' is not base64") from None
-    from regard.interpret.loading import check_image
+    from regard.interpret.images import check_image
 
     check_image(found, name)
     key = f"{hashlib.sha256(found).hexdigest()[:16]}/{name}"
@@ -73,6 +73,6 @@ def _seen(registry: ModelRegistry, model: str, key: str) -> Payload:
         )
     with registry.use_any(model) as (network, reader):
         from regard.interpret.attention.document import attention_page_document
-        from regard.interpret.loading import decode_image
+        from regard.interpret.images import decode_image
 
         return attention_page_document(model, network, reader, image=decode_image(content, key.partition("/")[2]))

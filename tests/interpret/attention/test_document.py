@@ -13,9 +13,10 @@ import pytest
 from regard.data.examples import Picture
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
-from regard.interpret import AttentionMaps, attention_page_document, record_attention
 from regard.interpret.attention import document as module
-from regard.interpret.attention.document import attention_document, record_attention_for_page
+from regard.interpret.attention.document import attention_document, attention_page_document, record_attention_for_page
+from regard.interpret.attention.maps import AttentionMaps
+from regard.interpret.attention.recording import record_attention
 from regard.interpret.attention.rollout import flow, rollout
 from tests.interpret.conftest import Both, translator
 
@@ -115,7 +116,7 @@ def test_a_picture(vit: Both) -> None:
     assert payload["image"].startswith("data:image/png;base64,")
     assert payload["grid"] == [2, 4]
     assert "--image 'my cat.png'" in payload["cli"]
-    assert "image=picture('my cat.png')" in payload["python"]
+    assert "image=read_image('my cat.png')" in payload["python"]
 
 
 def test_long_texts_send_vectors_then_bytes_of_them(bert: Both, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +173,7 @@ def test_full_size_models_stay_below_their_limits() -> None:
 
     def shaped(layers: int, heads: int, tokens: int) -> AttentionMaps:
         empty = np.broadcast_to(np.float32(0), (layers, heads, tokens, 64))
-        from regard.interpret import TokenAxis
+        from regard.interpret.attention.maps import TokenAxis
 
         side = TokenAxis(("x",) * tokens, (0,) * tokens, (0,) * tokens)
         weights = np.broadcast_to(np.float32(0), (layers, heads, tokens, tokens))
@@ -192,8 +193,8 @@ def test_the_lines_that_reproduce_it(bert: Both) -> None:
     assert words[4:] == ["--layer", "1", "--head", "3", "--output", "page.html", "--", text]
     assert payload["place"] == "#attention?layer=1&heads=3"
     calls: list[Any] = []
-    names = {"attention": lambda *values: calls.append(values), "opened": lambda name: (name, "tokenizer")}
-    exec(payload["python"].splitlines()[1], names)
+    names = {"record_attention": lambda *values: calls.append(values), "load_model": lambda name: (name, "tokenizer")}
+    exec(payload["python"].splitlines()[-1], names)
     assert calls == [("a b", "tokenizer", text)]
 
 

@@ -75,13 +75,13 @@ def test_more_heads_than_colours_are_dashed(heads: int) -> None:
     assert len(set(legend.values())) == heads and set(legend.values()) == lines_of(picture)
     assert all(shape.x < picture.width - 40 for shape in picture.shapes if isinstance(shape, Label))
     assert svg(picture).count("stroke-dasharray") > heads - 8
-    assert not any("share colour" in shape.text for shape in picture.shapes if isinstance(shape, Label))
+    assert not any("share color" in shape.text for shape in picture.shapes if isinstance(shape, Label))
 
 
 def test_what_even_dashes_cannot_tell_apart_is_said() -> None:
     picture = attention_drawing(looked(("a", "b"), heads=33), layer=0)
     assert any(
-        "heads 32 apart share colour and dash" in shape.text for shape in picture.shapes if isinstance(shape, Label)
+        "heads 32 apart share color and dash" in shape.text for shape in picture.shapes if isinstance(shape, Label)
     )
 
 

@@ -11,7 +11,8 @@ import torch
 from regard.data.examples import Picture
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
-from regard.interpret import AttentionMaps, record_attention
+from regard.interpret.attention.maps import AttentionMaps
+from regard.interpret.attention.recording import record_attention
 from regard.models import Elmo, ElmoConfig, Seq2Seq, Transformer
 from regard.nn.recording import record
 from tests.interpret.conftest import Both, translator

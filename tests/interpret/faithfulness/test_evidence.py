@@ -13,7 +13,7 @@ import regard
 from regard.data.examples import Choice, Example, Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError
-from regard.interpret import record_attention
+from regard.interpret.attention.recording import record_attention
 from regard.interpret.attention.rollout import rollout
 from regard.interpret.faithfulness.evidence import Evidence, evidence
 from regard.models import Bert

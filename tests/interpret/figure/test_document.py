@@ -57,4 +57,6 @@ def test_the_lines_that_reproduce_it(drawn: Drawn) -> None:
     assert payload["cli"] == (
         "regard figure --model 'a b' --without residual --output page.html -- '-it'\"'\"'s the day'"
     )
-    assert payload["python"].endswith("figure(*opened('a b'), \"-it's the day\", switches='residual', name='a b')")
+    assert payload["python"].endswith(
+        "draw_figure(*load_model('a b'), \"-it's the day\", without='residual', name='a b')"
+    )

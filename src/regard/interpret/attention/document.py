@@ -238,8 +238,14 @@ def _command(name: str, texts: Sequence[str], opening: dict[str, str], *, pictur
 def _python(name: str, texts: Sequence[str], *, picture: bool) -> str:
     if picture:
         return (
-            "from regard.interpret import attention, load_model, picture\n"
-            f"attention(*load_model({name!r}), image=picture({texts[0]!r}))"
+            "from regard.interpret.attention.recording import record_attention\n"
+            "from regard.interpret.images import read_image\n"
+            "from regard.interpret.loading import load_model\n"
+            f"record_attention(*load_model({name!r}), image=read_image({texts[0]!r}))"
         )
     said = ", ".join(map(repr, texts))
-    return f"from regard.interpret import attention, load_model\nattention(*load_model({name!r}), {said})"
+    return (
+        "from regard.interpret.attention.recording import record_attention\n"
+        "from regard.interpret.loading import load_model\n"
+        f"record_attention(*load_model({name!r}), {said})"
+    )

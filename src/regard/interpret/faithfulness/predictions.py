@@ -47,7 +47,7 @@ def example_of(solved: Solved, text: str, second: str | None = None) -> Example:
         raise InputError(WANTED[kind])
     match kind:
         case "pictures":
-            from regard.interpret.loading import read_image
+            from regard.interpret.images import read_image
 
             return read_image(os.path.expanduser(text.strip()))
         case "tag":

@@ -131,10 +131,10 @@ def _command(found: Figure) -> str:
 
 
 def _python(found: Figure) -> str:
-    said = [f"*opened({found.name!r})", repr(found.text)]
+    said = [f"*load_model({found.name!r})", repr(found.text)]
     said += [] if found.given is None else [repr(found.given)]
-    said += [f"switches={','.join(found.without)!r}"] if found.without else []
+    said += [f"without={','.join(found.without)!r}"] if found.without else []
     return (
-        "from regard.interpret import opened\nfrom regard.interpret.figure.figure import figure\n"
-        f"figure({', '.join(said)}, name={found.name!r})"
+        "from regard.interpret.figure.figure import draw_figure\nfrom regard.interpret.loading import load_model\n"
+        f"draw_figure({', '.join(said)}, name={found.name!r})"
     )

@@ -175,8 +175,8 @@ def reproduce_from_file(path: str, *, model: str, limit: int, seed: int) -> dict
     """The command and the Python that take the census of a file once more."""
     options = ["--text", path, "--model", model, "--limit", str(limit), "--seed", str(seed)]
     python = (
-        "from regard.interpret.heads.census import census_of_file\n"
-        f"census_of_file({path!r}, model={model!r}, limit={limit}, seed={seed}).document()"
+        "from regard.interpret.heads.census import head_census_of_file\n"
+        f"head_census_of_file({path!r}, model={model!r}, limit={limit}, seed={seed}).document()"
     )
     return {"cli": shlex.join(["regard", "heads", *options]), "python": python}
 
@@ -185,8 +185,8 @@ def reproduce_from_lines(lines: Sequence[str], *, model: str) -> dict[str, str]:
     """The same for lines that are in no file."""
     told = shlex.join(["printf", "%s\\n", *lines])
     python = (
-        "import regard\nfrom regard.interpret.heads.census import census, pairs_of\n"
-        f"census(*regard.load({model!r}), pairs_of({list(lines)!r}), name={model!r}).document()"
+        "import regard\nfrom regard.interpret.heads.census import head_census, read_text_pairs\n"
+        f"head_census(*regard.load({model!r}), read_text_pairs({list(lines)!r}), name={model!r}).document()"
     )
     return {"cli": f"{told} | {shlex.join(['regard', 'heads', '--text', '-', '--model', model])}", "python": python}
 

@@ -104,9 +104,9 @@ def _python(name: str, text: str, beam: Beam | None) -> str:
     said = "" if beam is None else f", beam={_written(beam)}"
     imported = "" if beam is None else "from regard.inference.generation.search import Beam\n"
     return (
-        f"{imported}from regard.interpret.translation.decoding_steps import decoding\n"
+        f"{imported}from regard.interpret.translation.decoding_steps import translate_in_steps\n"
         "from regard.inference.translation import load\n"
-        f"decoding(load({name!r}), {text!r}{said})"
+        f"translate_in_steps(load({name!r}), {text!r}{said})"
     )
 
 
