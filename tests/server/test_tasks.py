@@ -185,7 +185,7 @@ def test_our_own_examples_make_a_model(
     assert isinstance(begun, dict)
     assert begun["command"] == (
         f"regard train classify --train {routes_tasks.OURS} --model {folders['plain']} "
-        "--set training.epochs=2 --set training.select=last --output trained/messages-classify"
+        "--set training.num_epochs=2 --set training.select=last --output trained/messages-classify"
     )
     routes_tasks._manager(registry).wait()
     assert asked_of(registry)["state"] == "done", asked_of(registry)["error"]

@@ -46,7 +46,7 @@ def test_ends_with_a_model(order: Ordered, tmp_path: Path) -> None:
     assert isinstance(said, list)
     assert said[0].startswith("train: 108 examples")
     assert found["command"] == (
-        f"regard train classify --train {tmp_path}/train.tsv --model {order().model} --set training.epochs=2 "
+        f"regard train classify --train {tmp_path}/train.tsv --model {order().model} --set training.num_epochs=2 "
         f"--output {tmp_path}/out"
     )
 

@@ -9,9 +9,9 @@ turns; a question whose tab has gone, or has broken it off for another, is dropp
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -21,6 +21,7 @@ from starlette.routing import Route as Address
 
 from regard.errors import InputError, RegardError, nearest
 from regard.render.bundle import page
+from regard.server import verbs
 from regard.server.arguments import Payload, Route
 from regard.server.body_reader import RETRY_AFTER, BodyReader, BodyTimeout, BodyTooLarge
 from regard.server.model_registry import ModelRegistry
@@ -31,6 +32,10 @@ from regard.server.token_auth import HEADERS, TokenMiddleware
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+    from regard.render.result import Result
+
+Answer = TypeVar("Answer")
 
 __all__ = ["BODY", "TAB", "create_app"]
 
@@ -86,6 +91,24 @@ def create_app(
         kept = {**payload, "place": place} if isinstance(place, str) else payload
         return HTMLResponse(page(kept, title=f"Regard: {name}"), headers=HEADERS)
 
+    async def verb_result(request: Request) -> Result:
+        queue.check_room(_tab(request))
+        arguments, name = await _arguments(request, body_reader), request.path_params["name"]
+        compute = partial(_checked, partial(verbs.answer, registry, name, arguments))
+        return await queue.answer(_tab(request), compute, partial(_gone, request))
+
+    async def verb_document(request: Request) -> Response:
+        return _json((await verb_result(request)).to_dict())
+
+    async def verb_view(request: Request) -> Response:
+        return _json((await verb_result(request)).page_data())
+
+    async def verb_page(request: Request) -> Response:
+        return HTMLResponse((await verb_result(request)).to_html(), headers=HEADERS)
+
+    async def description(request: Request) -> Response:
+        return _json(verbs.openapi())
+
     stream = stream_endpoint(STREAMS, registry, queue, read=arguments_of, gone=_gone, tab=_tab, headers=HEADERS)
     return Starlette(
         routes=[
@@ -94,6 +117,10 @@ def create_app(
             Address("/api/{name}", view, methods=["POST"]),
             Address("/api/{name}/page", export, methods=["POST"]),
             Address("/api/{name}/stream", stream, methods=["POST"]),
+            Address("/v1/openapi.json", description),
+            Address("/v1/{name}", verb_document, methods=["POST"]),
+            Address("/v1/{name}/view", verb_view, methods=["POST"]),
+            Address("/v1/{name}/page", verb_page, methods=["POST"]),
         ],
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
@@ -108,13 +135,18 @@ def _answer(
 ) -> Payload:
     if name not in routes:
         raise InputError(f"the studio has no view {name!r}; {nearest(name, routes)}")
+    return _checked(partial(routes[name], registry, arguments))
+
+
+def _checked(compute: Callable[[], Answer]) -> Answer:
+    """Unexpected errors become one line: a bad request must not end the server, and users get no traceback."""
     try:
-        return routes[name](registry, arguments)
+        return compute()
     except (RegardError, ClientDisconnected):
         raise
-    except Exception as error:  # one bad question must not end the studio, and the user gets a line, not a traceback
-        said = " ".join(str(error).split())
-        raise RegardError(f"internal error: {type(error).__name__}: {said}") from error
+    except Exception as error:
+        message = " ".join(str(error).split())
+        raise RegardError(f"internal error: {type(error).__name__}: {message}") from error
 
 
 async def _arguments(request: Request, body_reader: BodyReader) -> dict[str, object]:

@@ -32,11 +32,11 @@ def compare(registry: ModelRegistry, arguments: Arguments) -> Payload:
     with ExitStack() as stack:
         # In one order for all requests: two that wait for each other's model would wait for ever.
         lent = {name: stack.enter_context(registry.use(name)) for name in sorted({name for name in names if name})}
-        from regard.interpret.masked_lm.answers import Subject
-        from regard.interpret.masked_lm.comparison import compare_subjects
+        from regard.interpret.masked_lm.comparison import compare_models
+        from regard.interpret.masked_lm.predictions import NamedModel
 
-        subjects = [Subject(name, *lent[name]) for name in dict.fromkeys(names) if name]
-        return compare_subjects([text for text in texts if text.strip()], subjects).payload()
+        subjects = [NamedModel(name, *lent[name]) for name in dict.fromkeys(names) if name]
+        return compare_models([text for text in texts if text.strip()], subjects).payload()
 
 
 def heads(registry: ModelRegistry, arguments: Arguments) -> Payload:

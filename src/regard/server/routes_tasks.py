@@ -40,16 +40,16 @@ def tasks(registry: ModelRegistry, arguments: Arguments) -> Payload:
     if entry is not None and entry.state != "failed" and entry.kind != "tuned":
         return {**_untuned(model), **studio}
     with registry.use_any(model):
-        from regard.interpret.faithfulness.predictions import WANTED, example_of, predictions_payload
+        from regard.interpret.attribution.predictions import EXPECTED_INPUT, parse_example, predictions_payload
 
         solved = registry.solved(model)
         pictures = solved.tokenizer is None
-        wanted = WANTED.get("pictures" if pictures else solved.task.name, "")
+        wanted = EXPECTED_INPUT.get("pictures" if pictures else solved.task.name, "")
         if pictures:
             text = str(registry.workspace.readable(text.strip()))
         if wanted and not (os.path.isfile(text) if pictures else second.strip()):
             return {**predictions_payload(model, solved, [], notes=[wanted]), **studio}
-        return {**predictions_payload(model, solved, [example_of(solved, text, second)]), **studio}
+        return {**predictions_payload(model, solved, [parse_example(solved, text, second)]), **studio}
 
 
 def train(registry: ModelRegistry, arguments: Arguments) -> Payload:

@@ -54,7 +54,7 @@ class TrainingRequest:
     @property
     def settings(self) -> list[str]:
         """Where it wants other than the task's own settings, as `--set` takes them."""
-        return [f"training.epochs={self.epochs}", *(["training.select=last"] if self.select == "last" else [])]
+        return [f"training.num_epochs={self.epochs}", *(["training.select=last"] if self.select == "last" else [])]
 
     @property
     def command(self) -> str:

@@ -14,7 +14,7 @@ from torch import nn
 
 from regard.errors import InputError
 from regard.nn import TextEmbedding, sinusoids
-from regard.nn.positions import Arrangement, Learned, Sinusoidal
+from regard.nn.positions import Arrangement, LearnedPositions, SinusoidalPositions
 
 __all__ = ["LONGEST", "WIDEST", "PositionalEncoding", "model_positional_encoding", "positional_encoding"]
 
@@ -56,9 +56,9 @@ def positional_encoding(
 def model_positional_encoding(model: nn.Module, count: int = 50) -> PositionalEncoding | None:
     """The first vectors that the model adds for places; None where it adds none."""
     found = next((one.positions for one in model.modules() if isinstance(one, TextEmbedding) and one.positions), None)
-    if isinstance(found, Learned):
+    if isinstance(found, LearnedPositions):
         rows = found.weight[found.offset : found.offset + min(count, found.count)]
         return PositionalEncoding(rows.detach().float().cpu().numpy(), None)
-    if isinstance(found, Sinusoidal):
+    if isinstance(found, SinusoidalPositions):
         return positional_encoding(found.width, count, found.arrangement)
     return None
