@@ -31,10 +31,10 @@ from typing import Any
 import torch
 
 from benchmarks.race import keep, machine
+from regard.inference.load_model import load_model
 from regard.interpret.attention.document import attention_document
 from regard.interpret.attention.maps import AttentionRecord
 from regard.interpret.attention.recording import record_attention
-from regard.interpret.loading import load_model
 from regard.models import Bert, BertConfig
 from regard.render.bundle import page
 from regard.text import Tokenizer

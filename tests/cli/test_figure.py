@@ -11,8 +11,8 @@ from PIL import Image
 
 from regard.cli import figure as verb
 from regard.cli.app import run
+from regard.inference.load_model import load_model
 from regard.interpret.figure.figure import draw_figure
-from regard.interpret.loading import load_model
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding

@@ -14,8 +14,8 @@ from PIL import Image
 import regard
 from regard.cli import look
 from regard.cli.app import run
+from regard.inference.load_model import load_model
 from regard.interpret.attention.recording import record_attention
-from regard.interpret.loading import load_model
 from regard.models import Vit, VitConfig
 
 Captured = pytest.CaptureFixture[str]

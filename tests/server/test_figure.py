@@ -38,7 +38,7 @@ def home(
     pair = translator(subwords, norm_first=False).eval(), subwords
 
     def load(name: str) -> Any:
-        from regard.interpret.loading import load_model
+        from regard.inference.load_model import load_model
 
         return pair if name == "tiny-en-de" else load_model(tiny_bert_folder)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 
 from regard.errors import InputError
-from regard.interpret.loading import load_model
+from regard.inference.load_model import load_model
 from regard.server.model_registry import ModelRegistry
 from tests.server.conftest import create_app
 

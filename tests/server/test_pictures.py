@@ -16,9 +16,9 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import regard
+from regard.inference.load_model import load_model
 from regard.interpret.attention.recording import record_attention
 from regard.interpret.images import read_image
-from regard.interpret.loading import load_model
 from regard.models import Vit, VitConfig
 from regard.server.model_registry import ModelRegistry
 from regard.server.routes_attention import HEAVIEST, KEPT

@@ -69,8 +69,8 @@ def figure(
         # Whether it can be written is known before the work.
         place = None if output is None else stack.enter_context(replacing(output))
         from regard.device import choose
+        from regard.inference.load_model import load_model
         from regard.interpret.figure.figure import draw_figure as drawn
-        from regard.interpret.loading import load_model
 
         network, reader = load_model(name, device=choose(device))
         found = drawn(network, reader, text, target, without=without, name=name)

@@ -63,9 +63,9 @@ def look(
         # Whether it can be written is known before the work.
         place = None if output is None else stack.enter_context(replacing(output))
         from regard.device import choose
+        from regard.inference.load_model import load_model
         from regard.interpret.attention.recording import record_attention
         from regard.interpret.images import read_image
-        from regard.interpret.loading import load_model
 
         shown = None if image is None else read_image(image)
         network, reader = load_model(model, device=choose(device))

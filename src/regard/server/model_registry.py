@@ -162,8 +162,11 @@ class ModelRegistry:
 
 def _load(name: str) -> Pair | Solved:
     from regard.checkpoints.loading import find
-    from regard.interpret.loading import load_model
+    from regard.inference.load_model import load_model
     from regard.tasks.folder import is_solved, read_task
 
     folder = find(name)
-    return read_task(folder) if is_solved(folder) else load_model(name)
+    if is_solved(folder):
+        return read_task(folder)
+    loaded = load_model(name)
+    return loaded.model, loaded.tokenizer

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from torch import nn
 
+from regard.inference.load_model import load_model
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.recording import TextTokenizer
 from regard.interpret.figure.figure import Figure, draw_figure
-from regard.interpret.loading import load_model
 from tests.interpret.conftest import Both, translator
 
 KINDS = ("encoder", "decoder", "post", "pre")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from regard.inference.load_model import load_model
 from regard.interpret.figure import drawing as drawing
 from regard.interpret.figure.drawing import figure_picture
 from regard.interpret.figure.figure import draw_figure
-from regard.interpret.loading import load_model
 from regard.render.drawing import ACCENT, COLORS, OTHER, QUIET, TEXT, Drawing, Label, Tile, blend
 
 WEB = Path(__file__).resolve().parents[3] / "web" / "src"

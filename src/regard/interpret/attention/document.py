@@ -240,12 +240,12 @@ def _python(name: str, texts: Sequence[str], *, picture: bool) -> str:
         return (
             "from regard.interpret.attention.recording import record_attention\n"
             "from regard.interpret.images import read_image\n"
-            "from regard.interpret.loading import load_model\n"
+            "from regard.inference.load_model import load_model\n"
             f"record_attention(*load_model({name!r}), image=read_image({texts[0]!r}))"
         )
     said = ", ".join(map(repr, texts))
     return (
         "from regard.interpret.attention.recording import record_attention\n"
-        "from regard.interpret.loading import load_model\n"
+        "from regard.inference.load_model import load_model\n"
         f"record_attention(*load_model({name!r}), {said})"
     )

@@ -135,6 +135,6 @@ def _python(found: Figure) -> str:
     said += [] if found.given is None else [repr(found.given)]
     said += [f"without={','.join(found.without)!r}"] if found.without else []
     return (
-        "from regard.interpret.figure.figure import draw_figure\nfrom regard.interpret.loading import load_model\n"
+        "from regard.interpret.figure.figure import draw_figure\nfrom regard.inference.load_model import load_model\n"
         f"draw_figure({', '.join(said)}, name={found.name!r})"
     )

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from regard.errors import InputError
+from regard.inference.load_model import load_model
 from regard.inference.translation.align import usual_looking
 from regard.inference.translation.build import translating
 from regard.inference.translation.folder import write
@@ -17,7 +18,6 @@ from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import Translator
 from regard.interpret.attention.recording import record_attention
 from regard.interpret.images import decode_image, read_image
-from regard.interpret.loading import load_model
 from regard.models import Bert, Transformer
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
