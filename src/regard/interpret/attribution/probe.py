@@ -25,7 +25,7 @@ from regard.data.readers import words_of
 from regard.errors import InputError, choice
 from regard.inference.generation.writing import Writer
 from regard.inference.marks import find_blanks
-from regard.interpret.attention.sides import seen
+from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt
 from regard.nn import Padded
 from regard.tasks.base import Item
@@ -122,7 +122,7 @@ class Probe:
 
     def token_text(self, number: int) -> str:
         """A token as text; of one that is only white space, a sign for each character."""
-        return seen(self.tokenizer, number)
+        return display_token(self.tokenizer, number)
 
     def output_index(self, name: str) -> int:
         """The place of an output; InputError for a name that is none."""
