@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ResumeOption
-from regard.cli.output import duration, note, print_json, progress, ticking
+from regard.cli.output import duration, note, print_json, progress, status_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,7 +135,7 @@ class _Shown:
         self._advance: Callable[[int], None] | None = None
         self._built = stack.enter_context(ExitStack())
         self._done = 0
-        self._tick = stack.enter_context(ticking(SAY_EVERY))
+        self._tick = stack.enter_context(status_line(SAY_EVERY))
 
     def say(self, text: str) -> None:
         note(text)

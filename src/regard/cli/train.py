@@ -22,7 +22,7 @@ from regard.cli.options import (
     QuotedOption,
     ResumeOption,
 )
-from regard.cli.output import duration, note, print_json, ticking
+from regard.cli.output import duration, note, print_json, status_line
 from regard.errors import InputError
 from regard.known import DEFAULT
 
@@ -208,7 +208,7 @@ def _config(
 @contextmanager
 def _told(output: str, *, as_json: bool) -> Iterator[_Shown]:
     """Show what happens inside, and at the end the report."""
-    with ticking(SAY_EVERY) as tick:
+    with status_line(SAY_EVERY) as tick:
         shown = _Shown(tick)
         yield shown
     report = shown.report

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ResumeOption
-from regard.cli.output import duration, note, print_json, ticking
+from regard.cli.output import duration, note, print_json, status_line
 from regard.errors import InputError
 from regard.wording import amount
 
@@ -99,7 +99,7 @@ def translate(
         raise InputError("--columns is for a table, and here are only pairs of files; leave it out")
     learned, *judged = (read_pairs(*some, columns=columns if len(some) == 1 else None) for some in files)
     parts = parted(learned, judged[0] if judged else None, out=hold_out, seed=chosen.run.seed)
-    with ticking(SAY_EVERY) as tick:
+    with status_line(SAY_EVERY) as tick:
         report = fit(
             parts[0],
             parts[1],

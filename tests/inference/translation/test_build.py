@@ -38,7 +38,7 @@ def test_told_words_score_as_those_that_are_found(
     ids = torch.zeros(2, max(map(len, rows)), dtype=torch.long)
     for place, row in enumerate(rows):
         ids[place, : len(row)] = torch.tensor(row)
-    layout = Padded.of([len(row) for row in rows])
+    layout = Padded.from_lengths([len(row) for row in rows])
     found = greedy(model, ids, layout, end=None, max_tokens=5)
     target = torch.tensor([one.ids for one in found])
     with torch.no_grad():

@@ -12,7 +12,7 @@ from regard.checkpoints.ready import evaluating
 from regard.errors import InputError
 from regard.interpret.figure.subjects import subject_of
 from regard.interpret.figure.switches import SWITCHES, missing, named, without
-from regard.nn import Attention, Layer, Padded, Residual, TextEmbedding
+from regard.nn import Attention, LayerConfig, Padded, Residual, TextEmbedding
 from tests.interpret.figure.conftest import Drawn
 
 
@@ -56,7 +56,7 @@ def test_each_is_the_model_with_that_part_taken_out_by_hand(drawn: Drawn, monkey
 
 @pytest.mark.parametrize("first", [False, True])
 def test_no_residual_is_the_sublayer_alone(first: bool) -> None:
-    residual = Residual(Layer(width=8, heads=2, ffn=8, norm_first=first)).eval()
+    residual = Residual(LayerConfig(width=8, heads=2, ffn=8, norm_first=first)).eval()
     nn.init.normal_(residual.norm.weight)
     branch, x = nn.Linear(8, 8), torch.randn(2, 3, 8)
     model = nn.ModuleList([residual, TextEmbedding(3, 8, positions=nn.Identity()), Attention(branch, branch)])
@@ -86,7 +86,7 @@ def test_an_encoder_has_no_mask_to_switch_off(drawn: Drawn) -> None:
 
 
 def test_padding_stays_hidden_without_scaling() -> None:
-    attention = Layer(width=8, heads=2, ffn=8).new_attention().eval()
+    attention = LayerConfig(width=8, heads=2, ffn=8).new_attention().eval()
     model = nn.ModuleList([attention])
     x, keep = torch.randn(1, 4, 8), torch.tensor([[True, True, True, False]])
     with without(model, ["scaling"]):

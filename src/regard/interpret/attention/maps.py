@@ -156,7 +156,7 @@ def map_of(
         weights=_array(tape.attention(site, part)),
         query=_array(tape.queries(site, part)) if product else None,
         key=_array(tape.keys(site, part)) if product else None,
-        scale=first.attention.factor(first.query) if product else None,
+        scale=first.attention.score_scale(first.query) if product else None,
         bias=None,
         causal=first.attention.causal and site == "self",
         alone=alone,

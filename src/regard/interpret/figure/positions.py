@@ -14,7 +14,7 @@ from torch import nn
 
 from regard.errors import InputError
 from regard.nn import TextEmbedding, sinusoids
-from regard.nn.positions import Arrangement, Learned, Sinusoidal
+from regard.nn.positions import Arrangement, LearnedPositions, SinusoidalPositions
 
 __all__ = ["LONGEST", "WIDEST", "Positions", "encoding", "positions_of"]
 
@@ -54,9 +54,9 @@ def encoding(width: int = 128, count: int = 50, arrangement: Arrangement = "inte
 def positions_of(model: nn.Module, count: int = 50) -> Positions | None:
     """The first vectors that the model adds for places; None where it adds none."""
     found = next((one.positions for one in model.modules() if isinstance(one, TextEmbedding) and one.positions), None)
-    if isinstance(found, Learned):
+    if isinstance(found, LearnedPositions):
         rows = found.weight[found.offset : found.offset + min(count, found.count)]
         return Positions(rows.detach().float().cpu().numpy(), None)
-    if isinstance(found, Sinusoidal):
+    if isinstance(found, SinusoidalPositions):
         return encoding(found.width, count, found.arrangement)
     return None

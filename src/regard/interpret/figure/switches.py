@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from regard.errors import InputError, choice
 from regard.nn import Attention, Padded, Residual, TextEmbedding
-from regard.nn.attention import mix
-from regard.nn.masks import allowed, chosen
+from regard.nn.attention import attention_weights
+from regard.nn.masks import attention_mask, select_rows
 
 __all__ = ["SWITCHES", "missing", "named", "without"]
 
@@ -117,10 +117,10 @@ def _attended(
         one.unflatten(-1, (module.heads, -1)).transpose(1, 2)
         for one in module.project(x, x if memory is None else memory)
     )
-    mask = allowed(keys, query, query.shape[2], key.shape[2], causal=causal)
-    scale = module.factor(query) if scaled else 1.0
-    weights = mix(query, key, scale=scale, score=module.score, bias=options.get("bias"), mask=mask)
+    mask = attention_mask(keys, query, query.shape[2], key.shape[2], causal=causal)
+    scale = module.score_scale(query) if scaled else 1.0
+    weights = attention_weights(query, key, scale=scale, score=module.score, bias=options.get("bias"), mask=mask)
     mixed = (weights.to(value.dtype) @ value).transpose(1, 2).flatten(-2)
     rows = options.get("rows")
-    result: Tensor = module.output(mixed if rows is None else chosen(mixed, rows))
+    result: Tensor = module.output(mixed if rows is None else select_rows(mixed, rows))
     return result

@@ -14,9 +14,9 @@ from regard.interpret.figure import snippets
 from regard.interpret.figure.boxes import Box, Calls, Group, Kind, Shown, Values, step
 from regard.models import Bert, Gpt, Transformer
 from regard.models.bert import MaskedHead
-from regard.nn import Attention, Block, Fused, Residual, Separate, Stack, TextEmbedding
+from regard.nn import Attention, Block, FusedProjection, Residual, SeparateProjections, Stack, TextEmbedding
 from regard.nn.block import ACTIVATIONS
-from regard.nn.positions import Learned, Sinusoidal
+from regard.nn.positions import LearnedPositions, SinusoidalPositions
 
 __all__ = ["walk"]
 
@@ -101,8 +101,8 @@ def _inputs(half: Half) -> Iterator[Box]:
     yield replace(half.box("embedding", "embedding", "in", title, code), steps=(first,))
     if place is not None:
         on = "positions" not in half.off
-        learned = place if isinstance(place, Learned) else None
-        arrangement = place.arrangement if isinstance(place, Sinusoidal) else None
+        learned = place if isinstance(place, LearnedPositions) else None
+        arrangement = place.arrangement if isinstance(place, SinusoidalPositions) else None
         code = snippets.positions(arrangement, offset=learned.offset if learned else 0, on=on)
         shown = [("p", half.part, None), ("out", half.part, None)]
         x = replace(first.values[-1], name="x")
@@ -115,7 +115,7 @@ def _inputs(half: Half) -> Iterator[Box]:
 
 def _layers(half: Half) -> Iterator[Box]:
     blocks = half.blocks
-    own, crossed = [block.attention for block in blocks], blocks[0].looks_across
+    own, crossed = [block.attention for block in blocks], blocks[0].has_cross_attention
     decoder = half.part == "decoder"
     title, about = ("Masked Multi-Head Attention", "masked") if decoder else ("Multi-Head Attention", "attention")
     if decoder and "mask" in half.off:
@@ -142,7 +142,7 @@ def _before(half: Half, name: str, residuals: list[Residual]) -> Iterator[Box]:
 
 def _attention(half: Half, name: str, title: str, about: str, modules: list[Attention]) -> Box:
     project = modules[0].project
-    fused = isinstance(project, Fused)
+    fused = isinstance(project, FusedProjection)
     code = snippets.attention(
         heads=modules[0].heads,
         fused=fused,
@@ -167,7 +167,7 @@ def _attention(half: Half, name: str, title: str, about: str, modules: list[Atte
 
 
 def _projections(project: nn.Module) -> dict[str, Tensor | None]:
-    if isinstance(project, Separate):
+    if isinstance(project, SeparateProjections):
         three = {"q": project.query, "k": project.key, "v": project.value}
         linears = {name: _linear(one) for name, one in three.items()}
         weights: dict[str, Tensor | None] = {f"W_{name}": one.weight for name, one in linears.items()}

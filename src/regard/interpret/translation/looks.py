@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.nn import Attention
-from regard.nn.attention import Separate
+from regard.nn.attention import SeparateProjections
 from regard.nn.tape import Tape
 
 __all__ = ["Floats", "Looks", "Seen", "seen_of"]
@@ -69,25 +69,25 @@ def seen_of(tape: Tape, *, steps: list[int]) -> Seen:
     return Seen(
         states=_floats([memory[0]])[0],
         values=None if plain else _floats([value[0] for value in values]),
-        scale=modules[0].factor(queries[0]),
+        scale=modules[0].score_scale(queries[0]),
         looks=tuple(looks),
     )
 
 
 def _scores(module: Attention, query: Tensor, key: Tensor) -> Tensor:
     found: Tensor = query @ key.transpose(-2, -1) if module.score is None else module.score(query, key)
-    return found * module.factor(query)
+    return found * module.score_scale(query)
 
 
 def _values(module: Attention, memory: Tensor) -> Tensor:
     """(B, H, S, E)."""
-    assert isinstance(module.project, Separate)
+    assert isinstance(module.project, SeparateProjections)
     value: Tensor = module.project.value(memory)
     return value.view(*value.shape[:-1], module.heads, -1).transpose(1, 2)
 
 
 def _takes_states(module: Attention) -> bool:
-    return isinstance(module.project, Separate) and isinstance(module.project.value, torch.nn.Identity)
+    return isinstance(module.project, SeparateProjections) and isinstance(module.project.value, torch.nn.Identity)
 
 
 def _floats(layers: list[Tensor]) -> Floats:
