@@ -27,7 +27,7 @@ from regard.data.readers import words_of
 from regard.errors import InputError, choice
 from regard.inference.generation.writing import Writer
 from regard.inference.marks import MARK, find_blanks
-from regard.interpret.attention.sides import seen
+from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt
 from regard.nn import Padded
 from regard.tasks.base import Item
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 OutputKind = Literal["one", "several", "value"]  # single label, multi-label, regression
-MODES = ("blanks", "masked", "plain")
+MODES = ("auto", "blanks", "masked", "plain")
 MAX_MASKED_TOKENS = 128  # tokens masked in turn: the cost grows with the square of their number
 SECOND_TEXT = {"pair": "the second text", "answer": "the context, the first being the question"}
 SINGLE_TEXT = ("classify", "tag")
@@ -64,6 +64,8 @@ class Probe:
         read: Computes logits (B, P, O) from the last hidden states (B, T, W).
         positions: The token that each target stands for, if there is one; T stands for the token after the text.
         mask: If given, each position is masked in a row of its own, and `read` gets the states there, (B, P, W).
+        at: Where a pretrained model predicts: "blanks", "masked" or "plain".
+        name: The name of the model, for the results.
     """
 
     task: str
@@ -79,6 +81,8 @@ class Probe:
     read: Callable[[Tensor], Tensor]
     positions: tuple[int, ...] = ()
     mask: int | None = None
+    at: str = "blanks"
+    name: str = ""
 
     @property
     def rows_per_copy(self) -> int:
@@ -157,7 +161,7 @@ class Probe:
 
     def token_text(self, number: int) -> str:
         """A token id as text; white space is shown as signs."""
-        return seen(self.tokenizer, number)
+        return display_token(self.tokenizer, number)
 
     def output_index(self, name: str) -> int:
         """The index of an output; InputError if there is none of this name."""
@@ -186,16 +190,16 @@ def open_probe(
     folder = loading.find(name_or_path)
     if not is_solved(folder):
         return pretrained_probe(*loading.load(folder, device=device), text, second, at=at)
-    choice("--at", at, MODES)
-    if at != "blanks":
-        raise InputError(f"a fine-tuned model predicts its labels, not every token; leave out 'at', which is {at}")
-    return task_probe(read_task(folder, device=device), text, second)
+    return task_probe(read_task(folder, device=device), text, second, at=at)
 
 
 def pretrained_probe(
     model: nn.Module, tokenizer: Tokenizer | None, text: str, second: str | None = None, *, at: str = "blanks"
 ) -> Probe:
-    """Probe a pretrained model at the blanks (BERT) or the end (GPT) of a text, or at every token."""
+    """Probe a pretrained model at the blanks (BERT) or the end (GPT) of a text, or at every token.
+
+    "auto" is "masked" if the model and the length of the text allow it, else "plain".
+    """
     choice("--at", at, MODES)
     if not isinstance(model, Bert | Gpt):
         raise InputError(
@@ -206,9 +210,14 @@ def pretrained_probe(
             f"a second text is for a fine-tuned model that reads two, and this is a pretrained {family_of(model)} "
             "model; leave it out"
         )
-    if at not in probe_modes(model):
+    if at not in ("auto", *probe_modes(model)):
         raise InputError(f"{kind_of(model)} model has no masked tokens: 'masked' is for a BERT; use 'plain'")
-    return _next_token(model, tokenizer, text, at) if isinstance(model, Gpt) else _masked(model, tokenizer, text, at)
+    if isinstance(model, Gpt):
+        return _next_token(model, tokenizer, text, "plain" if at == "auto" else at)
+    if at != "auto":
+        return _masked(model, tokenizer, text, at)
+    plain = _masked(model, tokenizer, text, "plain")
+    return plain if len(plain.positions) > MAX_MASKED_TOKENS else _masked(model, tokenizer, text, "masked")
 
 
 def probe_modes(model: nn.Module) -> tuple[str, ...]:
@@ -264,6 +273,7 @@ def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Pro
         read=asked.head if at == "masked" else lambda hidden: asked.head(hidden[:, list(positions)]),
         positions=positions,
         mask=asked.mask if at == "masked" else None,
+        at=at,
     )
 
 
@@ -272,7 +282,7 @@ def _next_token(model: Gpt, tokenizer: Tokenizer | None, text: str, at: str) -> 
     writer = Writer(model, tokenizer)
     prompt = writer.prompt(text, max_tokens=1)
     _check_length(len(prompt.ids) + prompt.cut, model.config.positions)
-    every = [f"{n} {seen(writer.tokenizer, prompt.ids[n]).strip()}" for n in range(1, len(prompt.ids))]
+    every = [f"{n} {display_token(writer.tokenizer, prompt.ids[n]).strip()}" for n in range(1, len(prompt.ids))]
     plain = at == "plain"
     return Probe(
         task="next",
@@ -287,14 +297,18 @@ def _next_token(model: Gpt, tokenizer: Tokenizer | None, text: str, at: str) -> 
         kind="one",
         read=model.logits if plain else lambda hidden: model.logits(hidden[:, -1:]),
         positions=tuple(range(1, len(prompt.ids) + 1)) if plain else (len(prompt.ids),),
+        at=at,
     )
 
 
-def task_probe(solved: Solved, text: str, second: str | None = None) -> Probe:
+def task_probe(solved: Solved, text: str, second: str | None = None, *, at: str = "blanks") -> Probe:
     """Probe a fine-tuned model.
 
     classify and tag take one text, regress one or two, pair two, answer a question and its context.
     """
+    choice("--at", at, MODES)
+    if at not in ("auto", "blanks"):
+        raise InputError(f"a fine-tuned model predicts its labels, not every token; leave out 'at', which is {at}")
     task, model, name = solved.task, solved.model, solved.task.name
     if not isinstance(model, Tuned) or not isinstance(model.encoder, Bert | Gpt) or name not in TASKS:
         raise InputError(
