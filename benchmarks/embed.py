@@ -3,8 +3,8 @@
     python -m benchmarks.embed [--texts FILE] [--count 400] [--rounds 5] [--keep]
 
 One run, the same sentences, one real model (all-MiniLM-L6-v2 from the extra `checkpoints`), alternating contestants.
-Engines that are not installed (extra `bench`) are skipped and named. FILE has one text per line, or is a TSV whose first
-column is used; default: SST-2 beside the project.
+Engines that are not installed (extra `bench`) are skipped and named. FILE has one text per line, or is a TSV whose
+first column is used; default: SST-2 beside the project.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m benchmarks.features_sst2 MODEL [--layer -1] [--data DIR] [--device auto] [--json]
 
-The first 2,000 rows of DIR/train.tsv, one layer with mean and [CLS] pooling, and the mean accuracy over 20 random splits
-into 75% training and 25% test data. The same is measured for vectors divided by their mean distance from the centroid,
-because the effect of scikit-learn's regularization depends on the scale of the vectors.
+The first 2,000 rows of DIR/train.tsv, one layer with mean and [CLS] pooling, and the mean accuracy over 20 random
+splits into 75% training and 25% test data. The same is measured for vectors divided by their mean distance from the
+centroid, because the effect of scikit-learn's regularization depends on the scale of the vectors.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m benchmarks.finetune_speed MODEL [--rows 0] [--rounds 2] [--batch 32] [--data DIR] [--keep]
 
-One epoch of DIR/train.tsv, or of its first rows, from the same weights, in float32, texts truncated to 128 tokens, AdamW
-with warmup and linear decay. The Trainer pads each batch to its longest text, as its default collator does. Tokenization
-is not timed; nothing is evaluated or saved. Contestants alternate; the best round counts.
+One epoch of DIR/train.tsv, or of its first rows, from the same weights, in float32, texts truncated to 128 tokens,
+AdamW with warmup and linear decay. The Trainer pads each batch to its longest text, as its default collator does.
+Tokenization is not timed; nothing is evaluated or saved. Contestants alternate; the best round counts.
 """
 
 from __future__ import annotations

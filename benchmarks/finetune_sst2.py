@@ -3,8 +3,8 @@
     python -m benchmarks.finetune_sst2 MODEL [--data DIR] [--seeds 3] [--set KEY=VALUE]
                                        [--device auto] [--keep NAME]
 
-One configuration for every model and seed, configs/tasks/sst2.toml, on all of DIR/train.tsv. The accuracy is measured on
-DIR/dev.tsv after the last epoch, not after the best one. The result is one line of JSON.
+One configuration for every model and seed, configs/tasks/sst2.toml, on all of DIR/train.tsv. The accuracy is measured
+on DIR/dev.tsv after the last epoch, not after the best one. The result is one line of JSON.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@
 
 Both have the same random weights and must generate the same tokens in float32, otherwise nothing is timed; in bfloat16
 rounding differs, and the share of equal tokens is reported. Prefill is a call for one token; decoding is the time of a
-call for many tokens minus prefill. Neither returns log-probabilities. Matrices are packed in the first call only, as in
-real use. Contestants alternate, and the best round counts. Memory bandwidth is measured in the same rounds, as the
-product of a matrix much larger than any cache with a vector: the lower bound of a step is reading all weights once. On a
-GPU, `--modes` are those of the CUDA graph decoder in `regard.nn.fast.cuda_graphs`.
+call for many tokens minus prefill. Neither returns log-probabilities. Matrices are packed in the first call only, as
+in real use. Contestants alternate, and the best round counts. Memory bandwidth is measured in the same rounds, as the
+product of a matrix much larger than any cache with a vector: the lower bound of a step is reading all weights once. On
+a GPU, `--modes` are those of the CUDA graph decoder in `regard.nn.fast.cuda_graphs`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python -m benchmarks.layers MODEL [--rows 500] [--rounds 3] [--data DIR] [--keep]
 
 The first rows of SST-2 and the first sentences of CoNLL-2003. The embedding pass is `Embedder` on the last layer: mean
-pooling for texts, and all token vectors for tagging. Contestants alternate; the best round counts. The cost of the probe
-heads is reported separately.
+pooling for texts, and all token vectors for tagging. Contestants alternate; the best round counts. The cost of the
+probe heads is reported separately.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     python -m benchmarks.pretrain_cpu [--corpus FILE|DIR] [--steps 5] [--rounds 5] [--keep]
 
 Two layers of hidden size 128, in float32, with and without dropout. Both start from the same weights and use the same
-rows, masks and optimizer: ours as in `regard pretrain`; BertForPreTraining with rows padded to the longest, an attention
-mask, and -100 for positions without a target. Its batches are prepared beforehand, ours in the loop. The losses show
-that both do the same work. The corpus is a text, from which a vocabulary is trained, or the folder of a built corpus;
-default: the held-out text beside the project.
+rows, masks and optimizer: ours as in `regard pretrain`; BertForPreTraining with rows padded to the longest, an
+attention mask, and -100 for positions without a target. Its batches are prepared beforehand, ours in the loop. The
+losses show that both do the same work. The corpus is a text, from which a vocabulary is trained, or the folder of a
+built corpus; default: the held-out text beside the project.
 """
 
 from __future__ import annotations

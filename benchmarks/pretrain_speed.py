@@ -6,8 +6,8 @@
 Ours is `regard pretrain` on the folder of a built corpus: rows are cut by a thread, copied, masked and trained on. The
 peer is BertForPreTraining or GPT2LMHeadModel in a plain loop over one batch of random ids that is already on the GPU.
 Both have the same shape and number of rows, are compiled, and use bfloat16, SDPA, dropout 0.1, gradient clipping and
-fused AdamW. Model FLOPs utilization is relative to the measured speed of a large matrix product and counts the same work
-for both. Contestants alternate; the best round counts. `--tiny` runs everything at a small scale.
+fused AdamW. Model FLOPs utilization is relative to the measured speed of a large matrix product and counts the same
+work for both. Contestants alternate; the best round counts. `--tiny` runs everything at a small scale.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ Starts `regard studio` on a free port of 127.0.0.1 and prints one JSON document:
             loop measured before: latencies, goodput relative to capacity, lost requests.
 `slow`      clients that send headers or a body too slowly or not at all, and clients that leave the queue.
 
-Latencies are measured by this client, which shares the cores with the studio. If other programs are running, goodput per
-CPU second of the studio is more reliable.
+Latencies are measured by this client, which shares the cores with the studio. If other programs are running, goodput
+per CPU second of the studio is more reliable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fine-tuning on real data: each task with its file in configs/tasks, and the table in docs/results.md.
 
     python -m benchmarks.tasks [NAME ...] [--model MODEL] [--data DIR] [--seeds 3] [--device auto]
-    python -m benchmarks.tasks --choose NAME --set training.learning_rate=2e-4 ...   evaluate on 10% of the training data
+    python -m benchmarks.tasks --choose NAME --set training.learning_rate=2e-4 ...   on 10% of the training data
     python -m benchmarks.tasks student [--model MODEL]                      3 layers distilled from the SST-2 model
     python -m benchmarks.tasks --table                                      write docs/results.md from stored results
 

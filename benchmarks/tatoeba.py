@@ -4,9 +4,9 @@
                                              [--output DIR] [--set KEY=VALUE ...] [--device auto] [--keep]
 
 2,000 pairs are held out for one final evaluation, and 2,000 for evaluation after each epoch; no sentence of either, on
-either side, is in the training data. What is evaluated is what is written: the weights in half precision. The folder is
-src/regard/builtin/regard-de-en, at most 16 MB; its card is made from benchmarks/tatoeba.md and the figures, which --keep
-also writes to benchmarks/results. The result is one line of JSON.
+either side, is in the training data. What is evaluated is what is written: the weights in half precision. The folder
+is src/regard/builtin/regard-de-en, at most 16 MB; its card is made from benchmarks/tatoeba.md and the figures, which
+--keep also writes to benchmarks/results. The result is one line of JSON.
 """
 
 from __future__ import annotations

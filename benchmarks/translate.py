@@ -4,9 +4,9 @@
                                    [--output DIR] [--beam 5] [--set KEY=VALUE ...] [--device auto] [--keep NAME]
                                    [--choose]
 
-Everything is selected on val: the epoch or the average, the number of epochs and, with --choose, which does not open the
-test set, the settings. The test set is translated once, at the end; BLEU is sacrebleu's on detokenized text, cased and
-lowercased (-lc). The result is one line of JSON.
+Everything is selected on val: the epoch or the average, the number of epochs and, with --choose, which does not open
+the test set, the settings. The test set is translated once, at the end; BLEU is sacrebleu's on detokenized text, cased
+and lowercased (-lc). The result is one line of JSON.
 """
 
 from __future__ import annotations
