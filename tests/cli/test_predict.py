@@ -15,7 +15,7 @@ import torch
 import regard
 from regard.cli import predict
 from regard.cli.app import run
-from regard.render.bundle import built
+from regard.render.bundle import is_built
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
@@ -31,9 +31,8 @@ def call(one_thread: None, tmp_path: Path, tiny_bert_folder: Path, monkeypatch: 
     encoder, tokenizer = regard.load(tiny_bert_folder)
     task = TextClassification(["bad", "good"])
     torch.manual_seed(0)
-    save_fine_tuned(
-        FineTunedModel(task, EncoderWithHead.from_encoder(encoder, task).eval(), tokenizer, 32), tmp_path / "model"
-    )
+    with_head = EncoderWithHead.from_encoder(encoder, task).eval()
+    save_fine_tuned(FineTunedModel(task, with_head, tokenizer, 32), tmp_path / "model")
     return lambda *arguments: run(["predict", *map(str, arguments), "--device", "cpu"], registers=[predict.register])
 
 
@@ -76,7 +75,7 @@ def test_page_of_piped_lines(
 def test_refused_before_any_work(call: Call, tmp_path: Path, capsys: Captured) -> None:
     assert call("model", "the film", "--page", "page.pdf") == 2
     assert "expected a name that ends in .html" in capsys.readouterr().err
-    if built():
+    if is_built():
         assert call("model", "the film", "--page", "nowhere/page.html") == 2
         printed = capsys.readouterr()
         assert "there is no folder" in printed.err
@@ -94,6 +93,6 @@ def test_unbuilt_page_says_what_to_run(call: Call, capsys: Captured, monkeypatch
 
 
 def test_without_a_page_nothing_is_looked_into(call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.interpret.faithfulness.evidence.evidence", pytest.fail)
+    monkeypatch.setattr("regard.interpret.attribution.prediction_evidence.prediction_evidence", pytest.fail)
     assert call("model", "the film is long") == 0
     assert json.loads(capsys.readouterr().out)["text"] == "the film is long"

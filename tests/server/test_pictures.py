@@ -16,15 +16,17 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import regard
-from regard.interpret import attention, opened, picture
+from regard.inference.load_model import load_model
+from regard.interpret.attention.recording import record_attention
+from regard.interpret.images import read_image
 from regard.models import Vit, VitConfig
+from regard.server.model_registry import ModelRegistry
 from regard.server.routes_attention import HEAVIEST, KEPT
-from regard.server.shelf import Shelf
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
 
-from tests.server.conftest import BEARER, make_app, watched
+from tests.server.conftest import BEARER, create_app, watched
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +51,9 @@ def cat(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def client(vit: str, tiny_bert_folder: Path) -> TestClient:
-    shelf = Shelf([vit, str(tiny_bert_folder)])
-    shelf.start().join()
-    return TestClient(make_app(shelf), base_url="http://127.0.0.1", headers=BEARER)
+    registry = ModelRegistry([vit, str(tiny_bert_folder)])
+    registry.start().join()
+    return TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
 
 
 def send(client: TestClient, content: bytes, name: str = "a.png") -> Any:
@@ -68,8 +70,8 @@ def test_maps_are_those_of_the_library(client: TestClient, vit: str, cat: Path) 
     assert [one["sees"] for one in client.get("/api/models").json()["models"]] == [True, False]
     image = send(client, cat.read_bytes(), "/home/me/my cat.png").json()["image"]
     payload = client.post("/api/attention", json={"model": vit, "image": image, "text": "is not read"}).json()
-    network, reader = opened(vit)
-    found = attention(network, reader, image=picture(cat))
+    network, reader = load_model(vit)
+    found = record_attention(network, reader, image=read_image(cat))
     weights = np.frombuffer(base64.b64decode(payload["maps"][0]["weights"]), np.uint8) / 255
     np.testing.assert_allclose(
         weights.reshape(found.maps[0].weights.shape), found.maps[0].weights, atol=0.5 / 255 + 1e-6
@@ -115,9 +117,9 @@ def test_a_picture_is_chosen_and_patches_are_pressed(
     cat: Path,
     tmp_path: Path,
 ) -> None:
-    shelf = Shelf([vit, str(tiny_bert_folder)])
-    shelf.start().join()
-    address = run_app(make_app(shelf))
+    registry = ModelRegistry([vit, str(tiny_bert_folder)])
+    registry.start().join()
+    address = run_app(create_app(registry))
     with watched(browser) as page:
         page.goto(address)
         expect(page.get_by_text("looks at pictures: choose one.")).to_be_visible()
@@ -130,8 +132,8 @@ def test_a_picture_is_chosen_and_patches_are_pressed(
         box = page.locator("canvas.picture").bounding_box()
         assert box is not None
         page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.75)  # the patch 2,2
-        network, reader = opened(vit)
-        row = attention(network, reader, image=picture(cat)).maps[0].weights[1, 1, 5]
+        network, reader = load_model(vit)
+        row = record_attention(network, reader, image=read_image(cat)).maps[0].weights[1, 1, 5]
         rows = page.locator(".looks tbody tr").all()
         shown = {int(one.get_attribute("data-index") or -1): float(one.locator("td").inner_text()) for one in rows}
         assert len(shown) == 7 and all(abs(shown[place] - row[place]) < 0.003 for place in shown)

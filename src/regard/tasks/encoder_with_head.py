@@ -20,7 +20,7 @@ from regard.errors import InputError
 from regard.models import Bert, Elmo, Gpt
 from regard.nn import Layout, Packed, ScalarMix
 from regard.nn import init as initial
-from regard.nn.masks import runs
+from regard.nn.masks import length_groups
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import Task, TaskInput
 
@@ -48,27 +48,27 @@ class TaskHead(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class TaskBatch:
-    """What `Tuned` reads: packed rows. `places` are those of the flat batch whose vectors are asked for; None: all."""
+    """Packed sequences for `EncoderWithHead`; `positions` (flat) select the vectors to classify, None selects all."""
 
     batch: Batch
     segments: Tensor
     positions: Tensor | None
 
     def to(self, device: torch.device) -> TaskBatch:
-        places = None if self.positions is None else self.positions.to(device)
-        return TaskBatch(self.batch.to(device), self.segments.to(device), places)
+        positions = None if self.positions is None else self.positions.to(device)
+        return TaskBatch(self.batch.to(device), self.segments.to(device), positions)
 
 
 class EncoderWithHead(nn.Module):
     """An encoder and a head.
 
     Of an ELMo all layers are asked, and `mix` learns how much each counts. Its first token has not read the text in
-    both directions, as a BERT's has: where one vector speaks for a row (`averaged`) it is the mean of the row's.
+    both directions, as a BERT's has: where one vector speaks for a row (`mean_pooled`) it is the mean of the row's.
     """
 
     def __init__(self, encoder: Encoder, head: TaskHead, *, mean_pooled: bool = False) -> None:
         super().__init__()
-        self.encoder, self.head, self.averaged = encoder, head, mean_pooled
+        self.encoder, self.head, self.mean_pooled = encoder, head, mean_pooled
         self.mix = ScalarMix(encoder.config.depth + 1) if isinstance(encoder, Elmo) else None
 
     @classmethod
@@ -111,7 +111,7 @@ class EncoderWithHead(nn.Module):
             hidden = self.mix(list(self.encoder.states(ids, layout)))
         else:
             hidden = self.encoder(ids, layout, *self._segments(inputs))
-        if self.averaged:
+        if self.mean_pooled:
             return hidden, self.head(_means(hidden, layout))
         return hidden, self.head(hidden if inputs.positions is None else hidden[inputs.positions])
 
@@ -119,7 +119,7 @@ class EncoderWithHead(nn.Module):
         return collate_inputs(items)
 
     def output_counts(self, items: Sequence[TaskInput]) -> list[int]:
-        """How many places each item asks for."""
+        """How many positions each item asks for."""
         return [
             sum(len(row) if row.positions is None else len(row.positions) for row in item.sequences) for item in items
         ]
@@ -136,7 +136,7 @@ class EncoderWithHead(nn.Module):
 def _means(hidden: Tensor, layout: Layout) -> Tensor:
     """Of each row the mean of its vectors, (rows, W)."""
     assert isinstance(layout, Packed)
-    return torch.cat([run.of_queries(hidden).mean(1) for run in runs(layout, layout)])
+    return torch.cat([run.select_queries(hidden).mean(1) for run in length_groups(layout, layout)])
 
 
 def pool_of(family: str, width: int) -> nn.Sequential:
@@ -150,13 +150,13 @@ def collate_inputs(items: Sequence[TaskInput]) -> TaskBatch:
     """Rows of items one behind the other, in their order."""
     rows = [row for item in items for row in item.sequences]
     starts = [0, *accumulate(map(len, rows))]
-    places = None
+    positions = None
     if all(row.positions is not None for row in rows):
-        places = torch.tensor(
+        positions = torch.tensor(
             [start + place for start, row in zip(starts, rows, strict=False) for place in row.positions or ()]
         )
     segments = torch.tensor([segment for row in rows for segment in row.segments])
-    return TaskBatch(collate([row.ids for row in rows]), segments, places)
+    return TaskBatch(collate([row.ids for row in rows]), segments, positions)
 
 
 def compute_logits(
@@ -166,7 +166,7 @@ def compute_logits(
     *,
     precision: str = "auto",
 ) -> Iterator[tuple[int, Tensor]]:
-    """What the model says of each item, (places, outputs) on the CPU, with the item's place in `items`.
+    """What the model says of each item, (positions, outputs) on the CPU, with the item's place in `items`.
 
     Items of like length go together, so they come in another order.
     """

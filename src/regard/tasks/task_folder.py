@@ -235,4 +235,4 @@ def _names(family: str, task: Task[Any]) -> dict[str, str]:
 def _problem(task: Task[Any]) -> str:
     if task.name == "regress":
         return "regression"
-    return "multi_label_classification" if getattr(task, "several", False) else "single_label_classification"
+    return "multi_label_classification" if getattr(task, "multi_label", False) else "single_label_classification"

@@ -31,14 +31,14 @@ def test_told_words_score_as_those_that_are_found(
     kind: str, score: str, recipe: str, joint: bool, randomised: Callable[..., Any]
 ) -> None:
     """The sum of log-probabilities of a greedy translation, from one forward over it."""
-    settings = Config.read(overrides=[*SMALL, f"model.kind={kind}", f"model.score={score}", f"model.recipe={recipe}"])
+    settings = Config.read(overrides=[*SMALL, f"model.family={kind}", f"model.score={score}", f"model.recipe={recipe}"])
     subwords = SUBWORDS[joint]
     model = randomised(new_model(settings.model, subwords, seed=0)).eval()
     rows = subwords.sources([PAIRS[0].source, PAIRS[1].source + " dog dog"])
     ids = torch.zeros(2, max(map(len, rows)), dtype=torch.long)
     for place, row in enumerate(rows):
         ids[place, : len(row)] = torch.tensor(row)
-    layout = Padded.of([len(row) for row in rows])
+    layout = Padded.from_lengths([len(row) for row in rows])
     found = greedy(model, ids, layout, end=None, max_tokens=5)
     target = torch.tensor([one.ids for one in found])
     with torch.no_grad():

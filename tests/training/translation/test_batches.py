@@ -35,6 +35,6 @@ def test_epochs_and_seeds_differ_and_lengths_go_together() -> None:
 def test_a_batch_is_padded_on_the_right() -> None:
     batch = gather([Encoded([5, 6, 2], [7, 2]), Encoded([8, 2], [9, 9, 9, 2])], padding=3)
     assert batch.source.tolist() == [[5, 6, 2], [8, 2, 0]]
-    assert batch.layout.keep is not None and batch.layout.keep.tolist() == [[True, True, True], [True, True, False]]
+    assert batch.layout.mask is not None and batch.layout.mask.tolist() == [[True, True, True], [True, True, False]]
     assert batch.target.tolist() == [[7, 2, 3, 3], [9, 9, 9, 2]]
     assert batch.to(torch.device("cpu")).source.equal(batch.source)

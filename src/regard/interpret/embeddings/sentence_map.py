@@ -155,9 +155,13 @@ def _label(example: TextExample) -> str:
 
 
 def _python(model: str, texts: Sequence[str], labels: Sequence[str] | None, arguments: str, *, short: bool) -> str:
-    head = "from regard.data.examples import TextExample\nfrom regard.interpret.embeddings.sentence_map import sentence_map\n"
+    head = "from regard.data.examples import TextExample\n"
+    head += "from regard.interpret.embeddings.sentence_map import sentence_map\n"
     if short:
-        pairs = [f"TextExample({t!r})" if labels is None else f"TextExample({t!r}, label={labels[n]!r})" for n, t in enumerate(texts)]
+        pairs = [
+            f"TextExample({t!r})" if labels is None else f"TextExample({t!r}, label={labels[n]!r})"
+            for n, t in enumerate(texts)
+        ]
         return f"{head}examples = [{', '.join(pairs)}]\nsentence_map({model!r}, examples, {arguments}).document()"
     head = (
         "from regard.data.readers import read_text_examples\n"

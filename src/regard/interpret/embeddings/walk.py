@@ -102,5 +102,5 @@ def _examples(texts: Sequence[str], labels: Sequence[str], *, short: bool) -> st
         )
     return (
         "from regard.data.readers import read_text_examples\nfrom regard.interpret.probes.walk import walk\n"
-        f"examples = read_text_examples({FILE!r}, task='classify').examples  # the file of the button CSV with exact cells\n"
+        f"examples = read_text_examples({FILE!r}, task='classify').examples  # the page's CSV with exact cells\n"
     )

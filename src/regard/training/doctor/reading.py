@@ -130,7 +130,7 @@ def _lost_answers(items: Sequence[TaskInput], examples: Sequence[Example], rows:
 
 def _judged(evidence: str, share: float, warning: float, error: float) -> DoctorFinding:
     status: Status = "error" if share >= error else "warning" if share >= warning else "ok"
-    remedy = "" if status == "ok" else "make rows longer with --set training.length=N, as far as the model reads"
+    remedy = "" if status == "ok" else "make rows longer with --set training.max_length=N, as far as the model reads"
     return DoctorFinding("labels truncated away", status, evidence, remedy)
 
 

@@ -19,7 +19,7 @@ from regard.models.elmo import Elmo
 from regard.models.gpt import Gpt
 from regard.models.t5 import T5
 from regard.nn import Layout, Packed, Padded
-from regard.nn.masks import first_places
+from regard.nn.masks import first_token_indices
 from regard.text import Tokenizer
 from regard.training.pretraining.portions import Portion
 from regard.training.pretraining.spans import Corruption
@@ -77,7 +77,7 @@ class MaskedWords(Objective):
             layout = Packed(sizes, starts, places, self.length)
         # Only hidden words go through the output layer, which is as wide as the vocabulary, and through most of the
         # last layer; beside them the first token of each row, which speaks for the pair.
-        rows = holes if labels is None else torch.cat([holes, first_places(ids, layout)])
+        rows = holes if labels is None else torch.cat([holes, first_token_indices(ids, layout)])
         hidden = model(ids, layout, segments, rows=rows)
         vectors = model.masked.vectors(hidden[: len(holes)])
         losses = {"words": word_loss(vectors, model.masked.weight, model.masked.bias, targets)}

@@ -41,13 +41,13 @@ class Batch:
     target: Tensor
 
     def to(self, device: torch.device) -> Batch:
-        keep = self.layout.keep
+        keep = self.layout.mask
         layout = Padded(None if keep is None else keep.to(device))
         return Batch(self.source.to(device), layout, self.target.to(device))
 
     def twice(self) -> Batch:
         """All rows, and once more behind them."""
-        keep = self.layout.keep
+        keep = self.layout.mask
         layout = Padded(None if keep is None else keep.repeat(2, 1))
         return Batch(self.source.repeat(2, 1), layout, self.target.repeat(2, 1))
 
