@@ -290,7 +290,7 @@ def test_f1_is_of_the_class_that_was_rarer_in_training(tune: Tune, tmp_path: Pat
         (tmp_path / f"{name}.tsv").write_text(rows, encoding="utf-8")
     tune(tmp_path / "run", train=str(tmp_path / "train.tsv"), dev=str(tmp_path / "dev.tsv"))
     solved = load_fine_tuned(tmp_path / "run")
-    assert solved.task.document()["positive"] == "pos"  # 8 of 26, though it is the larger class of dev
+    assert solved.task.to_dict()["positive"] == "pos"  # 8 of 26, though it is the larger class of dev
 
 
 def test_a_label_that_training_never_saw(tune: Tune, files: Path, tmp_path: Path) -> None:

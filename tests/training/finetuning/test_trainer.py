@@ -28,7 +28,7 @@ EXAMPLES = [TextExample(f"the {label} film, number {n}", label=label) for n in r
 def made(folder: Path, *settings: str, **options: Any) -> Trainer:
     encoder, tokenizer = regard.load(folder)
     tuned = EncoderWithHead.from_encoder(encoder, TASK)
-    items = TASK.preprocess([*EXAMPLES, EXAMPLES[0]], FineTunedModel(TASK, tuned, tokenizer, 32).rows)
+    items = TASK.preprocess([*EXAMPLES, EXAMPLES[0]], FineTunedModel(TASK, tuned, tokenizer, 32).input_builder)
     return Trainer(tuned, TASK, items, Config.load(overrides=list(settings)), seed=0, device=CPU, **options)
 
 

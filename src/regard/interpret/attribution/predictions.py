@@ -170,8 +170,8 @@ def _command(name: str, examples: Sequence[Example], source: str | None, options
 def _python(
     name: str, examples: Sequence[Example], source: str | None, table: TableOptions, threshold: float | None
 ) -> str:
-    solved = f"read_task({name!r})" + ("" if threshold is None else f".with_threshold({threshold!r})")
-    opening = "from regard.tasks.task_folder import read_task\n"
+    solved = f"load_fine_tuned({name!r})" + ("" if threshold is None else f".with_threshold({threshold!r})")
+    opening = "from regard.tasks.task_folder import load_fine_tuned\n"
     if len(examples) == 1:
         first, *rest = _texts(examples[0])
         said = ", ".join(map(repr, [first, *(["\n".join(rest)] if rest else [])]))
@@ -187,9 +187,9 @@ def _python(
             f"[predict_texts(solved, *texts) for texts in {said}]"
         )
     return (
-        "from regard.training.finetuning.sources import Table, new_examples\n"
-        f"{opening}from regard.tasks.predict import stream\n"
+        "from regard.training.finetuning.sources import TableOptions, new_examples\n"
+        f"{opening}from regard.tasks.predict import predict_stream\n"
         f"solved = {solved}\n"
         f"examples = new_examples(solved.task.name, {source!r}, table={table!r})\n"
-        "list(stream(solved, examples, device=next(solved.model.parameters()).device))"
+        "list(predict_stream(solved, examples, device=next(solved.model.parameters()).device))"
     )
