@@ -27,8 +27,8 @@ from regard.inference.generation.search import Beam
 from regard.inference.translation import Translator, load
 from regard.inference.translation.bleu import bleu
 from regard.inference.translation.folder import write
-from regard.training.translation.config import Config
-from regard.training.translation.report import Report
+from regard.training.translation.config import TranslationConfig
+from regard.training.translation.report import TranslationReport
 from regard.training.translation.run import fit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]:
     """Train, round, score once, and write."""
     archive, language, sentence = PAIRS[options.pair]
-    config = Config.read(options.config, overrides=options.set)
+    config = TranslationConfig.read(options.config, overrides=options.set)
     train, dev, test = parted(
         read_pairs(options.data / archive, columns="1,0"), None, out=options.held_out, seed=config.run.seed
     )
@@ -111,7 +111,7 @@ def lecture(translator: Translator, sentence: str, parts: dict[str, list[Pair]])
     return {"sentence": sentence, "translation": found.text, "stands": stands}
 
 
-def card_of(figures: dict[str, Any], report: Report, *, language: str, name: str) -> str:
+def card_of(figures: dict[str, Any], report: TranslationReport, *, language: str, name: str) -> str:
     model, told = report.settings["model"], figures["lecture"]
     learned = told["stands"]["train"]
     return CARD.read_text(encoding="utf-8").format(

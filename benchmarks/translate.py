@@ -26,7 +26,7 @@ from regard.device import choose
 from regard.inference.generation.search import Beam
 from regard.inference.translation import load
 from regard.inference.translation.bleu import bleu
-from regard.training.translation.config import Config
+from regard.training.translation.config import TranslationConfig
 from regard.training.translation.run import fit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--choose", action="store_true", help="score val instead of the test set")
     parser.add_argument("--keep", metavar="NAME", help="write benchmarks/results/NAME.json")
     options = parser.parse_args(arguments)
-    config = Config.read(options.config, overrides=options.set)
+    config = TranslationConfig.read(options.config, overrides=options.set)
     with tempfile.TemporaryDirectory() as folder:
         output = options.output or Path(folder) / "translator"
         name = "val" if options.choose else TEST
@@ -57,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(json.dumps(figures))
 
 
-def run(config: Config, data: Path, pair: str, output: Path, *, test: str, width: int, device: str) -> dict[str, Any]:
+def run(
+    config: TranslationConfig, data: Path, pair: str, output: Path, *, test: str, width: int, device: str
+) -> dict[str, Any]:
     """Train, choose on val, and translate the set named `test` once."""
     sides = pair.split("-")
     train, dev, last = (read_pairs(*(data / f"{name}.{side}.gz" for side in sides)) for name in ("train", "val", test))

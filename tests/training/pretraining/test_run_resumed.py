@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from regard.errors import InputError, RegardError
-from regard.training.pretraining.run import Result, pretrain
+from regard.training.pretraining.run import PretrainingResult, pretrain
 from tests.training.pretraining.runs import STEPS, config, events, losses
 
 CPU = torch.device("cpu")
@@ -31,7 +31,7 @@ class Crash(BaseException):
 
 def trained(
     corpus: Path, output: Path, *, family: Any = "bert", changed: Mapping[str, Any] = DROPOUT, **options: Any
-) -> Result:
+) -> PretrainingResult:
     return pretrain(config(family, **changed), [str(corpus)], output, device=CPU, **options)
 
 
