@@ -1,10 +1,10 @@
-"""How fast fine-tuning is on a CPU: SST-2 in `regard train` and in transformers' FineTuner, as a ratio of one run.
+"""Fine-tuning speed on a CPU: SST-2 with `regard train` and with transformers' Trainer, as a ratio of one run.
 
     python -m benchmarks.finetune_speed MODEL [--rows 0] [--rounds 2] [--batch 32] [--data DIR] [--keep]
 
-One epoch of DIR/train.tsv, or of its first rows, from the same weights, in float32, texts cut at 128 tokens, AdamW with
-warm-up and linear decay. The trainer pads each batch to its longest text, as its own collator does. Tokenising is part
-of neither's time; nothing is evaluated or saved. Contestants take layer_starts; the best round counts.
+One epoch of DIR/train.tsv, or of its first rows, from the same weights, in float32, texts truncated to 128 tokens,
+AdamW with warmup and linear decay. The Trainer pads each batch to its longest text, as its default collator does.
+Tokenization is not timed; nothing is evaluated or saved. Contestants alternate; the best round counts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LENGTH, RATE = 128, 5e-5
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--rows", type=int, default=0, help="of the training data; 0: all")
+    parser.add_argument("--rows", type=int, default=0, help="rows of the training data; 0 for all")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--data", type=Path, default=SST2, metavar="DIR")
