@@ -139,7 +139,9 @@ OTHERS: dict[str, dict[str, Any]] = {
     "t5": {"family": "t5", "changed": {"model_dropout": 0.1}},
     "elmo": {"family": "elmo", "changed": {"model_dropout": 0.1, "model_ffn": 32}},
     "muon": {"changed": {"optimizer_name": "muon", "data_micro": 128, "model_dropout": 0.1}},
-    "single": {"changed": {"objective_sentence_pairs": "none", "objective_whole_word_mask": "true", "run_seed": 1 << 62}},
+    "single": {
+        "changed": {"objective_sentence_pairs": "none", "objective_whole_word_mask": "true", "run_seed": 1 << 62}
+    },
 }
 
 
