@@ -16,7 +16,7 @@ from regard.data.translation_pairs import Pair
 from regard.inference.translation.subwords import Subwords, train_subwords
 from regard.text import Tokenizer
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Model
+from regard.training.translation.config import TranslatorSection
 from tests.inference.folders import byte_level
 from tests.parity.references import randomised
 
@@ -122,7 +122,7 @@ SIZES: dict[str, Any] = {
 
 
 def translator(subwords: Subwords, **settings: Any) -> nn.Module:
-    model = new_model(Model(**SIZES, **settings), subwords, seed=0)
+    model = new_model(TranslatorSection(**SIZES, **settings), subwords, seed=0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.2)
