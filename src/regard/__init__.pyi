@@ -42,7 +42,7 @@ def look(
     *,
     model: _Model = 'regard-bert',
     image: str | PathLike[str] | None = None,
-    kind: Optional[Literal['encoder', 'decoder', 'cross', 'lstm', 'vit']] = None,
+    kind: Literal['encoder', 'decoder', 'cross', 'lstm', 'vit'] | None = None,
     layer: int | None = None,
     head: int | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
