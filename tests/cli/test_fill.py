@@ -51,10 +51,10 @@ def test_targets(call: Callable[..., int], capsys: Captured) -> None:
 
 def test_the_table_of_one_blank(call: Callable[..., int], capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     from regard import inference as predict
-    from regard.inference import Candidate, Filled
+    from regard.inference import Candidate, FilledText
 
     words = [Candidate("improvisation", 7, 0.5), Candidate("日本", 8, 0.0125), Candidate("x", 9, 1e-9)]
-    monkeypatch.setattr(predict, "fill_blanks", lambda *_, **__: Filled("stick to _", [words], [], True))
+    monkeypatch.setattr(predict, "fill_blanks", lambda *_, **__: FilledText("stick to _", [words], [], True))
     assert call("stick to _") == 0
     assert capsys.readouterr() == (
         "stick to _\n"

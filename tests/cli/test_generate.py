@@ -17,7 +17,7 @@ import pytest
 import regard
 from regard.cli import generate
 from regard.cli.app import run
-from regard.inference.generation import Beam, Said, Sampling, Writer
+from regard.inference.generation import Beam, Sampling, TextGenerator, TextStream
 from regard.interpret.generation.speaking import Speech, payload_of, together
 from regard.interpret.generation.wish import Wish
 from tests.inference.generation.folders import gpt_folder, t5_folder
@@ -47,8 +47,8 @@ def call(t5: Path) -> Call:
 
 
 def texts(folder: Path, prompt: str, *, sampling: Sampling | None, seed: int, number: int = 1) -> list[str]:
-    writer = Writer(*regard.load(folder))
-    writing = writer.write(writer.prompt(prompt, max_tokens=12), sampling=sampling, seed=seed, number=number)
+    writer = TextGenerator(*regard.load(folder))
+    writing = writer.stream(writer.encode_prompt(prompt, max_new_tokens=12), sampling=sampling, seed=seed, num_return_sequences=number)
     list(writing)
     return [one.text for one in writing.texts]
 
@@ -61,7 +61,7 @@ def test_the_text_and_nothing_else(call: Call, t5: Path, gpt: Path, capsys: Capt
 
 
 def test_settings_reach_the_sampler(call: Call, t5: Path, capsys: Captured) -> None:
-    sampling = Sampling(temperature=1.4, top_p=0.97, top_k=20, min_p=0.01, repetition=1.5)
+    sampling = Sampling(temperature=1.4, top_p=0.97, top_k=20, min_p=0.01, repetition_penalty=1.5)
     (expected,) = texts(t5, "the film", sampling=sampling, seed=2)
     arguments = "--temperature 1.4 --top-p 0.97 --top-k 20 --min-p 0.01 --repetition 1.5 --seed 2 --max-tokens 12"
     assert call("the film", *arguments.split()) == 0
@@ -89,9 +89,9 @@ def test_several_texts(call: Call, t5: Path, capsys: Captured) -> None:
 
 
 def test_a_beam(call: Call, t5: Path, capsys: Captured) -> None:
-    writer = Writer(*regard.load(t5))
-    beam = Beam(width=4, nbest=2, length_penalty=0.5, early=True)
-    expected = writer.search(writer.prompt("the film", max_tokens=6), beam=beam)
+    writer = TextGenerator(*regard.load(t5))
+    beam = Beam(num_beams=4, num_return_sequences=2, length_penalty=0.5, early_stopping=True)
+    expected = writer.beam_search(writer.encode_prompt("the film", max_new_tokens=6), beam=beam)
     arguments = ["--beam", "4", "--nbest", "2", "--length-penalty", "0.5", "--early", "--max-tokens", "6"]
     assert call("the film", *arguments) == 0
     out = "".join(f"=== {n}  score {one.score:.4f}\n{one.text}\n" for n, one in enumerate(expected, 1))
@@ -170,10 +170,10 @@ def test_a_page(
     plain = capsys.readouterr()
     assert call(*arguments, "--page", str(place), model=folder) == 0
     assert capsys.readouterr() == plain
-    beam = Beam(width=3, nbest=2, length_penalty=0.5) if "beam" in options else None
+    beam = Beam(num_beams=3, num_return_sequences=2, length_penalty=0.5) if "beam" in options else None
     sampling = Sampling(temperature=0.0 if "temperature" in options else 0.8, top_p=0.9)
     speech = Speech(
-        Writer(*regard.load(folder)),
+        TextGenerator(*regard.load(folder)),
         "the film",
         Wish(Sampling() if beam else sampling, beam, 5 if "seed" in options else 0, 6),
         str(folder),
@@ -237,16 +237,16 @@ def test_an_interruption_leaves_what_was_said(
     call: Call, page_built: None, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (whole,) = [json.loads(text)["texts"][0]["text"] for text in [_json(call, capsys, "the film")]]
-    take, count = Said.push, 0
+    take, count = TextStream.push, 0
 
-    def push(self: Said, token: int) -> str:
+    def push(self: TextStream, token: int) -> str:
         nonlocal count
         count += 1
         if count % 4 == 0:
             raise KeyboardInterrupt
         return take(self, token)
 
-    monkeypatch.setattr(Said, "push", push)
+    monkeypatch.setattr(TextStream, "push", push)
     assert call("the film", "--max-tokens", "12", "--seed", "5") == 130
     out, error = capsys.readouterr()
     assert error == "interrupted\n" and out.endswith("\n")

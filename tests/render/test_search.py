@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from regard.inference.generation import Beam, Sampling, Trace, beam_search, sample
-from regard.inference.generation.trace import Document
-from regard.inference.generation.writing import Writer
+from regard.inference.generation.text_generator import TextGenerator
+from regard.inference.generation.trace import TraceDocument
 from regard.render.search import search_page, search_payload
 from tests.inference.generation.models import Chain
 from tests.render.shown import payload_of
@@ -21,22 +21,24 @@ NASTY = ["<end>", "</script><script>alert(1)</script>", "a&b", '"', "\n", "\x1b"
 
 
 @pytest.fixture(scope="module")
-def beam() -> Document:
-    trace = Trace(top=4, spell=lambda token: f"word{token}")
-    beam_search(Chain(9, seed=1), PROMPTS, beam=Beam(width=3, nbest=2), end=0, max_tokens=6, trace=trace)
+def beam() -> TraceDocument:
+    trace = Trace(top=4, token_text=lambda token: f"word{token}")
+    beam_search(
+        Chain(9, seed=1), PROMPTS, beam=Beam(num_beams=3, num_return_sequences=2), end=0, max_new_tokens=6, trace=trace
+    )
     return trace.document({"prompt": "x < y", "settings": {"width": 3, "length_penalty": 1.0}})
 
 
 @pytest.fixture(scope="module")
-def chance() -> Document:
-    trace = Trace(top=9, spell=NASTY.__getitem__)
+def chance() -> TraceDocument:
+    trace = Trace(top=9, token_text=NASTY.__getitem__)
     sampling = Sampling(temperature=2.0, top_p=0.7)
-    list(sample(Chain(9, seed=1), PROMPTS, sampling=sampling, end=0, max_tokens=5, trace=trace))
+    list(sample(Chain(9, seed=1), PROMPTS, sampling=sampling, end=0, max_new_tokens=5, trace=trace))
     return trace.document({"prompt": "\udcff"})
 
 
 @pytest.mark.usefixtures("page_built")
-def test_the_document_is_in_the_page(beam: Document, chance: Document) -> None:
+def test_the_document_is_in_the_page(beam: TraceDocument, chance: TraceDocument) -> None:
     for document in (beam, chance):
         text = search_page(document)
         text.encode("utf-8")  # a lone surrogate of a token or a prompt would fail here
@@ -44,7 +46,7 @@ def test_the_document_is_in_the_page(beam: Document, chance: Document) -> None:
         assert shown["trace"] == json.loads(json.dumps(document)) and shown["view"] == "search"
 
 
-def test_the_lines_of_a_beam(beam: Document) -> None:
+def test_the_lines_of_a_beam(beam: TraceDocument) -> None:
     about = {"model": "folder of mine", "prompt": "it's x < y", "max_tokens": 7, "method": "beam"}
     settings = {"width": 3, "length_penalty": 1.0, "nbest": 2, "early": True}
     payload = search_payload({**beam, "about": {**about, "settings": settings}})
@@ -57,7 +59,7 @@ def test_the_lines_of_a_beam(beam: Document) -> None:
 
 
 @pytest.mark.parametrize("prompt", ["-5 degrees", "--beam 9", "plain"])
-def test_the_command_takes_a_prompt_that_begins_with_a_dash(beam: Document, prompt: str) -> None:
+def test_the_command_takes_a_prompt_that_begins_with_a_dash(beam: TraceDocument, prompt: str) -> None:
     import typer
     from typer.main import get_command
 
@@ -72,7 +74,7 @@ def test_the_command_takes_a_prompt_that_begins_with_a_dash(beam: Document, prom
     assert (given["beam"], given["nbest"], str(given["trace"])) == (3, 2, "page.html")
 
 
-def test_the_lines_of_chance_can_be_run(chance: Document, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lines_of_chance_can_be_run(chance: TraceDocument, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"temperature": 2.0, "top_k": None, "top_p": 0.7}
     about = {"model": "m", "prompt": "\udcff", "max_tokens": 5, "method": "sample", "settings": settings, "seed": 4}
     payload = search_payload({**chance, "about": about})
@@ -81,7 +83,7 @@ def test_the_lines_of_chance_can_be_run(chance: Document, monkeypatch: pytest.Mo
     assert "--top-k" not in words
     calls: dict[str, Any] = {}
 
-    class Written(Writer):
+    class Written(TextGenerator):
         def __init__(self, name: str) -> None:
             calls["model"] = name
 
@@ -102,7 +104,7 @@ def test_the_lines_of_chance_can_be_run(chance: Document, monkeypatch: pytest.Mo
     assert calls["sampling"] == Sampling(temperature=2.0, top_p=0.7) and calls["seed"] == 4
 
 
-def test_the_lines_of_a_translation(beam: Document) -> None:
+def test_the_lines_of_a_translation(beam: TraceDocument) -> None:
     settings = {"width": 5, "length_penalty": 1.0, "nbest": 1}
     about = {"model": "de-en", "texts": ["Das ist's.", "Ja."], "settings": settings}
     payload = search_payload({**beam, "about": about})

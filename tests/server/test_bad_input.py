@@ -20,8 +20,8 @@ from starlette.applications import Starlette
 import regard
 from regard.data.translation_pairs import Pair
 from regard.inference.translation import Translator
-from regard.inference.translation.align import usual_looking
-from regard.inference.translation.folder import write
+from regard.inference.translation.alignment import default_alignment_heads
+from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
 from regard.models import Vit, VitConfig
 from regard.server.routes import ACTIONS, ROUTES, STREAMS
@@ -84,7 +84,9 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     pairs = [Pair("the film was good", "der Film war gut"), Pair("a long day", "ein langer Tag")] * 4
     subwords = train_subwords(pairs, size=290, joint=True)
     translating = new_model(Model(width=16, depth=1, heads=2, ffn=16, embedding=16), subwords, seed=0)
-    write(Translator(translating.eval(), subwords, usual_looking(translating)), place / "translator")
+    save_translator(
+        Translator(translating.eval(), subwords, default_alignment_heads(translating)), place / "translator"
+    )
     torch.manual_seed(0)
     shape = VitConfig(width=8, depth=1, heads=2, ffn=8, image=(8, 8), patch=(4, 4), labels=2)
     regard.save(Vit(shape), place / "vit")

@@ -14,7 +14,7 @@ from regard.known import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from regard.inference import Filled
+    from regard.inference import FilledText
 
 __all__ = ["register"]
 
@@ -59,7 +59,7 @@ def fill(
         note("together: the best that a beam search found; it follows the likeliest beginnings, and may miss a better")
 
 
-def _lines(found: Filled) -> Iterator[str]:
+def _lines(found: FilledText) -> Iterator[str]:
     yield found.text
     several = len(found.masks) > 1
     for number, candidates in enumerate(found.masks, 1):

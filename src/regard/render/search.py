@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 
-from regard.inference.generation.trace import Document
+from regard.inference.generation.trace import TraceDocument
 from regard.render.bundle import page
 
 __all__ = ["search_page", "search_payload"]
@@ -18,12 +18,12 @@ TITLES = {"beam": "A beam search, step by step", "sample": "Sampling, token by t
 OPTIONS = {"width": "beam"}  # where the command line has another name
 
 
-def search_page(document: Document) -> str:
+def search_page(document: TraceDocument) -> str:
     """The whole page, for each row its texts, the tree and the steps."""
     return page(search_payload(document), title=TITLES[document["method"]])
 
 
-def search_payload(document: Document) -> dict[str, object]:
+def search_payload(document: TraceDocument) -> dict[str, object]:
     translated = "texts" in document["about"]
     cli, python = (_translating if translated else _writing)(document["about"])
     return {"view": "search", "title": TITLES[document["method"]], "trace": document, "cli": cli, "python": python}

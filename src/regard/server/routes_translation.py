@@ -19,10 +19,10 @@ def translation(shelf: Shelf, arguments: Arguments) -> Payload:
     model, text = said(arguments, "model", DEFAULT), said(arguments, "text")
     width = counted(arguments, "beam", 5, most=WIDEST)
     with shelf.use_any(model) as (network, reader):
-        from regard.inference.generation.search import Beam
+        from regard.inference.generation.beam_search import Beam
         from regard.inference.translation import Translator
-        from regard.inference.translation.align import usual_looking
-        from regard.inference.translation.build import translating
+        from regard.inference.translation.alignment import default_alignment_heads
+        from regard.inference.translation.model import as_translation_model
         from regard.inference.translation.subwords import Subwords
         from regard.interpret.translation.decoding import decoding
         from regard.interpret.translation.payload import decoding_payload
@@ -32,8 +32,8 @@ def translation(shelf: Shelf, arguments: Arguments) -> Payload:
         studio = {} if "place" in arguments else {"studio": {"translators": translators}}
         if not isinstance(reader, Subwords):
             return {**_no_translator(model), **studio}
-        beam, network = Beam(width=width, nbest=width), translating(network)
-        found = decoding(Translator(network, reader, usual_looking(network)), text, beam=beam)
+        beam, network = Beam(num_beams=width, num_return_sequences=width), as_translation_model(network)
+        found = decoding(Translator(network, reader, default_alignment_heads(network)), text, beam=beam)
         return {**decoding_payload(model, found, beam=beam), **studio}
 
 

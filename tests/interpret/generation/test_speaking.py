@@ -16,15 +16,15 @@ import regard
 from regard.cli import generate
 from regard.cli.app import run
 from regard.errors import InputError
-from regard.inference.generation import Beam, Sampling, Writer
+from regard.inference.generation import Beam, Sampling, TextGenerator
 from regard.interpret.generation.prompts import PROMPTS
 from regard.interpret.generation.speaking import Speech, next_tokens, payload_of, speak, together
 from regard.interpret.generation.wish import Wish, lines
 from regard.models import Gpt
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
-WISH = Wish(Sampling(temperature=0.8, top_p=0.9, repetition=1.3), seed=5, max_tokens=12)
-SEARCH = Wish(beam=Beam(width=3, nbest=3), max_tokens=6)
+WISH = Wish(Sampling(temperature=0.8, top_p=0.9, repetition_penalty=1.3), seed=5, max_tokens=12)
+SEARCH = Wish(beam=Beam(num_beams=3, num_return_sequences=3), max_tokens=6)
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +40,10 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("family", ["gpt", "t5"])
 def test_it_is_the_writers_text(family: str, request: pytest.FixtureRequest) -> None:
     model, tokenizer = regard.load(request.getfixturevalue(family))
-    writer = Writer(model, tokenizer)
+    writer = TextGenerator(model, tokenizer)
     for wish in (WISH, Wish(Sampling(temperature=0.0), max_tokens=7)):
-        writing = writer.write(
-            writer.prompt("the film", max_tokens=wish.max_tokens), sampling=wish.sampling, seed=wish.seed
+        writing = writer.stream(
+            writer.encode_prompt("the film", max_new_tokens=wish.max_tokens), sampling=wish.sampling, seed=wish.seed
         )
         list(writing)
         (expected,) = writing.texts
@@ -75,8 +75,8 @@ def test_bars_are_the_models_probabilities(gpt: Path) -> None:
 
 def test_a_search_has_its_tree_and_bars_along_the_best_text(gpt: Path) -> None:
     model, tokenizer = regard.load(gpt)
-    writer = Writer(model, tokenizer)
-    expected = writer.search(writer.prompt("the film", max_tokens=6), beam=Beam(width=3, nbest=3))
+    writer = TextGenerator(model, tokenizer)
+    expected = writer.beam_search(writer.encode_prompt("the film", max_new_tokens=6), beam=Beam(num_beams=3, num_return_sequences=3))
     said = speak(model, tokenizer, "the film", wish=SEARCH)
     assert said.text == expected[0].text and [token.id for token in said.tokens] == expected[0].tokens
     assert said.trace is not None and said.trace["method"] == "beam"
@@ -91,7 +91,7 @@ def test_side_by_side_is_as_alone_and_told_in_rounds(gpt: Path, t5: Path) -> Non
     (model, tokenizer), (other, others) = regard.load(gpt), regard.load(t5)
     hot = Wish(Sampling(temperature=1.5), seed=2, max_tokens=9)
     made = [(model, tokenizer, WISH), (model, tokenizer, hot), (other, others, WISH), (model, tokenizer, SEARCH)]
-    speeches = [Speech(Writer(a, b), "the film", wish) for a, b, wish in made]
+    speeches = [Speech(TextGenerator(a, b), "the film", wish) for a, b, wish in made]
     news: list[dict[str, Any]] = []
     together(speeches, lambda one: news.append(dict(one)))
     for speech, (a, b, wish) in zip(speeches, made, strict=True):
@@ -118,7 +118,7 @@ def test_whoever_raises_stops_it(gpt: Path) -> None:
 
     for wish in (WISH, SEARCH):
         heard: list[object] = []
-        speech = Speech(Writer(*regard.load(gpt)), "the film", wish)
+        speech = Speech(TextGenerator(*regard.load(gpt)), "the film", wish)
         with pytest.raises(Enough):
             together([speech], tell)
         assert speech.reason == "interrupted" and len(heard) == 3
@@ -126,7 +126,7 @@ def test_whoever_raises_stops_it(gpt: Path) -> None:
 
 def test_what_may_come_next(gpt: Path) -> None:
     model, tokenizer = regard.load(gpt)
-    sampling = Sampling(temperature=0.8, top_p=0.9, repetition=1.3)
+    sampling = Sampling(temperature=0.8, top_p=0.9, repetition_penalty=1.3)
     (first, *_) = speak(model, tokenizer, "the film", wish=Wish(sampling, max_tokens=2)).tokens
     found = next_tokens(model, tokenizer, "the film", sampling=sampling)
     assert found.bars == first.bars.bars[:15] and found.chosen is None and found.kept == first.bars.kept
@@ -138,7 +138,11 @@ def test_what_may_come_next(gpt: Path) -> None:
         WISH,
         SEARCH,
         Wish(Sampling(top_k=7, min_p=0.02, temperature=1.5), max_tokens=9, stops=("-#", "e")),
-        Wish(beam=Beam(width=3, nbest=2, length_penalty=-0.5, early=True), max_tokens=6, stops=("e",)),
+        Wish(
+            beam=Beam(num_beams=3, num_return_sequences=2, length_penalty=-0.5, early_stopping=True),
+            max_tokens=6,
+            stops=("e",),
+        ),
     ],
 )
 @pytest.mark.parametrize("prompt", ["the film", '- it\'s a "day"', "-"])
@@ -170,7 +174,7 @@ def test_the_lines_write_the_same(
 
 def test_the_payload(gpt: Path) -> None:
     model, tokenizer = regard.load(gpt)
-    speeches = [Speech(Writer(model, tokenizer), "x" * 60, wish, "tiny") for wish in (WISH, SEARCH)]
+    speeches = [Speech(TextGenerator(model, tokenizer), "x" * 60, wish, "tiny") for wish in (WISH, SEARCH)]
     payload: dict[str, Any] = payload_of("x" * 60, speeches)
     first, second = payload["runs"]
     assert payload["view"] == "generation" and "stochastic parrots" in str(payload["caveat"])
@@ -181,7 +185,7 @@ def test_the_payload(gpt: Path) -> None:
     assert first["cli"].endswith("--page page.html") and second["cli"].endswith("--page page-2.html")
 
 
-@pytest.mark.parametrize("beam", [None, Beam(width=3, nbest=2)])
+@pytest.mark.parametrize("beam", [None, Beam(num_beams=3, num_return_sequences=2)])
 def test_a_stop_string_ends_it(gpt: Path, beam: Beam | None) -> None:
     model, tokenizer = regard.load(gpt)
     whole = speak(model, tokenizer, "the film", wish=Wish(beam=beam, seed=3, max_tokens=10))

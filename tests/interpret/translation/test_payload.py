@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from regard.errors import InputError
-from regard.inference.generation.search import Beam
+from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import Translator
 from regard.interpret.translation import payload as module
 from regard.interpret.translation.decoding import decoding
 from regard.interpret.translation.payload import decoding_payload
 
 TEXT = "a dog sees the red house"
-BEAM = Beam(width=3, nbest=3)
+BEAM = Beam(num_beams=3, num_return_sequences=3)
 
 
 def numbers(text: str, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -76,7 +76,7 @@ def test_what_has_no_room_is_left_out_and_told(
         decoding_payload("here", found, beam=BEAM)
 
 
-@pytest.mark.parametrize("beam", [None, BEAM, Beam(width=2, length_penalty=0.5)])
+@pytest.mark.parametrize("beam", [None, BEAM, Beam(num_beams=2, length_penalty=0.5)])
 def test_the_python_lines_give_the_same(
     made: Callable[[str], Translator], beam: Beam | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

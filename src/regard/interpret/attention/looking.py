@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from regard.checkpoints.ready import evaluating, family_of, tokenizer_of
 from regard.data.examples import Picture
 from regard.errors import InputError
-from regard.inference.generation.search import greedy
-from regard.inference.generation.speaker import speaker_of
-from regard.inference.translation.align import check_attends
-from regard.inference.translation.build import next_scores, translating
+from regard.inference.generation.beam_search import greedy_search
+from regard.inference.generation.decoder import as_decoder
+from regard.inference.translation.alignment import check_has_attention
+from regard.inference.translation.model import as_translation_model, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention import sides
 from regard.interpret.attention.maps import Attention, Side, map_of
@@ -104,7 +104,7 @@ def _answering(
         both = _tokenizer(model, tokenizer)
         source, target, end = both, both, model.config.end
     elif isinstance(tokenizer, Subwords):
-        check_attends(translating(model))
+        check_has_attention(as_translation_model(model))
         source, target, end = tokenizer.source, tokenizer.target, tokenizer.end
     else:
         raise InputError(
@@ -113,7 +113,10 @@ def _answering(
     read, cut = _ended(_ids(source, tokenizer, text), limit, end)
     if text_b is None:
         most = min(2 * len(read) + 10, limit)
-        answer = [*greedy(speaker_of(model), _tensor(model, read), Padded(), end=end, max_tokens=most)[0].ids, end]
+        answer = [
+            *greedy_search(as_decoder(model), _tensor(model, read), Padded(), end=end, max_new_tokens=most)[0].ids,
+            end,
+        ]
     else:
         answer, more = _ended(_ids(target, tokenizer, text_b), limit, end)
         cut += more
@@ -121,7 +124,7 @@ def _answering(
         if isinstance(model, T5):
             model(_tensor(model, read), _tensor(model, [model.begin, *answer[:-1]]))
         else:
-            next_scores(model, _tensor(model, read), Padded(), _tensor(model, answer))
+            teacher_forced_logits(model, _tensor(model, read), Padded(), _tensor(model, answer))
     texts = (text, target.decode(answer).strip() if text_b is None else text_b)
     columns, rows = sides.said(source, read, special=1), sides.said(target, answer, special=1)
     if isinstance(model, Seq2Seq):
@@ -157,7 +160,7 @@ def _seen(model: Vit, text: str, image: Picture | None) -> Attention:
 
 def _ids(tokenizer: Tokenizer, reader: Reader, text: str) -> list[int]:
     if isinstance(reader, Subwords):
-        return (reader.sources if tokenizer is reader.source else reader.targets)([text])[0]
+        return (reader.encode_sources if tokenizer is reader.source else reader.encode_targets)([text])[0]
     return tokenizer.encode(text).ids
 
 

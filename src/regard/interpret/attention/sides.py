@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regard.inference.generation.said import spelled
+from regard.inference.generation.text_stream import token_text
 from regard.interpret.attention.maps import Side
 from regard.text import Encoding, Tokenizer
 
@@ -70,7 +70,7 @@ def _tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
 
 def seen(tokenizer: Tokenizer, number: int) -> str:
     """A token as text; of one that is only white space, a sign for each character."""
-    text = spelled(tokenizer, number)
+    text = token_text(tokenizer, number)
     if text == PIECE and not tokenizer.decode([number]):
         return SPACE
     return text if text.strip() else "".join(SIGNS.get(sign, SPACE) for sign in text)

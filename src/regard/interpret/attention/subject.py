@@ -38,7 +38,7 @@ def opened(name_or_path: str | os.PathLike[str], *, device: torch.device | str =
     """
     folder = loading.find(name_or_path)
     if (folder / TRANSLATE).is_file():
-        translator = translate.load(folder, device=device)
+        translator = translate.load_translator(folder, device=device)
         return translator.model, translator.subwords
     if is_solved(folder):
         solved = read_task(folder, device=device)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from regard.checkpoints import loading
 from regard.checkpoints.ready import Masked, kind_of
 from regard.errors import InputError, choice
-from regard.inference.marks import MARK, find_blanks
+from regard.inference.masked_lm import BLANK_PATTERN, find_blanks
 from regard.interpret.faithfulness.trial import Trial, check_length, task_trial, trial_of, vocabulary
 from regard.models import Bert, Gpt
 from regard.nn import Padded
@@ -107,7 +107,7 @@ def thinned(trial: Trial, most: int) -> Trial:
 def _each(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Trial:
     asked = Masked.of(model, tokenizer, doing="predicting every token")
     names = asked.tokenizer
-    blank = re.search(f"{re.escape(names.token(asked.mask))}|{MARK}", text)
+    blank = re.search(f"{re.escape(names.token(asked.mask))}|{BLANK_PATTERN}", text)
     ids = find_blanks(text, names, asked.mask).ids if blank else names.encode(text).ids
     check_length(len(ids), asked.limit)
     around = {names.cls, names.sep, names.bos, names.eos, names.pad}

@@ -23,8 +23,8 @@ from regard.checkpoints.ready import Masked, evaluating, family_of, kind_of
 from regard.data.examples import Example, Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError, choice
-from regard.inference.generation.writing import Writer
-from regard.inference.marks import find_blanks
+from regard.inference.generation.text_generator import TextGenerator
+from regard.inference.masked_lm import find_blanks
 from regard.interpret.attention.sides import seen
 from regard.models import Bert, Gpt
 from regard.nn import Padded
@@ -169,7 +169,7 @@ def _blanks(model: Bert, tokenizer: Tokenizer | None, text: str) -> Trial:
     asked = Masked.of(model, tokenizer, doing="filling in blanks")
     marked = find_blanks(text, asked.tokenizer, asked.mask)
     check_length(len(marked.ids), asked.limit)
-    count = len(marked.places)
+    count = len(marked.positions)
     return Trial(
         task="fill",
         texts=(text,),
@@ -181,15 +181,15 @@ def _blanks(model: Bert, tokenizer: Tokenizer | None, text: str) -> Trial:
         places=tuple(f"blank {number}" for number in range(1, count + 1)) if count > 1 else ("blank",),
         outputs=vocabulary(asked.tokenizer, len(asked.head.bias)),
         kind="one",
-        read=lambda hidden: asked.head(hidden[:, marked.places]),
-        spots=tuple(marked.places),
+        read=lambda hidden: asked.head(hidden[:, marked.positions]),
+        spots=tuple(marked.positions),
     )
 
 
 def _next(model: Gpt, tokenizer: Tokenizer | None, text: str) -> Trial:
-    writer = Writer(model, tokenizer)
-    prompt = writer.prompt(text, max_tokens=1)
-    check_length(len(prompt.ids) + prompt.cut, model.config.positions)
+    writer = TextGenerator(model, tokenizer)
+    prompt = writer.encode_prompt(text, max_new_tokens=1)
+    check_length(len(prompt.ids) + prompt.truncated, model.config.positions)
     return Trial(
         task="next",
         texts=(text,),
