@@ -66,7 +66,9 @@ def ours(folder: str, examples: list[Any], batch: int) -> Callable[[], None]:
     task = Classify.learn(examples)
     tuned = Tuned.new(encoder, task)
     items = task.items(examples, Solved(task, tuned, tokenizer, LENGTH).rows)
-    config = Config.load(overrides=["training.epochs=1", f"training.batch={batch}", f"training.rate={RATE}"])
+    config = Config.load(
+        overrides=["training.num_epochs=1", f"training.batch_size={batch}", f"training.learning_rate={RATE}"]
+    )
 
     def work() -> None:
         Trainer(copy.deepcopy(tuned), task, items, config, seed=0, device=torch.device("cpu")).go(Stop())

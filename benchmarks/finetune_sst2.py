@@ -67,7 +67,7 @@ def accuracies(
     settings: Sequence[str] = (),
 ) -> list[float]:
     """The share of `dev` told right after training on `train`, for each seed from 0 on."""
-    overrides = [f"run.seeds={seeds}", "training.select=last", *settings]
+    overrides = [f"run.num_seeds={seeds}", "training.select=last", *settings]
     config = Config.load(RECIPE, overrides=overrides, defaults=DEFAULTS["classify"])
     with tempfile.TemporaryDirectory() as scratch:
         report = fit("classify", train, dev, model=os.fspath(model), output=scratch, config=config, device=device)

@@ -56,14 +56,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             found[f"dropout {dropout}"] = {**rows, "ratio": round(ratio, 3)}
     if options.keep:
         figures = {"threads": torch.get_num_threads(), "vocabulary": text.tokenizer.size}
-        print(keep("pretrain_cpu", figures | {"batch": settings().data.batch} | found))
+        print(keep("pretrain_cpu", figures | {"batch": settings().data.tokens_per_batch} | found))
 
 
 def settings(dropout: float = 0.0) -> Config:
     """The tiny BERT, taught pairs too, with AdamW at one rate."""
-    overrides = [f"model.dropout={dropout}", f"model.attention_dropout={dropout}", "objective.pairs=next"]
-    overrides += ["optimizer.name=adamw", "optimizer.rate=5e-4"]
-    overrides += ["schedule.budget=", "schedule.steps=1000000", "schedule.shape=constant", "schedule.warmup=0"]
+    overrides = [f"model.dropout={dropout}", f"model.attention_dropout={dropout}", "objective.sentence_pairs=next"]
+    overrides += ["optimizer.name=adamw", "optimizer.learning_rate=5e-4"]
+    overrides += [
+        "schedule.budget=",
+        "schedule.max_steps=1000000",
+        "schedule.lr_scheduler_type=constant",
+        "schedule.warmup_ratio=0",
+    ]
     return Config.read(CONFIGS / "bert-tiny.toml", family="bert", overrides=overrides)
 
 
@@ -95,12 +100,14 @@ def theirs(run: Trainer, *, count: int) -> Work:
     batches = iter([padded(inputs, padding) for (inputs,) in islice(run._batches(0), count)])
     chosen = run.config.optimizer
     decaying = groups(model, weight_decay=chosen.weight_decay)
-    optimizer = torch.optim.AdamW(decaying, lr=chosen.rate, betas=chosen.betas, eps=chosen.eps, fused=True)
+    optimizer = torch.optim.AdamW(
+        decaying, lr=chosen.learning_rate, betas=chosen.adam_betas, eps=chosen.adam_epsilon, fused=True
+    )
 
     def step() -> Tensor:
         loss: Tensor = model(**next(batches)).loss
         torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(model.parameters(), chosen.clip)
+        nn.utils.clip_grad_norm_(model.parameters(), chosen.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
         return loss.detach()

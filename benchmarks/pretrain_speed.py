@@ -60,7 +60,13 @@ KINDS = {
     "bert512": Kind("bert", "bert-base.toml", rows=128, length=512),
     "gpt2": Kind("gpt", "gpt2-small.toml", rows=32, length=1024),
 }
-TINY = ("model.width=32", "model.depth=2", "model.heads=2", "model.ffn=64", "vocabulary.size=1")
+TINY = (
+    "model.hidden_size=32",
+    "model.num_hidden_layers=2",
+    "model.num_attention_heads=2",
+    "model.intermediate_size=64",
+    "vocabulary.vocab_size=1",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -89,9 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def settings(kind: Kind, *, tiny: bool) -> Config:
     """The whole batch in one pass, all rows full, and dropout as BERT and GPT-2 have it."""
     rows, length = (4, 32) if tiny else (kind.rows, kind.length)
-    overrides = [f"data.length={length}", f"data.batch={rows * length}", "data.micro=0"]
+    overrides = [f"data.max_length={length}", f"data.tokens_per_batch={rows * length}", "data.tokens_per_micro_batch=0"]
     overrides += ["model.dropout=0.1", "model.attention_dropout=0.1", *(TINY if tiny else ())]
-    overrides += ["objective.short_pairs=0"] if kind.family == "bert" else []
+    overrides += ["objective.short_seq_prob=0"] if kind.family == "bert" else []
     return Config.read(CONFIGS / kind.file, family=kind.family, overrides=overrides)
 
 
@@ -99,7 +105,7 @@ def compared(
     kind: str, config: Config, text: Material, *, device: torch.device, seconds: float, peers: bool
 ) -> dict[str, Any]:
     """What there is to say of each contestant, printed as soon as it is known."""
-    vocabulary, tokens = text.tokenizer.size, config.data.batch
+    vocabulary, tokens = text.tokenizer.size, config.data.tokens_per_batch
     makers: dict[str, Callable[[], Work]] = {OURS: lambda: ours(begun(config, text, device))}
     if peers:
         makers[PEER] = lambda: theirs(config, vocabulary, device)
@@ -125,7 +131,7 @@ def compared(
         rows[name] |= {"utilisation": round(share, 4)}
         told = f"{speed:,.0f} tokens/s, {1000 * lasts:.2f} ms a step, {share:.1%} of {peak / 1e12:.1f} TFLOP/s"
         print(f"{kind} {name}: {told}", flush=True)
-    result: dict[str, Any] = {"rows": tokens // config.data.length, "length": config.data.length}
+    result: dict[str, Any] = {"rows": tokens // config.data.max_length, "length": config.data.max_length}
     result |= {"vocabulary": vocabulary, "peak_tflops": round(peak / 1e12, 1), **rows}
     if PEER in rows:
         result["ratio"] = round(rows[OURS]["tokens_per_second"] / rows[PEER]["tokens_per_second"], 3)
@@ -138,7 +144,7 @@ def material(config: Config, corpus: str) -> Material:
     found = open_material(Config(), [corpus], Path(corpus), held_out=False)
     if config.model.family == "bert":
         return found
-    size = max(config.vocabulary.size, found.tokenizer.size)
+    size = max(config.vocabulary.vocab_size, found.tokenizer.size)
     words: Any = SimpleNamespace(size=size, cls=None, sep=None, pad=None, bos=None, eos=None)
     return replace(found, tokenizer=words)
 
@@ -155,10 +161,12 @@ def ours(run: Trainer) -> Work:
 
 
 def theirs(config: Config, vocabulary: int, device: torch.device) -> Work:
-    ids = torch.randint(vocabulary, (config.data.batch // config.data.length, config.data.length), device=device)
+    ids = torch.randint(
+        vocabulary, (config.data.tokens_per_batch // config.data.max_length, config.data.max_length), device=device
+    )
     inputs = {"input_ids": ids, "labels": ids}
     if config.model.family == "bert":
-        hidden = torch.rand(ids.shape, device=device) < config.objective.mask_rate
+        hidden = torch.rand(ids.shape, device=device) < config.objective.mlm_probability
         inputs["labels"] = torch.where(hidden, ids, IGNORED)
         inputs["next_sentence_label"] = torch.randint(2, (len(ids),), device=device)
     model = _peer(config, vocabulary).to(device).train()
@@ -167,14 +175,19 @@ def theirs(config: Config, vocabulary: int, device: torch.device) -> Work:
     parameters = list(model.parameters())
     chosen, half = config.optimizer, half_type(config.run.precision, device)
     optimizer = torch.optim.AdamW(
-        parameters, lr=1e-4, betas=chosen.betas, eps=chosen.eps, weight_decay=chosen.weight_decay, fused=True
+        parameters,
+        lr=1e-4,
+        betas=chosen.adam_betas,
+        eps=chosen.adam_epsilon,
+        weight_decay=chosen.weight_decay,
+        fused=True,
     )
 
     def step() -> Tensor:
         with torch.autocast(device.type, half, enabled=half is not None):
             loss: Tensor = model(**inputs).loss
         torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(parameters, chosen.clip)
+        nn.utils.clip_grad_norm_(parameters, chosen.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
         return loss.detach()
@@ -191,18 +204,20 @@ def _peer(config: Config, vocabulary: int) -> Any:
     # These names its GPT-2 understands as well.
     shape = {
         "vocab_size": vocabulary,
-        "hidden_size": model.width,
-        "num_hidden_layers": model.depth,
-        "num_attention_heads": model.heads,
-        "max_position_embeddings": model.positions,
+        "hidden_size": model.hidden_size,
+        "num_hidden_layers": model.num_hidden_layers,
+        "num_attention_heads": model.num_attention_heads,
+        "max_position_embeddings": model.max_position_embeddings,
         "attn_implementation": "sdpa",
     }
     if model.family == "bert":
         dropout = {"hidden_dropout_prob": model.dropout, "attention_probs_dropout_prob": model.attention_dropout}
-        bert = library.BertConfig(**shape, **dropout, intermediate_size=model.ffn)
+        bert = library.BertConfig(**shape, **dropout, intermediate_size=model.intermediate_size)
         return library.BertForPreTraining(bert)
     dropout = {"resid_pdrop": model.dropout, "embd_pdrop": model.dropout, "attn_pdrop": model.attention_dropout}
-    gpt = library.GPT2LMHeadModel(library.GPT2Config(**shape, **dropout, n_inner=model.ffn, use_cache=False))
+    gpt = library.GPT2LMHeadModel(
+        library.GPT2Config(**shape, **dropout, n_inner=model.intermediate_size, use_cache=False)
+    )
     gpt.loss_type = "ForCausalLM"  # which it would find itself, with a warning that cuts the compiled model in two
     return gpt
 

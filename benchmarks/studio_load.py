@@ -46,8 +46,8 @@ VALID: dict[str, dict[str, str]] = {
     "figure": {"text": TEXT},
     "tasks": {"text": TEXT},
     "generation": {"prompt": TEXT, "tokens": "5"},
-    "surgery": {"text": "a short text", "at": "plain"},
-    "honesty": {"text": "a short [MASK]"},
+    "ablation": {"text": "a short text", "at": "plain"},
+    "faithfulness": {"text": "a short [MASK]"},
     "translation": {"text": TEXT},
     "picture": {"name": "a.png", "content": "aGVsbG8="},
     "branch": {"prompt": TEXT, "ids": "1 2"},
@@ -477,7 +477,7 @@ async def slow(studio: Studio, model: str) -> dict[str, Any]:
         """Long questions whose askers leave: how soon is the next question answered?"""
         long = {"model": model, "text": "a good day and a long film " * 12}
         tasks = [
-            asyncio.create_task(send(studio, question(studio, "surgery", long, tab=str(number))))
+            asyncio.create_task(send(studio, question(studio, "ablation", long, tab=str(number))))
             for number in range(20)
         ]
         await asyncio.sleep(1.0)

@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         figure = FIGURES[name]
         train, dev = data(figure, options.data, tenth=options.choose)
-        chosen = [f"run.seeds={options.seeds}", "training.select=last", *options.settings]
+        chosen = [f"run.num_seeds={options.seeds}", "training.select=last", *options.settings]
         config = Config.load(recipe(name, called), overrides=chosen, defaults=DEFAULTS[figure.task])
         with tempfile.TemporaryDirectory() as scratch:
             report = fit(

@@ -24,11 +24,11 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from regard.known import builtins
-from regard.server.access import new_token
-from regard.server.app import make_app
-from regard.server.kinds import Kind
-from regard.server.serve import HOST, listen, server_of
-from regard.server.shelf import Shelf
+from regard.server.app import create_app
+from regard.server.model_kind import ModelKind
+from regard.server.model_registry import ModelRegistry
+from regard.server.serve import HOST, create_server, listen
+from regard.server.token_auth import generate_token
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, LISTED = ROOT / "docs", ROOT / "web" / "src" / "views" / "index.ts"
@@ -47,7 +47,7 @@ class Shot:
 
     view: str
     parameters: dict[str, str] = field(default_factory=dict)
-    needs: Kind | None = None
+    needs: ModelKind | None = None
     width: int = 1280
     scheme: Literal["light", "dark"] = "light"
     press: tuple[str, ...] = ()
@@ -68,8 +68,8 @@ PICTURES: dict[str, Shot] = {
     "translation": Shot("translation", {"text": MARKET}, "translator"),
     "figure": Shot("figure", {"text": MARKET, "box": "cross"}, "translator"),
     "positions": Shot("figure", {"text": MARKET, "mode": "positions"}, "translator"),
-    "surgery": Shot("surgery", {"text": TEXT, "heads": "0.*"}),
-    "honesty": Shot("honesty", {"text": SPAM}, "tuned"),
+    "ablation": Shot("ablation", {"text": TEXT, "heads": "0.*"}),
+    "faithfulness": Shot("faithfulness", {"text": SPAM}, "tuned"),
 }
 
 
@@ -86,20 +86,20 @@ def main() -> None:
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         sys.exit("error: Chromium is not here (Debian: apt-get install chromium)")
-    shelf = Shelf(list(dict.fromkeys([*builtins(), *options.model])))
-    shelf.start().join()
-    if failed := [entry.error for entry in shelf.entries.values() if entry.state != "ready"]:
+    registry = ModelRegistry(list(dict.fromkeys([*builtins(), *options.model])))
+    registry.start().join()
+    if failed := [entry.error for entry in registry.entries.values() if entry.state != "ready"]:
         sys.exit(f"error: {failed[0]}")
     with listen(0) as taken, sync_playwright() as playwright:
-        token = new_token()
-        server = server_of(make_app(shelf, token=token))
+        token = generate_token()
+        server = create_server(create_app(registry, token=token))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]})
         thread.start()
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         try:
             for name in options.names or PICTURES:
                 shot, path = PICTURES[name], options.output / f"studio-{name}.png"
-                model = next((one.name for one in shelf.entries.values() if shot.needs in (None, one.kind)), None)
+                model = next((one.name for one in registry.entries.values() if shot.needs in (None, one.kind)), None)
                 if model is None:
                     print(f"{path}: left as it is; it needs --model DIR of the kind {shot.needs!r}")
                     continue

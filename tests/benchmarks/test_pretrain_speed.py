@@ -53,10 +53,19 @@ class Fake(nn.Module):
 def test_kinds_are_what_they_are_called(name: str, rows: int, length: int, words: int) -> None:
     found = settings(KINDS[name], tiny=False)
     model = found.model
-    assert (model.width, model.depth, model.heads, model.ffn) == (768, 12, 12, 3072)
+    assert (model.hidden_size, model.num_hidden_layers, model.num_attention_heads, model.intermediate_size) == (
+        768,
+        12,
+        12,
+        3072,
+    )
     assert (model.dropout, model.attention_dropout, found.optimizer.name) == (0.1, 0.1, "adamw")
-    assert (found.data.batch, found.data.length, found.data.micro) == (rows * length, length, 0)
-    assert found.vocabulary.size == words
+    assert (found.data.tokens_per_batch, found.data.max_length, found.data.tokens_per_micro_batch) == (
+        rows * length,
+        length,
+        0,
+    )
+    assert found.vocabulary.vocab_size == words
     assert (found.run.precision, found.run.compile, found.schedule.budget) == ("auto", "auto", "")
 
 

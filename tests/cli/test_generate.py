@@ -18,8 +18,8 @@ import regard
 from regard.cli import generate
 from regard.cli.app import run
 from regard.inference.generation import Beam, Sampling, TextGenerator, TextStream
-from regard.interpret.generation.speaking import Speech, payload_of, together
-from regard.interpret.generation.wish import Wish
+from regard.interpret.generation.config import GenerationConfig
+from regard.interpret.generation.generation import Generation, generate_side_by_side, generation_payload
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
 Captured = pytest.CaptureFixture[str]
@@ -48,7 +48,9 @@ def call(t5: Path) -> Call:
 
 def texts(folder: Path, prompt: str, *, sampling: Sampling | None, seed: int, number: int = 1) -> list[str]:
     writer = TextGenerator(*regard.load(folder))
-    writing = writer.stream(writer.encode_prompt(prompt, max_new_tokens=12), sampling=sampling, seed=seed, num_return_sequences=number)
+    writing = writer.stream(
+        writer.encode_prompt(prompt, max_new_tokens=12), sampling=sampling, seed=seed, num_return_sequences=number
+    )
     list(writing)
     return [one.text for one in writing.texts]
 
@@ -83,7 +85,13 @@ def test_several_texts(call: Call, t5: Path, capsys: Captured) -> None:
     assert call("a day", "-n", "3", "--max-tokens", "12", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert [one["text"] for one in document["texts"]] == expected
-    assert document["settings"] == {"repetition": 1.0, "temperature": 0.8, "top_k": None, "top_p": 0.9, "min_p": 0.0}
+    assert document["settings"] == {
+        "repetition_penalty": 1.0,
+        "temperature": 0.8,
+        "top_k": None,
+        "top_p": 0.9,
+        "min_p": 0.0,
+    }
     assert (document["prompt"], document["cut"], document["seed"]) == ("a day", 0, 0)
     assert set(document["texts"][0]) == {"text", "tokens", "reason"}
 
@@ -99,7 +107,12 @@ def test_a_beam(call: Call, t5: Path, capsys: Captured) -> None:
     assert call("the film", *arguments, "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["method"], [one["score"] for one in document["texts"]]) == ("beam", [e.score for e in expected])
-    assert document["settings"] == {"width": 4, "length_penalty": 0.5, "nbest": 2, "early": True}
+    assert document["settings"] == {
+        "num_beams": 4,
+        "length_penalty": 0.5,
+        "num_return_sequences": 2,
+        "early_stopping": True,
+    }
 
 
 def test_stop_strings(call: Call, t5: Path, capsys: Captured) -> None:
@@ -172,15 +185,15 @@ def test_a_page(
     assert capsys.readouterr() == plain
     beam = Beam(num_beams=3, num_return_sequences=2, length_penalty=0.5) if "beam" in options else None
     sampling = Sampling(temperature=0.0 if "temperature" in options else 0.8, top_p=0.9)
-    speech = Speech(
+    speech = Generation(
         TextGenerator(*regard.load(folder)),
         "the film",
-        Wish(Sampling() if beam else sampling, beam, 5 if "seed" in options else 0, 6),
+        GenerationConfig(Sampling() if beam else sampling, beam, 5 if "seed" in options else 0, 6),
         str(folder),
     )
-    together([speech], lambda news: None)
+    generate_side_by_side([speech], lambda news: None)
     payload = shown(place)
-    assert payload == json.loads(json.dumps(payload_of("the film", [speech])))
+    assert payload == json.loads(json.dumps(generation_payload("the film", [speech])))
     (run,) = payload["runs"]
     assert "stochastic parrots" in payload["caveat"] and "--page page.html" in payload["cli"]
     assert len(run["tokens"]) and all(token["bars"] for token in run["tokens"])
@@ -205,7 +218,7 @@ def shown(place: Path) -> dict[str, Any]:
         (["--temperature", "-1"], "temperature is -1.0; expected a number from 0"),
         (["--beam", "999"], "the beam's width is 999, and the vocabulary has only"),
         (["--beam", "0"], "width is 0; expected at least 1"),
-        (["--beam", "2", "--nbest", "3"], "3 hypotheses are asked of a beam of width 2"),
+        (["--beam", "2", "--nbest", "3"], "num_return_sequences is 3"),
         (["--beam", "2", "--top-p", "0.5"], "--top-p does not go with --beam"),
         (["--beam", "2", "--number", "3"], "--number does not go with --beam"),
         (["--nbest", "2"], "--nbest needs --beam N"),

@@ -48,7 +48,7 @@ REGISTERS = {register.__module__.rpartition(".")[2]: register for register in ve
 
 TEXTS, ROWS, TAGS, SETTINGS = (f"{EVIL}{name}" for name in ("texts.txt", "rows.tsv", "tags.conll", "settings.toml"))
 BERT, GPT, SOLVED, TRANSLATOR = (f"{name}{EVIL}" for name in ("bert", "gpt", "solved", "translator"))
-QUICK = "training.epochs=1"
+QUICK = "training.num_epochs=1"
 HERE = ("--device", "cpu")
 EXACT = ("generate", "score", "translate")  # what they print is data, which scripts get as it is
 
@@ -81,7 +81,7 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     "cost": [(2, [EVIL, "--tokens", "1B"]), (2, [SETTINGS, "--tokens", "1B"])],
     "pretrain": [
         (2, ["bert", "-c", TEXTS, "-o", "x", "--config", SETTINGS]),
-        (2, ["bert", "-c", EVIL, "-o", "x", "--set", "schedule.steps=1"]),
+        (2, ["bert", "-c", EVIL, "-o", "x", "--set", "schedule.max_steps=1"]),
     ],
     "train": [
         (

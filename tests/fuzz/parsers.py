@@ -269,11 +269,11 @@ def requests(folder: Path) -> Parser:
     """What a client sends to the studio: any body to any address; it answers, and never with an internal error."""
     import asyncio
 
-    from regard.server.app import make_app
+    from regard.server.app import create_app
+    from regard.server.model_registry import ModelRegistry
     from regard.server.routes import ACTIONS, ROUTES
-    from regard.server.shelf import Shelf
 
-    app = make_app(Shelf([]), token="token")
+    app = create_app(ModelRegistry([]), token="token")
     good = {"text": "the film", "text_b": "b", "model": "regard-bert", "top": "5", "layer": "-1", "texts": "a\nb"}
     names = [*sorted({*ROUTES} - {*ACTIONS}), "none", "%00", "a" * 300]
     headers = [b"application/json", b"application/json; charset=utf-8", b"text/plain", b"", b"\xff"]

@@ -18,8 +18,8 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from regard.server import app as application
-from regard.server.serve import HOST, listen, server_of
-from regard.server.shelf import Shelf
+from regard.server.model_registry import ModelRegistry
+from regard.server.serve import HOST, create_server, listen
 from tests.conftest import missing
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TOKEN = "the-token-of-all-studios-in-tests"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-make_app = partial(application.make_app, token=TOKEN)
+create_app = partial(application.create_app, token=TOKEN)
 AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -39,7 +39,7 @@ def run_app() -> Iterator[Callable[[Starlette], str]]:
 
     def run(app: Starlette) -> str:
         taken = listen(0)
-        server = server_of(app)
+        server = create_server(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
         thread.start()
         servers.append((server, thread))
@@ -54,9 +54,9 @@ def run_app() -> Iterator[Callable[[Starlette], str]]:
 @pytest.fixture(scope="session")
 def studio(page_built: None, run_app: Callable[[Starlette], str]) -> str:
     """The address of a studio with the built-in model, loaded."""
-    shelf = Shelf(["regard-bert"])
-    shelf.start().join()
-    return run_app(make_app(shelf))
+    registry = ModelRegistry(["regard-bert"])
+    registry.start().join()
+    return run_app(create_app(registry))
 
 
 @pytest.fixture(scope="session")
@@ -91,22 +91,22 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def shelf(folders: dict[str, str]) -> Shelf:
+def registry(folders: dict[str, str]) -> ModelRegistry:
     """The models of a test file's own `folders`, loaded."""
-    found = Shelf(list(folders.values()))
+    found = ModelRegistry(list(folders.values()))
     found.start().join()
     return found
 
 
 @pytest.fixture(scope="module")
-def address(page_built: None, shelf: Shelf, run_app: Callable[[Starlette], str]) -> str:
+def address(page_built: None, registry: ModelRegistry, run_app: Callable[[Starlette], str]) -> str:
     """Of a studio with those models."""
-    return run_app(make_app(shelf))
+    return run_app(create_app(registry))
 
 
 @pytest.fixture
-def client(shelf: Shelf) -> TestClient:
-    return TestClient(make_app(shelf), base_url="http://127.0.0.1", headers=BEARER)
+def client(registry: ModelRegistry) -> TestClient:
+    return TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
 
 
 def serious_findings(page: Page, axe: str) -> list[tuple[str, str]]:

@@ -20,8 +20,8 @@ from starlette.applications import Starlette
 import regard
 from regard.server.app import BODY
 from regard.server.arguments import LIMIT
-from regard.server.shelf import Shelf
-from tests.server.conftest import BEARER, make_app
+from regard.server.model_registry import ModelRegistry
+from tests.server.conftest import BEARER, create_app
 
 
 def ask(
@@ -39,9 +39,9 @@ def ask(
 
 @pytest.fixture(scope="session")
 def tiny(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> str:
-    shelf = Shelf([str(tiny_bert_folder)])
-    shelf.start().join()
-    return run_app(make_app(shelf))
+    registry = ModelRegistry([str(tiny_bert_folder)])
+    registry.start().join()
+    return run_app(create_app(registry))
 
 
 @pytest.fixture(scope="session")
@@ -148,10 +148,10 @@ def test_a_view_as_one_file(tiny: str, model: str, page_built: None) -> None:
 
 
 def test_a_defect_is_an_answer_and_not_the_end(run_app: Callable[[Starlette], str]) -> None:
-    def broken(shelf: object, arguments: object) -> dict[str, object]:
+    def broken(registry: object, arguments: object) -> dict[str, object]:
         raise ZeroDivisionError("of course")
 
-    address = run_app(make_app(Shelf([]), routes={"broken": broken}))
+    address = run_app(create_app(ModelRegistry([]), routes={"broken": broken}))
     assert ask(address, "/api/broken", {})[:2] == (500, {"error": "internal error: ZeroDivisionError: of course"})
     assert ask(address, "/api/models")[0] == 200
 
@@ -176,9 +176,9 @@ def test_a_folder_that_vanishes_is_an_error_and_not_a_crash(
 ) -> None:
     stays, gone = tmp_path / "stays", tmp_path / "gone"
     shutil.copytree(tiny_bert_folder, stays)
-    shelf = Shelf([str(stays), str(gone)])
-    shelf.start().join()
-    address = run_app(make_app(shelf))
+    registry = ModelRegistry([str(stays), str(gone)])
+    registry.start().join()
+    address = run_app(create_app(registry))
     shutil.rmtree(stays)
     assert [one["state"] for one in ask(address, "/api/models")[1]["models"]] == ["ready", "failed"]
     status, answer, _ = ask(address, "/api/attention", {"model": str(gone), "text": "a"})

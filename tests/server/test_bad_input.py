@@ -24,15 +24,15 @@ from regard.inference.translation.alignment import default_alignment_heads
 from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
 from regard.models import Vit, VitConfig
+from regard.server.model_registry import ModelRegistry
 from regard.server.routes import ACTIONS, ROUTES, STREAMS
-from regard.server.shelf import Shelf
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
 from regard.training.translation.build import new_model
 from regard.training.translation.config import Model
 from tests.inference.generation.folders import gpt_folder
-from tests.server.conftest import make_app
+from tests.server.conftest import create_app
 from tests.server.test_app import ask
 
 TEXTS = {"text", "text_b", "texts", "a", "b", "prompt", "word", "target"}  # arguments that are texts of the user's
@@ -97,10 +97,10 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def address(folders: dict[str, Path], run_app: Callable[[Starlette], str]) -> str:
-    shelf = Shelf([str(folder) for folder in folders.values()])
-    shelf.start().join()
-    assert {one["state"] for one in shelf.states()} == {"ready"}
-    return run_app(make_app(shelf))
+    registry = ModelRegistry([str(folder) for folder in folders.values()])
+    registry.start().join()
+    assert {one["state"] for one in registry.states()} == {"ready"}
+    return run_app(create_app(registry))
 
 
 def survived(status: int, answer: Any) -> bool:
@@ -239,9 +239,9 @@ def test_odd_texts_in_streams(address: str, folders: dict[str, Path], name: str)
 def test_folders_that_vanish(folders: dict[str, Path], tmp_path: Path, run_app: Callable[[Starlette], str]) -> None:
     """What was loaded goes on, what was not says why; neither ends the studio."""
     here = {kind: Path(shutil.copytree(folder, tmp_path / kind)) for kind, folder in folders.items()}
-    shelf = Shelf([*map(str, here.values()), str(tmp_path / "never")])
-    shelf.start().join()
-    address = run_app(make_app(shelf))
+    registry = ModelRegistry([*map(str, here.values()), str(tmp_path / "never")])
+    registry.start().join()
+    address = run_app(create_app(registry))
     before = {
         (name, kind): asked(address, name, folder, plain(name))[0] for name in ROUTES for kind, folder in here.items()
     }

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from regard.render.attention_picture import COLOURS, DASHES
+from regard.render.drawing import COLORS, DASHES
 
 THEME = (Path(__file__).resolve().parents[2] / "web" / "src" / "theme.tsx").read_text(encoding="utf-8")
 # What is left of linear red, green and blue: Machado, Oliveira and Fernandes (2009), severity 1.
@@ -35,7 +35,7 @@ def lab(color: str, sight: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def test_drawings_without_a_browser_have_the_same_colours_and_dashes() -> None:
     found = re.search(r"const SERIES_LIGHT = \[(.*?)\]", THEME)
-    assert found is not None and tuple(re.findall(r"#[0-9a-f]{6}", found[1])) == COLOURS
+    assert found is not None and tuple(re.findall(r"#[0-9a-f]{6}", found[1])) == COLORS
     dashes = re.search(r"const DASHES.*? = (\[.*\]);", THEME)
     assert dashes is not None and json.loads(dashes[1]) == [list(one) for one in DASHES]
 

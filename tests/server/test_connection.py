@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.applications import Starlette
 
-from regard.server import connection, limits
-from regard.server.limits import Bodies
-from regard.server.shelf import Shelf
-from tests.server.conftest import TOKEN, make_app
+from regard.server import body_reader as limits
+from regard.server import connection
+from regard.server.body_reader import BodyReader
+from regard.server.model_registry import ModelRegistry
+from tests.server.conftest import TOKEN, create_app
 
 HEAD = "POST /api/echo HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 SIGNED = f"{HEAD}Authorization: Bearer {TOKEN}\r\n"
@@ -43,7 +44,11 @@ def sent(address: str, content: str | bytes) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def studio(run_app: Callable[[Starlette], str]) -> str:
-    app = make_app(Shelf([]), routes={"echo": lambda shelf, arguments: dict(arguments)}, bodies=Bodies(seconds=0.3))
+    app = create_app(
+        ModelRegistry([]),
+        routes={"echo": lambda registry, arguments: dict(arguments)},
+        body_reader=BodyReader(seconds=0.3),
+    )
     return run_app(app)
 
 
@@ -119,13 +124,13 @@ def test_a_crowd_of_connections_is_told_to_come_back(studio: str, monkeypatch: p
         for _ in range(2):
             stack.enter_context(connected(studio)).sendall(b"POST")
         status, received = sent(studio, whole)
-        assert status == 429 and f"retry-after: {limits.AGAIN}" in received
+        assert status == 429 and f"retry-after: {limits.RETRY_AFTER}" in received
     _until(lambda: sent(studio, whole)[0] == 200)  # and there is room again
 
 
 def test_bodies_have_one_memory(run_app: Callable[[Starlette], str]) -> None:
-    routes = {"echo": lambda shelf, arguments: dict(arguments)}
-    address = run_app(make_app(Shelf([]), routes=routes, bodies=Bodies(in_flight=1000)))
+    routes = {"echo": lambda registry, arguments: dict(arguments)}
+    address = run_app(create_app(ModelRegistry([]), routes=routes, body_reader=BodyReader(in_flight=1000)))
     body = json.dumps({"a": "b" * 2000})
     assert sent(address, f"{SIGNED}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}")[0] == 429
     body = json.dumps({"a": "b" * 500})
@@ -137,7 +142,9 @@ def test_no_answer_waits_for_a_client_that_does_not_read(
     run_app: Callable[[Starlette], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "WRITE_SECONDS", 0.3)
-    address = run_app(make_app(Shelf([]), routes={"echo": lambda shelf, arguments: {"a": "b" * 50_000_000}}))
+    address = run_app(
+        create_app(ModelRegistry([]), routes={"echo": lambda registry, arguments: {"a": "b" * 50_000_000}})
+    )
     with connected(address) as client:
         client.sendall(f"{SIGNED}Content-Length: 2\r\n\r\n{{}}".encode())
         time.sleep(1.0)

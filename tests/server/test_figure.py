@@ -19,10 +19,10 @@ from starlette.applications import Starlette
 
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.figure.positions import encoding
-from regard.server.shelf import Shelf
+from regard.server.model_registry import ModelRegistry
 from tests.inference.translation.conftest import sentences
 from tests.interpret.conftest import translator
-from tests.server.conftest import download, make_app, serious_findings, watched
+from tests.server.conftest import create_app, download, serious_findings, watched
 
 TEXT = "the film was good"
 MINUS = "\u2212"
@@ -42,9 +42,9 @@ def home(
 
         return pair if name == "tiny-en-de" else opened(tiny_bert_folder)
 
-    shelf = Shelf(["tiny-bert", "tiny-en-de"], load=load)
-    shelf.start().join()
-    return run_app(make_app(shelf))
+    registry = ModelRegistry(["tiny-bert", "tiny-en-de"], load=load)
+    registry.start().join()
+    return run_app(create_app(registry))
 
 
 @pytest.fixture

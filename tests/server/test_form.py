@@ -17,7 +17,7 @@ def folders(tiny_bert_folder: Path) -> dict[str, str]:
 
 def test_what_was_refused_can_be_taken_back(browser: Browser, address: str) -> None:
     page = browser.new_page()  # not watched: the browser itself complains of an answer that refuses
-    page.goto(f"{address}/#surgery?text=a+fine+day&at=blanks")
+    page.goto(f"{address}/#ablation?text=a+fine+day&at=blanks")
     expect(page.get_by_role("alert")).to_contain_text("blank")
     hidden = page.locator("textarea[name=at]")
     expect(hidden).to_have_value("blanks")
@@ -45,7 +45,7 @@ def test_a_link_names_the_text_and_the_model(browser: Browser, address: str, fol
             assert part in link
 
 
-@pytest.mark.parametrize("view", ["attention", "compare", "surgery", "translation"])
+@pytest.mark.parametrize("view", ["attention", "compare", "ablation", "translation"])
 def test_the_button_is_readable_on_a_phone(browser: Browser, address: str, view: str) -> None:
     with watched(browser) as page:
         page.set_viewport_size({"width": 390, "height": 800})

@@ -16,13 +16,13 @@ from starlette.applications import Starlette
 
 import regard
 from regard.interpret.generation.prompts import PROMPTS
-from regard.server.shelf import Shelf
+from regard.server.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.server.conftest import make_app, serious_findings
+from tests.server.conftest import create_app, serious_findings
 from tests.server.speeches import PROMPT, Gate, bars, said, spoken, visible
 
 expect.set_options(timeout=30_000)
@@ -40,9 +40,9 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def app(page_built: None, gpt: str, t5: str, tiny_bert_folder: Path) -> Starlette:
-    shelf = Shelf([str(tiny_bert_folder), gpt, t5])
-    shelf.start().join()
-    return make_app(shelf)
+    registry = ModelRegistry([str(tiny_bert_folder), gpt, t5])
+    registry.start().join()
+    return create_app(registry)
 
 
 @pytest.fixture(scope="module")
@@ -52,32 +52,34 @@ def writers(app: Starlette, run_app: Callable[[Starlette], str]) -> str:
 
 def open_at(page: Page, studio: str, **parameters: str) -> None:
     page.goto(f"{studio}/#generation?{urlencode(parameters)}")
-    expect(page.locator(".speech-column [role=status]").last).to_contain_text(
+    expect(page.locator(".generation-column [role=status]").last).to_contain_text(
         re.compile("asked for|ended the text|room for")
     )
 
 
 def field(page: Page, label: str) -> Locator:
-    return page.locator(".speech-form").get_by_label(label, exact=True)
+    return page.locator(".generation-form").get_by_label(label, exact=True)
 
 
 def pieces(page: Page, column: int = 0) -> list[str]:
-    found = page.locator(".speech-column").nth(column).locator(".speech-text [role=button]")
+    found = page.locator(".generation-column").nth(column).locator(".generation-text [role=button]")
     texts: list[str] = found.evaluate_all("all => all.map(one => one.textContent)")
     return texts
 
 
 def shown(page: Page, column: int = 0) -> list[list[str | None]]:
     """The bars that are shown: probability, sum and chance, as far as they are there, in full."""
-    rows = page.locator(".speech-column").nth(column).locator(".speech-bars tbody tr:not(.speech-more)").all()
+    rows = (
+        page.locator(".generation-column").nth(column).locator(".generation-bars tbody tr:not(.generation-more)").all()
+    )
     return [[cell.get_attribute("title") for cell in row.locator("td").all()] for row in rows]
 
 
 def test_the_view_finds_a_model_that_writes(page: Page, writers: str, gpt: str) -> None:
     page.goto(f"{writers}/#generation")
-    expect(page.locator(".speech-column h2")).to_have_text(gpt)
+    expect(page.locator(".generation-column h2")).to_have_text(gpt)
     expect(field(page, "Prompt")).to_have_value(PROMPTS["A story"])
-    expect(page.locator(".speech-caveat")).to_contain_text("stochastic parrots")
+    expect(page.locator(".generation-caveat")).to_contain_text("stochastic parrots")
     assert field(page, "Prompt list").locator("option").all_inner_texts()[1:] == list(PROMPTS)
     expect(field(page, "Top-p")).to_have_value("0.9")
     expect(field(page, "Temperature")).to_have_value("0.8")
@@ -86,9 +88,9 @@ def test_the_view_finds_a_model_that_writes(page: Page, writers: str, gpt: str) 
 def test_no_model_that_writes(
     page: Page, page_built: None, tiny_bert_folder: Path, run_app: Callable[[Starlette], str]
 ) -> None:
-    shelf = Shelf([str(tiny_bert_folder)])
-    shelf.start().join()
-    page.goto(f"{run_app(make_app(shelf))}/#generation")
+    registry = ModelRegistry([str(tiny_bert_folder)])
+    registry.start().join()
+    page.goto(f"{run_app(create_app(registry))}/#generation")
     expect(page.locator(".generation")).to_contain_text("None of the studio's models writes")
     expect(page.locator(".generation")).to_contain_text("reads texts and writes none")
 
@@ -102,29 +104,29 @@ def test_a_text_and_its_bars(page: Page, writers: str, gpt: str) -> None:
     field(page, "Seed").fill("2")
     page.get_by_role("button", name="Run", exact=True).click()
     speech = spoken(gpt, tokens=12, temperature=1.1, top_p=0.7, seed=2)
-    expect(page.locator(".speech-text [role=button]")).to_have_count(len(speech.tokens))
+    expect(page.locator(".generation-text [role=button]")).to_have_count(len(speech.tokens))
     assert pieces(page) == said(speech)
-    assert page.locator(".speech-text").evaluate("one => one.textContent").startswith(PROMPT)
-    page.locator(".speech-text [role=button]").nth(5).click()
+    assert page.locator(".generation-text").evaluate("one => one.textContent").startswith(PROMPT)
+    page.locator(".generation-text [role=button]").nth(5).click()
     assert shown(page) == bars(speech, 5) and "lock=5" in page.url
-    kept = page.locator(".speech-kept").count()
-    assert kept == sum(bar.by is None for bar in speech.tokens[5].bars.bars)
+    kept = page.locator(".generation-kept").count()
+    assert kept == sum(bar.by is None for bar in speech.tokens[5].candidates.bars)
     page.keyboard.press("ArrowRight")
     assert shown(page) == bars(speech, 6)
-    expect(page.locator(".speech-text [role=button]").nth(6)).to_be_focused()
-    assert page.locator(".speech-bars thead th").all_inner_texts()[2:] == ["Sum", "Chance"]
-    here = speech.tokens[6].bars
+    expect(page.locator(".generation-text [role=button]").nth(6)).to_be_focused()
+    assert page.locator(".generation-bars thead th").all_inner_texts()[2:] == ["Sum", "Chance"]
+    here = speech.tokens[6].candidates
     more = here.kept - sum(bar.by is None for bar in here.bars)
     if more:
-        expect(page.locator(".speech-more")).to_contain_text(f"and {more} more that may be said")
-    expect(page.locator(".speech-bars p").first).to_contain_text(
-        f"{speech.tokens[6].bars.kept} of {speech.tokens[6].bars.vocabulary} tokens may be said"
+        expect(page.locator(".generation-more")).to_contain_text(f"and {more} more that may be said")
+    expect(page.locator(".generation-bars p").first).to_contain_text(
+        f"{speech.tokens[6].candidates.kept} of {speech.tokens[6].candidates.vocabulary} tokens may be said"
     )
     assert (
         page.locator("pre", has_text="regard generate").inner_text().endswith("--top-p 0.7 --seed 2 --page page.html")
     )
     page.reload()
-    expect(page.locator(".speech-text [role=button]")).to_have_count(len(speech.tokens))
+    expect(page.locator(".generation-text [role=button]")).to_have_count(len(speech.tokens))
     assert pieces(page) == said(speech) and shown(page) == bars(speech, 6)
     page.get_by_role("button", name="Another text").click()
     expect(page.locator("pre", has_text="regard generate")).not_to_have_text(re.compile("--seed 2 "))
@@ -138,19 +140,19 @@ def test_it_streams_and_stops(
     asked = {"model": gpt, "prompt": PROMPT, "temperature": "1.5", "seed": "4", "tokens": "40"}
     page.goto(f"{writers}/#generation?{urlencode(asked)}")
     assert gate.reached.wait(30)
-    expect(page.locator(".speech-column [role=status]")).to_have_text("Writing …")
-    expect(page.locator(".speech-cursor")).to_be_visible()
-    expect(page.locator(".speech-text [role=button]").nth(9)).to_be_visible()  # half a character waits for its rest
+    expect(page.locator(".generation-column [role=status]")).to_have_text("Writing …")
+    expect(page.locator(".generation-cursor")).to_be_visible()
+    expect(page.locator(".generation-text [role=button]").nth(9)).to_be_visible()  # half a character waits for its rest
     page.get_by_role("button", name="Stop").click()
     assert gate.left.wait(30)
     gate.opened.set()
     expect(page.get_by_role("button", name="Stop")).to_be_disabled()
-    expect(page.locator(".speech-column [role=status]")).to_have_text(re.compile(r"^Stopped after \d+ tokens\.$"))
-    count = page.locator(".speech-text [role=button]").count()
+    expect(page.locator(".generation-column [role=status]")).to_have_text(re.compile(r"^Stopped after \d+ tokens\.$"))
+    count = page.locator(".generation-text [role=button]").count()
     assert 10 <= count <= 15 and pieces(page) == said(whole)[:count]
     page.wait_for_url(f"**tokens={count}**")
     expect(page.locator("pre", has_text="regard generate")).to_contain_text(f"--max-tokens {count} ")
-    expect(page.locator(".speech-column [role=status]")).to_have_text(f"Stopped after {count} tokens.")
+    expect(page.locator(".generation-column [role=status]")).to_have_text(f"Stopped after {count} tokens.")
     expect(field(page, "Tokens")).to_have_value("40")  # Run writes all of it
     assert pieces(page) == said(whole)[:count]
     alone = exported(page, browser, tmp_path)
@@ -158,7 +160,7 @@ def test_it_streams_and_stops(
     assert len(pieces(alone)) == count
     alone.context.close()
     page.get_by_role("button", name="Run", exact=True).click()
-    expect(page.locator(".speech-text [role=button]")).to_have_count(len(whole.tokens))
+    expect(page.locator(".generation-text [role=button]")).to_have_count(len(whole.tokens))
     assert pieces(page) == said(whole)
 
 
@@ -168,24 +170,24 @@ def test_two_side_by_side(page: Page, writers: str, gpt: str, t5: str) -> None:
     field(page, "Temperature (second text)").fill("0")
     page.get_by_role("button", name="Run", exact=True).click()
     first, second = spoken(gpt, "the film", tokens=10), spoken(gpt, "the film", tokens=10, temperature=0.0)
-    expect(page.locator(".speech-column")).to_have_count(2)
-    expect(page.locator(".speech-column").nth(1).locator(".speech-text [role=button]")).to_have_count(
+    expect(page.locator(".generation-column")).to_have_count(2)
+    expect(page.locator(".generation-column").nth(1).locator(".generation-text [role=button]")).to_have_count(
         len(second.tokens)
     )
     assert (pieces(page), pieces(page, 1)) == (said(first), said(second))
-    page.locator(".speech-text [role=button]").nth(2).click()
+    page.locator(".generation-text [role=button]").nth(2).click()
     assert (shown(page), shown(page, 1)) == (bars(first, 2), bars(second, 2))
     field(page, "Model (second text)").select_option(t5)
     field(page, "Temperature (second text)").fill("0.8")
     page.get_by_role("button", name="Run", exact=True).click()
     answer = spoken(t5, "the film", tokens=10)
-    expect(page.locator(".speech-column").nth(1).locator("h2")).to_have_text(t5)
-    expect(page.locator(".speech-column").nth(1).locator(".speech-text [role=button]")).to_have_count(
+    expect(page.locator(".generation-column").nth(1).locator("h2")).to_have_text(t5)
+    expect(page.locator(".generation-column").nth(1).locator(".generation-text [role=button]")).to_have_count(
         len(answer.tokens)
     )
     assert pieces(page, 1) == said(answer)
     assert (
-        page.locator(".speech-column").nth(1).locator(".speech-bars tbody button").count() == 0
+        page.locator(".generation-column").nth(1).locator(".generation-bars tbody button").count() == 0
     )  # it continues nothing
     assert "second=on" in page.url and "b_model" in page.url
 
@@ -198,7 +200,7 @@ def test_a_beams_tree_and_its_branches(page: Page, writers: str, gpt: str) -> No
     scores = page.locator(".search tbody tr td:nth-child(2)").all_inner_texts()[:3]
     assert scores == [f"{one['score']:.3f}" for one in row["results"]]
     assert shown(page) == bars(speech, 4)
-    heads = page.locator(".speech-bars thead th").all_inner_texts()
+    heads = page.locator(".generation-bars thead th").all_inner_texts()
     assert heads == ["Token", "Probability", "Sum"]  # chance has no part in a search
     every = [(choice, one) for step in row["steps"] for choice in step["choices"] for one in choice["candidates"]]
     choice, one = next(pair for pair in every if pair[0]["node"] and "child" in pair[1])
@@ -214,10 +216,10 @@ def test_a_beams_tree_and_its_branches(page: Page, writers: str, gpt: str) -> No
     begun = tokenizer.encode("the film", special=False).ids
     expect(field(page, "Prompt")).to_have_value(tokenizer.decode([*begun, *ids]))
     prompt = field(page, "Prompt").input_value()
-    expect(page.locator(".speech-column [role=status]")).to_contain_text("tokens")
-    expect(page.locator(".speech-text > .quiet")).to_have_text(prompt)
+    expect(page.locator(".generation-column [role=status]")).to_contain_text("tokens")
+    expect(page.locator(".generation-text > .muted")).to_have_text(prompt)
     again = spoken(gpt, prompt, beam=3, tokens=5)
-    expect(page.locator(".speech-text [role=button]")).to_have_count(len(again.tokens))
+    expect(page.locator(".generation-text [role=button]")).to_have_count(len(again.tokens))
     assert pieces(page) == said(again)
     page.go_back()
     expect(field(page, "Prompt")).to_have_value("the film")
@@ -275,22 +277,22 @@ def test_the_form_says_what_its_keys_and_buttons_do(page: Page, writers: str, gp
     field(page, "Prompt").fill("the day")
     field(page, "Prompt").press("Enter")
     field(page, "Prompt").press("Control+Enter")
-    expect(page.locator(".speech-text > .quiet")).to_have_text(re.compile(r"^the day\n$"))
+    expect(page.locator(".generation-text > .muted")).to_have_text(re.compile(r"^the day\n$"))
 
 
 def test_bytes_of_half_a_character_are_in_hex(page: Page, writers: str, gpt: str) -> None:
     """The tiny model says bytes at random."""
     open_at(page, writers, model=gpt, prompt="the film", tokens="3", temperature="2", top_p="1", lock="0")
     speech = spoken(gpt, "the film", tokens=3, temperature=2.0, top_p=1.0)
-    texts = [bar.text for bar in speech.tokens[0].bars.bars]
+    texts = [bar.text for bar in speech.tokens[0].candidates.bars]
     assert any(re.fullmatch(r"\\x[89A-F][0-9A-F]", text) for text in texts)
-    assert page.locator(".speech-bars tbody th").all_inner_texts() == [visible(text) for text in texts]
+    assert page.locator(".generation-bars tbody th").all_inner_texts() == [visible(text) for text in texts]
 
 
 def test_a_bar_is_a_branch_too(page: Page, writers: str, gpt: str) -> None:
     open_at(page, writers, model=gpt, prompt="the film", tokens="6", temperature="0", lock="0")
     speech = spoken(gpt, "the film", tokens=6, temperature=0.0)
-    bar = next(bar for bar in speech.tokens[0].bars.bars if bar.text.isascii() and bar.text.isalpha())
+    bar = next(bar for bar in speech.tokens[0].candidates.bars if bar.text.isascii() and bar.text.isalpha())
     page.get_by_role("button", name=f"go on with {json.dumps(bar.text)}", exact=True).click()
     expect(field(page, "Prompt")).to_have_value("the film" + bar.text)
     assert "lock" not in page.url
@@ -319,7 +321,7 @@ def test_files(page: Page, browser: Browser, writers: str, gpt: str, tmp_path: P
     rows = [one for one in csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))) if one["what"] == "bar"]
     for text, speech in (("1", first), ("2", second)):
         found = [float(row["tempered"]) for row in rows if row["text"] == text]
-        assert found == [bar.tempered for token in speech.tokens for bar in token.bars.bars]
+        assert found == [bar.tempered for token in speech.tokens for bar in token.candidates.bars]
     assert {one["what"] for one in json.loads(files["JSON"].read_text("utf-8"))} == {"bar", "search"}
     svg = files["SVG"].read_text("utf-8")
     assert "the &lt;b&gt;film" in svg
@@ -331,8 +333,8 @@ def test_files(page: Page, browser: Browser, writers: str, gpt: str, tmp_path: P
         assert pieces(alone, column) == pieces(page, column) == said(speech)
         assert shown(alone, column) == bars(speech, 2)
     assert alone.locator(".tree rect").count() == page.locator(".tree rect").count() > 5
-    assert alone.locator(".speech-form, .tree [role=button], .speech-bars button").count() == 0
-    alone.locator(".speech-text [role=button]").nth(1).click()
+    assert alone.locator(".generation-form, .tree [role=button], .generation-bars button").count() == 0
+    alone.locator(".generation-text [role=button]").nth(1).click()
     assert shown(alone) == bars(first, 1)
     alone.context.close()
 
@@ -343,7 +345,7 @@ def test_a_bad_link_can_be_mended(browser: Browser, writers: str, gpt: str) -> N
     expect(page.get_by_role("alert")).to_contain_text("top-p is 7.0")
     page.locator("form.ask textarea[name=top_p]").fill("0.5")
     page.locator("form.ask").get_by_role("button", name="Run").click()
-    expect(page.locator(".speech-text [role=button]")).to_have_count(3)
+    expect(page.locator(".generation-text [role=button]")).to_have_count(3)
     expect(page.locator("form.ask")).to_be_hidden()
     page.close()
 

@@ -9,8 +9,8 @@ from starlette.applications import Starlette
 
 from regard.errors import InputError
 from regard.interpret.attention.subject import opened
-from regard.server.shelf import Shelf
-from tests.server.conftest import make_app
+from regard.server.model_registry import ModelRegistry
+from tests.server.conftest import create_app
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -27,12 +27,12 @@ def test_a_model_that_comes_back_is_shown_as_ready(
             raise InputError("its folder is not there")
         return opened("regard-bert")
 
-    shelf = Shelf(["a-model"], load=load)
-    shelf.start().join()
+    registry = ModelRegistry(["a-model"], load=load)
+    registry.start().join()
     context = browser.new_context()
     try:
         page = context.new_page()
-        page.goto(run_app(make_app(shelf)))  # and its first question has the model tried again
+        page.goto(run_app(create_app(registry)))  # and its first question has the model tried again
         page.locator(".states li.ready").wait_for()
         assert tries == ["a-model", "a-model"]
         assert "its folder is not there" not in page.locator(".states").inner_text()

@@ -18,13 +18,13 @@ from starlette.testclient import TestClient
 import regard
 from regard.interpret import attention, opened, picture
 from regard.models import Vit, VitConfig
+from regard.server.model_registry import ModelRegistry
 from regard.server.routes_attention import HEAVIEST, KEPT
-from regard.server.shelf import Shelf
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
 
-from tests.server.conftest import BEARER, make_app, watched
+from tests.server.conftest import BEARER, create_app, watched
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +49,9 @@ def cat(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def client(vit: str, tiny_bert_folder: Path) -> TestClient:
-    shelf = Shelf([vit, str(tiny_bert_folder)])
-    shelf.start().join()
-    return TestClient(make_app(shelf), base_url="http://127.0.0.1", headers=BEARER)
+    registry = ModelRegistry([vit, str(tiny_bert_folder)])
+    registry.start().join()
+    return TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
 
 
 def send(client: TestClient, content: bytes, name: str = "a.png") -> Any:
@@ -115,9 +115,9 @@ def test_a_picture_is_chosen_and_patches_are_pressed(
     cat: Path,
     tmp_path: Path,
 ) -> None:
-    shelf = Shelf([vit, str(tiny_bert_folder)])
-    shelf.start().join()
-    address = run_app(make_app(shelf))
+    registry = ModelRegistry([vit, str(tiny_bert_folder)])
+    registry.start().join()
+    address = run_app(create_app(registry))
     with watched(browser) as page:
         page.goto(address)
         expect(page.get_by_text("looks at pictures: choose one.")).to_be_visible()

@@ -89,7 +89,7 @@ EARLY = """
 import asyncio, signal, sys
 import uvicorn
 from regard.server.serve import serve
-from regard.server.shelf import Shelf
+from regard.server.model_registry import ModelRegistry
 
 def interrupt(place):
     if place == sys.argv[1]:
@@ -105,7 +105,7 @@ def loop():
     interrupt("the loop")
     return asyncio.new_event_loop()
 
-Shelf.start = lambda shelf: interrupt("the loader")
+ModelRegistry.start = lambda registry: interrupt("the loader")
 uvicorn.Config.get_loop_factory = lambda config: loop
 handler = signal.getsignal(signal.SIGINT)
 busy = serve(["regard-bert"], port=0, say=say)
@@ -116,7 +116,7 @@ import threading
 from regard.cli.app import run
 from regard.server import routes
 
-def compare(shelf, arguments):
+def compare(registry, arguments):
     print("computing", flush=True)
     threading.Event().wait()
 

@@ -22,8 +22,8 @@ from regard.data.readers import words_of
 from regard.errors import InputError
 from regard.models import T5, T5Config
 from regard.server import routes_tasks
-from regard.server.shelf import Shelf
-from regard.server.training import Trainings
+from regard.server.model_registry import ModelRegistry
+from regard.server.training_jobs import TrainingJobs
 from regard.tasks.answer import Answering
 from regard.tasks.base import Task
 from regard.tasks.folder import Solved, read_task, write_task
@@ -36,7 +36,7 @@ from regard.training.finetuning.sources import read_examples
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.conftest import BEARER, make_app, serious_findings
+from tests.server.conftest import BEARER, create_app, serious_findings
 
 expect.set_options(timeout=30_000)
 
@@ -70,9 +70,9 @@ def asked(client: TestClient, name: str, **arguments: str) -> dict[str, Any]:
     return found
 
 
-def asked_of(shelf: Shelf) -> dict[str, Any]:
+def asked_of(registry: ModelRegistry) -> dict[str, Any]:
     """How far its training is."""
-    found: Any = routes_tasks.training(shelf, {})["training"]
+    found: Any = routes_tasks.training(registry, {})["training"]
     return dict(found)
 
 
@@ -95,7 +95,7 @@ def test_route_says_what_predict_says(client: TestClient, folders: dict[str, str
     assert exported == {key: value for key, value in payload.items() if key != "studio"}
 
 
-def test_route_takes_what_users_give(client: TestClient, folders: dict[str, str], shelf: Shelf) -> None:
+def test_route_takes_what_users_give(client: TestClient, folders: dict[str, str], registry: ModelRegistry) -> None:
     wanted = asked(client, "tasks", model=folders["answer"], text="who")
     assert wanted["predictions"] == [] and "give the question first" in wanted["notes"][0]
     untuned = asked(client, "tasks", model=folders["plain"], text="who")
@@ -107,7 +107,7 @@ def test_route_takes_what_users_give(client: TestClient, folders: dict[str, str]
     assert asked(client, "attention", model=folders["toxic"], text=PLAIN)["view"] == "attention"
 
 
-@pytest.mark.parametrize("view", ["tasks", "honesty", "surgery", "attention"])
+@pytest.mark.parametrize("view", ["tasks", "faithfulness", "ablation", "attention"])
 def test_a_folder_that_vanishes_before_the_first_question(
     page_built: None, folders: dict[str, str], tmp_path: Path, view: str
 ) -> None:
@@ -115,13 +115,16 @@ def test_a_folder_that_vanishes_before_the_first_question(
     answers = []
     for vanishes in (False, True):
         shutil.copytree(folders["toxic"], name, dirs_exist_ok=True)
-        shelf = Shelf([name])
-        shelf.start().join()
+        registry = ModelRegistry([name])
+        registry.start().join()
         if vanishes:
             shutil.rmtree(name)
         answers.append(
             asked(
-                TestClient(make_app(shelf), base_url="http://127.0.0.1", headers=BEARER), view, model=name, text=PLAIN
+                TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER),
+                view,
+                model=name,
+                text=PLAIN,
             )
         )
     assert answers[0]["view"] == view
@@ -130,7 +133,7 @@ def test_a_folder_that_vanishes_before_the_first_question(
 
 def test_orders_that_are_refused(page_built: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    client = TestClient(make_app(Shelf([])), base_url="http://127.0.0.1", headers=BEARER)
+    client = TestClient(create_app(ModelRegistry([])), base_url="http://127.0.0.1", headers=BEARER)
     for arguments, error in (
         ({"task": "clasify", "path": "x"}, "did you mean 'classify'"),
         ({"task": "classify"}, "expected labelled examples"),
@@ -158,7 +161,7 @@ def test_a_translator_and_a_tuned_model_are_no_start(
     order = {"task": "classify", "content": "good\ta\nbad\tb\n"}
     for model, why in (("regard-de-en", "regard-de-en translates"), (folders["toxic"], "is tuned for a task already")):
         assert why in asked(client, "train", **order, model=model)["error"]
-    t5 = Shelf(["t5"], load=lambda name: (T5(T5Config(vocabulary=8, width=8, depth=1, heads=2, ffn=8)), None))
+    t5 = ModelRegistry(["t5"], load=lambda name: (T5(T5Config(vocabulary=8, width=8, depth=1, heads=2, ffn=8)), None))
     t5.start().join()
     with pytest.raises(InputError, match="t5 is a T5, which has no tasks"):
         routes_tasks.train(t5, {**order, "model": "t5"})
@@ -166,8 +169,8 @@ def test_a_translator_and_a_tuned_model_are_no_start(
 
 
 def test_the_start_is_offered_where_it_can_be_trained(folders: dict[str, str]) -> None:
-    shelf = Shelf(["regard-de-en", "regard-gpt", folders["plain"], folders["tag"], "somebody/model"])
-    studio = routes_tasks.tasks(shelf, {"model": "regard-gpt", "text": "who"})["studio"]
+    registry = ModelRegistry(["regard-de-en", "regard-gpt", folders["plain"], folders["tag"], "somebody/model"])
+    studio = routes_tasks.tasks(registry, {"model": "regard-gpt", "text": "who"})["studio"]
     assert isinstance(studio, dict)
     assert studio["pretrained"] == ["regard-gpt", folders["plain"], "somebody/model"]
 
@@ -176,18 +179,18 @@ def test_our_own_examples_make_a_model(
     folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shelf = Shelf([folders["plain"]])
-    shelf.start().join()
-    begun = routes_tasks.train(shelf, {"examples": "ours", "model": folders["plain"], "epochs": "2"})["training"]
+    registry = ModelRegistry([folders["plain"]])
+    registry.start().join()
+    begun = routes_tasks.train(registry, {"examples": "ours", "model": folders["plain"], "epochs": "2"})["training"]
     assert isinstance(begun, dict)
     assert begun["command"] == (
         f"regard train classify --train {routes_tasks.OURS} --model {folders['plain']} "
-        "--set training.epochs=2 --set training.select=last --output trained/messages-classify"
+        "--set training.num_epochs=2 --set training.select=last --output trained/messages-classify"
     )
-    routes_tasks._manager(shelf).wait()
-    assert asked_of(shelf)["state"] == "done", asked_of(shelf)["error"]
+    routes_tasks._manager(registry).wait()
+    assert asked_of(registry)["state"] == "done", asked_of(registry)["error"]
     assert sorted(path.name for path in (tmp_path / "trained").iterdir()) == ["messages-classify"]
-    answer = routes_tasks.tasks(shelf, {"model": "trained/messages-classify", "text": "thank you"})
+    answer = routes_tasks.tasks(registry, {"model": "trained/messages-classify", "text": "thank you"})
     told: Any = answer["predictions"]
     assert set(told[0]["prediction"]["probabilities"]) == {"complaint", "question", "thanks"}
     report = json.loads((tmp_path / "trained" / "messages-classify" / "report.json").read_text("utf-8"))
@@ -197,10 +200,10 @@ def test_our_own_examples_make_a_model(
 @pytest.mark.slow
 def test_our_own_examples_teach_the_built_in_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shelf = Shelf([])
-    routes_tasks.train(shelf, {"examples": "ours"})
-    routes_tasks._manager(shelf).wait()
-    solved = shelf.solved("trained/messages-classify")
+    registry = ModelRegistry([])
+    routes_tasks.train(registry, {"examples": "ours"})
+    routes_tasks._manager(registry).wait()
+    solved = registry.solved("trained/messages-classify")
     texts = {
         "Thank you so much, this is the best help I ever got in New York.": "thanks",
         "The bus did not come and I am angry": "complaint",
@@ -265,10 +268,10 @@ def test_an_order_that_comes_too_late_leaves_nothing_behind(
     def refuse(trainings: object, order: object, done: object) -> None:
         raise InputError("another is being trained")
 
-    monkeypatch.setattr(Trainings, "start", refuse)
+    monkeypatch.setattr(TrainingJobs, "start", refuse)
     order = {"task": "classify", "content": "a\tb\n", "name": "films.tsv", "model": folders["plain"]}
     with pytest.raises(InputError, match="another is being trained"):
-        routes_tasks.train(Shelf([folders["plain"]]), order)
+        routes_tasks.train(ModelRegistry([folders["plain"]]), order)
     assert list((tmp_path / "trained").iterdir()) == []
 
 

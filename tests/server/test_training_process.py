@@ -17,22 +17,22 @@ from typing import Any
 import pytest
 
 from regard.server import routes_tasks, training_process
-from regard.server.shelf import Shelf
-from regard.server.training import Job, Order, Trainings, run_here
+from regard.server.model_registry import ModelRegistry
+from regard.server.training_jobs import TrainingJob, TrainingJobs, TrainingRequest, run_in_thread
 
 COMMAND = [sys.executable, "-P", "-m", "regard.server.training_process"]
 SOON = 200
 
 
-def order_of(folder: Path, model: Path, **changes: Any) -> Order:
+def order_of(folder: Path, model: Path, **changes: Any) -> TrainingRequest:
     lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(60)]
     (folder / "train.tsv").write_text("".join(lines), encoding="utf-8")
     given = {"task": "classify", "data": str(folder / "train.tsv"), "model": str(model), "epochs": 1}
-    return Order(**{**given, "output": str(folder / "out"), **changes})
+    return TrainingRequest(**{**given, "output": str(folder / "out"), **changes})
 
 
 @pytest.fixture
-def slow(tmp_path: Path, tiny_bert_folder: Path) -> Order:
+def slow(tmp_path: Path, tiny_bert_folder: Path) -> TrainingRequest:
     """An order whose data takes long to read."""
     data = tmp_path / "films.tsv.gz"
     data.write_bytes(gzip.compress(b"the film is good\t1\n" * 3_000_000, compresslevel=1))
@@ -55,8 +55,8 @@ def test_it_does_what_a_thread_would_do(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as here: how many add up decides the last bit
     jobs = []
-    for name, run in (("there", None), ("here", run_here)):
-        trainings, ended = Trainings(run), list[str]()
+    for name, run in (("there", None), ("here", run_in_thread)):
+        trainings, ended = TrainingJobs(run), list[str]()
         order = order_of(tmp_path, tiny_bert_folder, output=str(tmp_path / name), limit=40)
         trainings.start(order, ended.append).join(SOON)
         assert trainings.job is not None and trainings.job.error == ""
@@ -68,9 +68,9 @@ def test_it_does_what_a_thread_would_do(
     assert weights[0] == weights[1]
 
 
-def test_it_is_stopped_while_it_reads(slow: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_stopped_while_it_reads(slow: TrainingRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not only where it tells something."""
-    trainings, processes = Trainings(), list[subprocess.Popen[str]]()
+    trainings, processes = TrainingJobs(), list[subprocess.Popen[str]]()
     popen = subprocess.Popen
 
     def started(*arguments: Any, **named: Any) -> Any:
@@ -89,8 +89,8 @@ def test_it_is_stopped_while_it_reads(slow: Order, monkeypatch: pytest.MonkeyPat
     assert not Path(slow.data).exists() and not Path(slow.output).exists()
 
 
-def test_it_is_stopped_before_it_has_begun(slow: Order) -> None:
-    trainings = Trainings()
+def test_it_is_stopped_before_it_has_begun(slow: TrainingRequest) -> None:
+    trainings = TrainingJobs()
     thread = trainings.start(slow, pytest.fail)
     trainings.cancel()
     thread.join(SOON)
@@ -99,7 +99,7 @@ def test_it_is_stopped_before_it_has_begun(slow: Order) -> None:
 
 
 def test_one_that_does_not_listen_is_ended_all_the_same(
-    slow: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slow: TrainingRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deaf = 'import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(\'{"say": "deaf"}\', flush=True); '
     program = tmp_path / "deaf"
@@ -107,9 +107,9 @@ def test_one_that_does_not_listen_is_ended_all_the_same(
     program.chmod(0o755)
     monkeypatch.setattr(training_process.sys, "executable", str(program))
     monkeypatch.setattr(training_process, "GRACE", 0.2)
-    heard, said = threading.Event(), Job.say
-    monkeypatch.setattr(Job, "say", lambda job, line: (said(job, line), heard.set()))
-    trainings = Trainings()
+    heard, said = threading.Event(), TrainingJob.say
+    monkeypatch.setattr(TrainingJob, "say", lambda job, line: (said(job, line), heard.set()))
+    trainings = TrainingJobs()
     thread = trainings.start(slow, pytest.fail)
     assert heard.wait(SOON)
     trainings.cancel()
@@ -117,7 +117,7 @@ def test_one_that_does_not_listen_is_ended_all_the_same(
     assert trainings.job is not None and trainings.job.state == "cancelled"
 
 
-def test_it_ends_with_the_studio_however_that_ended(slow: Order) -> None:
+def test_it_ends_with_the_studio_however_that_ended(slow: TrainingRequest) -> None:
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stdin is not None
         process.stdin.write(json.dumps(asdict(slow)) + "\n")
@@ -127,9 +127,9 @@ def test_it_ends_with_the_studio_however_that_ended(slow: Order) -> None:
         assert process.wait(SOON) == 143
 
 
-def test_a_process_that_is_killed_is_a_failure(slow: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_killed_is_a_failure(slow: TrainingRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_process.sys, "executable", "/bin/false")
-    trainings = Trainings()
+    trainings = TrainingJobs()
     trainings.start(slow, pytest.fail).join(SOON)
     assert trainings.job is not None
     assert (trainings.job.state, trainings.job.error) == ("failed", "the training's process ended with code 1")
@@ -140,10 +140,10 @@ def test_an_upload_goes_with_its_failure(
     tmp_path: Path, tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shelf = Shelf([str(tiny_bert_folder)])
+    registry = ModelRegistry([str(tiny_bert_folder)])
     order = {"task": "pair", "content": "only one\tlabel\n" * 20, "name": "one.tsv", "model": str(tiny_bert_folder)}
-    manager = routes_tasks._trainings[shelf] = Trainings(run_here)
-    routes_tasks.train(shelf, order)
+    manager = routes_tasks._trainings[registry] = TrainingJobs(run_in_thread)
+    routes_tasks.train(registry, order)
     manager.wait(SOON)
     assert manager.job is not None and manager.job.state == "failed"
     assert "one.tsv" in manager.job.error  # of what the user has sent, all may be told

@@ -11,8 +11,8 @@ import pytest
 from regard.errors import InputError
 from regard.models import Vit, VitConfig
 from regard.server import routes_tasks, workspace
+from regard.server.model_registry import ModelRegistry
 from regard.server.serve import serve
-from regard.server.shelf import Shelf
 from regard.server.workspace import Workspace
 
 SECRET = "root:x:0:0:not to be quoted"
@@ -96,14 +96,14 @@ def test_uploads_have_a_quota(place: Path, monkeypatch: pytest.MonkeyPatch) -> N
         here.check_room(0)
     order = {"task": "classify", "content": "a\tb\n", "name": "c.tsv"}
     with pytest.raises(InputError, match="2 files"):
-        routes_tasks.train(Shelf([]), order)
+        routes_tasks.train(ModelRegistry([]), order)
     assert sorted(os.listdir(place / "trained")) == ["a.tsv", "b.tsv", "model"]
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "answer", "pair", "regress", "choose"])
 def test_no_training_quotes_a_file_from_elsewhere(place: Path, task: str) -> None:
     with pytest.raises(InputError) as told:
-        routes_tasks.train(Shelf([]), {"task": task, "path": "~/secret.tsv"})
+        routes_tasks.train(ModelRegistry([]), {"task": task, "path": "~/secret.tsv"})
     assert "root" not in str(told.value) and "--data" in str(told.value)
     assert not (place / "trained").exists()
 
@@ -112,7 +112,7 @@ def test_no_training_quotes_a_file_from_elsewhere(place: Path, task: str) -> Non
 def test_no_training_writes_elsewhere(place: Path, output: str) -> None:
     order = {"task": "classify", "content": "good\ta\nbad\tb\n", "output": output}
     with pytest.raises(InputError, match="not below trained"):
-        routes_tasks.train(Shelf([]), order)
+        routes_tasks.train(ModelRegistry([]), order)
     assert os.listdir(place) == []
 
 
@@ -127,9 +127,9 @@ def test_no_prediction_shows_a_picture_from_elsewhere(place: Path) -> None:
     Image.new("RGB", (8, 8), (200, 0, 0)).save(place / "trained" / "red.png")
     encoder = Vit(VitConfig(width=8, depth=1, heads=2, ffn=8, image=(8, 8), patch=(4, 4), labels=2))
     write_task(Solved(Look(["a", "b"]), Seen(encoder).eval(), None, 0), place / "trained" / "looks")
-    shelf = Shelf(["trained/looks"])
-    shelf.start().join()
+    registry = ModelRegistry(["trained/looks"])
+    registry.start().join()
     question: dict[str, Any] = {"model": "trained/looks", "text": "../red.png"}
     with pytest.raises(InputError, match="--data"):
-        routes_tasks.tasks(shelf, question)
-    assert routes_tasks.tasks(shelf, {**question, "text": "red.png"})["predictions"]
+        routes_tasks.tasks(registry, question)
+    assert routes_tasks.tasks(registry, {**question, "text": "red.png"})["predictions"]

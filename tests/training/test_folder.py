@@ -31,7 +31,7 @@ def test_a_run_begins_ends_and_leaves_no_work(tmp_path: Path) -> None:
     assert not run.work.exists() and told[0]["loss"] == 1.5
     assert (run.path / "events.jsonl").read_text().count("\n") == 1
     assert folder(run.path).finished() == {"score": 3}
-    assert folder(run.path, "training.epochs=9").finished() is None
+    assert folder(run.path, "training.num_epochs=9").finished() is None
     assert folder(run.path, data=(1, 3)).finished() is None
 
 
@@ -43,8 +43,8 @@ def test_a_run_that_was_cut_goes_on_with_the_same_settings_only(tmp_path: Path) 
     assert run.work.is_dir()
     with pytest.raises(InputError, match="holds a run that was begun: go on with --resume"):
         folder(tmp_path).open(resume=False)
-    with pytest.raises(InputError, match=r"begun otherwise: training\.epochs was 3 and is 9"):
-        folder(tmp_path, "training.epochs=9").open(resume=True)
+    with pytest.raises(InputError, match=r"begun otherwise: training\.num_epochs was 3 and is 9"):
+        folder(tmp_path, "training.num_epochs=9").open(resume=True)
     with pytest.raises(InputError, match="begun otherwise: data"):
         folder(tmp_path, data=(1, 3)).open(resume=True)
     folder(tmp_path).open(resume=True)
@@ -76,8 +76,10 @@ def test_one_command_begins_goes_on_and_reports(tmp_path: Path, resume: bool) ->
             raise KeyboardInterrupt
         finish(folder(path))
         assert folder(path).finished() == {"score": 3}
-        with pytest.raises(InputError, match=r"no run to resume: it is finished, and training\.epochs was 3 and is 9"):
-            folder(path, "training.epochs=9").open(resume=True)
+        with pytest.raises(
+            InputError, match=r"no run to resume: it is finished, and training\.num_epochs was 3 and is 9"
+        ):
+            folder(path, "training.num_epochs=9").open(resume=True)
         if path != tmp_path:
             shutil.rmtree(tmp_path / "missing")
 

@@ -1,4 +1,5 @@
 // Questions to the studio's server. Knows addresses and errors, no view.
+import { store } from "./store";
 import type { Payload } from "./view";
 
 export type Kind = "reader" | "writer" | "translator" | "tuned" | "unknown";
@@ -12,6 +13,9 @@ export interface Model {
   /** Whether it looks at pictures instead of reading. */
   readonly sees: boolean;
 }
+
+/** Incremented when the studio's list of models has changed, for example after a training. */
+export const modelsChanged = store(0);
 
 /** A name for this tab, so that the server lets tabs take turns. */
 const TAB = Math.random().toString(36).slice(2);

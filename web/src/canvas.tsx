@@ -1,6 +1,6 @@
 // A canvas as sharp as the screen, drawn again when its inputs or the colours change. Knows pixels, no view.
-import type { CanvasHTMLAttributes } from "preact";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import type { CanvasHTMLAttributes, RefObject } from "preact";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { colors } from "./theme";
 
 const LARGEST = 16384; // device pixels of a side
@@ -29,4 +29,20 @@ export function Canvas({ width, height, draw, inputs, label, canvas }: Props) {
   }, [width, height, look, ...inputs]);
   const accessible = label ? { role: "img" as const, "aria-label": label } : { "aria-hidden": "true" as const };
   return <canvas ref={element} style={{ width: `${width}px`, height: `${height}px` }} {...accessible} {...canvas} />;
+}
+
+/** Ref and current width in pixels of an element; updated when it is resized. */
+export function useWidth<E extends HTMLElement>(): [RefObject<E | null>, number] {
+  const ref = useRef<E>(null);
+  const [width, setWidth] = useState(0);
+  useLayoutEffect(() => {
+    const element = ref.current;
+    if (!element) return;
+    const measure = () => setWidth(Math.floor(element.clientWidth));
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    measure();
+    return () => observer.disconnect();
+  }, []);
+  return [ref, width];
 }

@@ -1,5 +1,5 @@
 // Files the user can keep of what is shown: SVG, PNG, CSV and JSON. Knows formats, no view.
-import { canvasSurface, svgSurface } from "./surface";
+import { canvasPainter, svgPainter } from "./painter";
 import { colors } from "./theme";
 import type { Drawing, Table } from "./view";
 
@@ -16,9 +16,9 @@ export function download(content: string | Blob, name: string, type: string): vo
 
 export function svg({ width, height, draw }: Drawing): string {
   const { page, ink } = colors.get();
-  const { surface, markup } = svgSurface(ink);
-  surface.rect(0, 0, width, height, page);
-  draw(surface);
+  const { painter, markup } = svgPainter(ink);
+  painter.rect(0, 0, width, height, page);
+  draw(painter);
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">\n${markup()}\n</svg>\n`;
 }
 
@@ -31,9 +31,9 @@ export function png({ width, height, draw }: Drawing): Promise<Blob> {
   if (!context) return Promise.reject(new Error("this browser cannot draw"));
   context.scale(scale, scale);
   const { page, ink } = colors.get();
-  const surface = canvasSurface(context, ink);
-  surface.rect(0, 0, width, height, page);
-  draw(surface);
+  const painter = canvasPainter(context, ink);
+  painter.rect(0, 0, width, height, page);
+  draw(painter);
   return new Promise((resolve, reject) => {
     canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large to make"))), "image/png");
   });

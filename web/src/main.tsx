@@ -1,8 +1,8 @@
 // The start: reads what this page is to show and shows it. The same script runs in the studio and in exported files.
 import { render } from "preact";
 import type { Model } from "./api";
-import { Frame } from "./frame";
-import { go, parse, place } from "./place";
+import { Frame } from "./export_panel";
+import { navigate, parseRoute, currentRoute } from "./route";
 import { Studio } from "./studio";
 import "./style.css";
 import { ThemeSwitch } from "./theme";
@@ -22,13 +22,13 @@ function Alone({ payload }: { payload: Payload }) {
       <main>
         {view ? <Frame view={view} payload={payload} /> : <p class="error">This page has no view {payload.view}.</p>}
       </main>
-      <footer class="quiet">Made by Regard.</footer>
+      <footer class="muted">Made by Regard.</footer>
     </>
   );
 }
 
 const payload = JSON.parse(document.getElementById("regard")!.textContent!) as Payload & { models?: Model[] };
-if (payload.view !== "studio" && !place.get().view) go(parse(payload.place ?? payload.view));
+if (payload.view !== "studio" && !currentRoute.get().view) navigate(parseRoute(payload.place ?? payload.view));
 const root = document.getElementById("page")!;
 root.textContent = "";
 render(payload.view === "studio" ? <Studio models={payload.models ?? []} /> : <Alone payload={payload} />, root);

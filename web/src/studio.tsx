@@ -1,9 +1,9 @@
 // The studio: choose a view, say its arguments, see what the model does. Knows the server and the list of views.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ask, models as fetchModels, sendPicture, type Model } from "./api";
-import { Frame } from "./frame";
-import { modelsChanged } from "./news";
-import { go, place } from "./place";
+import { Frame } from "./export_panel";
+import { modelsChanged } from "./api";
+import { navigate, currentRoute } from "./route";
 import { ThemeSwitch } from "./theme";
 import type { Payload, View } from "./view";
 import { views } from "./views";
@@ -17,7 +17,7 @@ const PAUSE = 400; // milliseconds between looks at models that are being loaded
 
 export function Studio({ models: first }: { models: readonly Model[] }) {
   const [models, refresh] = useModels(first);
-  const here = place.use();
+  const here = currentRoute.use();
   const view = asked.find((one) => one.name === here.view) ?? asked[0]!;
   useEffect(() => {
     document.title = `Regard: ${view.title}`;
@@ -64,7 +64,7 @@ function States({ models }: { models: readonly Model[] }) {
       {models.map((model) => (
         <li key={model.name} class={model.state}>
           <span class="dot" aria-hidden="true" /> {model.name}{" "}
-          <span class="quiet">{model.state === "loading" ? "is loading …" : model.state}</span>
+          <span class="muted">{model.state === "loading" ? "is loading …" : model.state}</span>
           {model.error && <p class="error">{model.error}</p>}
         </li>
       ))}
@@ -74,7 +74,7 @@ function States({ models }: { models: readonly Model[] }) {
 
 /** The form of a view and the answer to it. The address holds what was asked, so a link asks the same again. */
 function Asked({ view, models, answered }: { view: View; models: readonly Model[]; answered: () => void }) {
-  const { parameters } = place.use();
+  const { parameters } = currentRoute.use();
   const begun = useRef(""); // stays once it is there: a new model must not take the place of what is looked at
   if (!models.some((one) => one.name === begun.current && one.state === "ready")) begun.current = usual(view, models);
   const model = parameters["model"] ?? begun.current;
@@ -104,15 +104,15 @@ function Asked({ view, models, answered }: { view: View; models: readonly Model[
   }, [view, args, loading, blind, turn]);
   const submit = (next: Arguments) => {
     // Layer, head and the like stay; what is locked was a token of the old text.
-    const { lock: _, ...kept } = place.get().parameters;
-    go({ view: view.name, parameters: { ...kept, ...next } }, { step: true });
+    const { lock: _, ...kept } = currentRoute.get().parameters;
+    navigate({ view: view.name, parameters: { ...kept, ...next } }, { step: true });
     again(turn + 1);
   };
   const busy = answer.state === "waiting" || (answer.state === "done" && answer.args !== args);
   return (
     <>
       {(!view.form || answer.state === "failed") && <Form key={JSON.stringify(args)} view={view} models={models} args={args} submit={submit} refused={answer.state === "failed"} />}
-      <p role="status" class="quiet busy">
+      <p role="status" class="muted busy">
         {blind ? `${model} looks at pictures: choose one.` : busy ? (loading ? `Waiting for ${model} …` : "Computing …") : ""}
       </p>
       {answer.state === "failed" && (
@@ -211,7 +211,7 @@ function PictureChoice({ label, sent, use }: { label: string; sent: string; use(
         <span>{label}</span>
         <input type="file" accept="image/png,image/jpeg" onChange={(event) => send(event.currentTarget.files?.[0])} />
       </label>
-      {sent && <span class="quiet">{sent.slice(sent.indexOf("/") + 1)}</span>}
+      {sent && <span class="muted">{sent.slice(sent.indexOf("/") + 1)}</span>}
       {wrong && (
         <p role="alert" class="error">
           {wrong}

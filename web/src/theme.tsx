@@ -7,7 +7,7 @@ export interface Colors {
   readonly dark: boolean;
   readonly page: string;
   readonly ink: string;
-  readonly quiet: string;
+  readonly muted: string;
   readonly rule: string;
   readonly accent: string;
   /** For what is below zero beside `accent` above. */
@@ -18,7 +18,7 @@ const LIGHT: Colors = {
   dark: false,
   page: "#ffffff",
   ink: "#1b1f24",
-  quiet: "#59636e",
+  muted: "#59636e",
   rule: "#d1d9e0",
   accent: "#0b5cad",
   other: "#b84a00",
@@ -27,7 +27,7 @@ const DARK: Colors = {
   dark: true,
   page: "#11151a",
   ink: "#e6edf3",
-  quiet: "#9aa6b2",
+  muted: "#9aa6b2",
   rule: "#333c46",
   accent: "#66aef2",
   other: "#ff9d4d",
@@ -100,7 +100,7 @@ export function ThemeSwitch() {
   };
   return (
     <label class="theme">
-      <span class="quiet">Colours</span>
+      <span class="muted">Colours</span>
       <select value={current} onChange={(event) => change(event.currentTarget.value as Wish)}>
         <option value="system">as the system</option>
         <option value="light">light</option>

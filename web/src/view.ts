@@ -1,8 +1,8 @@
 // What a view is. Knows no view: views/index.ts lists them.
 import type { ComponentType } from "preact";
 import type { Kind } from "./api";
-import type { Place } from "./place";
-import type { Surface } from "./surface";
+import type { Route } from "./route";
+import type { Painter } from "./painter";
 
 /** What the library answers; the same in the studio and in an exported file. */
 export interface Payload {
@@ -35,7 +35,7 @@ export interface Field {
 export interface Drawing {
   readonly width: number;
   readonly height: number;
-  draw(surface: Surface): void;
+  draw(painter: Painter): void;
 }
 
 /** The numbers that are shown, as rows under headers. */
@@ -60,7 +60,7 @@ export interface View<P extends Payload = Payload> {
   readonly verb?: string;
   readonly Show: ComponentType<{ payload: P }>;
   /** For SVG and PNG: what is shown at this place. */
-  drawing(payload: P, place: Place): Drawing;
+  drawing(payload: P, place: Route): Drawing;
   /** For CSV and JSON: the numbers shown at this place. */
-  table(payload: P, place: Place): Table;
+  table(payload: P, place: Route): Table;
 }

@@ -43,7 +43,6 @@ def verbs() -> list[Register]:
         evaluate,
         features,
         figure,
-        fill,
         generate,
         heads,
         honesty,
@@ -69,7 +68,7 @@ def verbs() -> list[Register]:
         tour.register,
         lesson.register,
         embed.register,
-        fill.register,
+        *verb_commands(),
         compare.register,
         next_sentence.register,
         perplexity.register,
@@ -94,6 +93,16 @@ def verbs() -> list[Register]:
         map.register,
         models.register,
     ]
+
+
+def verb_commands() -> list[Register]:
+    """The commands that are derived from `regard.verbs`."""
+    from functools import partial
+
+    from regard.cli.commands import register
+    from regard.verbs import VERBS, find
+
+    return [partial(register, verb=find(name)) for name in VERBS]
 
 
 def build(registers: Iterable[Register], *, pretty: bool = False) -> typer.Typer:

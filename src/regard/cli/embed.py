@@ -160,7 +160,10 @@ def _remarks(result: EmbedResult, blank: str) -> Iterator[str]:
             "--long windows embeds all of them"
         )
     if result.windowed:
-        yield f"{result.windowed:,} of {result.rows:,} texts had more than {result.max_length} tokens: embedded in windows"
+        yield (
+            f"{result.windowed:,} of {result.rows:,} texts had more than {result.max_length} tokens and were embedded "
+            "in windows"
+        )
     if result.blank:
         yield f"{result.blank:,} blank lines {'were skipped' if blank == 'skip' else 'are rows of zeros'}"
 

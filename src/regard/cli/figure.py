@@ -101,8 +101,8 @@ def _write(found: Figure, place: Path, layer: int) -> None:
         payload = payload_of(found, place=f"#figure?layer={layer}")
         place.write_text(page(payload, title="Regard: figure 1"), encoding="utf-8")
         return
-    from regard.render.attention_picture import png, svg
-    from regard.render.figure_picture import figure_picture
+    from regard.interpret.figure.drawing import figure_picture
+    from regard.render.drawing import png, svg
 
     picture = figure_picture(found)
     if place.suffix.lower() == ".svg":

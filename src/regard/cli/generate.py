@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from regard.inference.generation import Beam, EncodedPrompt, GeneratedText, Sampling, TextGenerator, Trace
-    from regard.interpret.generation.speaking import Speech
+    from regard.interpret.generation.generation import Generation
 
 __all__ = ["register"]
 
@@ -127,7 +127,9 @@ def generate(
                 texts = writer.beam_search(ready, beam=searching, stop_strings=stops, trace=record)
                 print_found(texts, quiet=as_json)
             else:
-                writing = writer.stream(ready, sampling=sampling, num_return_sequences=number, seed=seed, stop_strings=stops, trace=record)
+                writing = writer.stream(
+                    ready, sampling=sampling, num_return_sequences=number, seed=seed, stop_strings=stops, trace=record
+                )
                 texts = writing.texts
                 print_stream(writing, quiet=as_json)
         except KeyboardInterrupt:
@@ -223,8 +225,8 @@ def _tell_limits(ready: EncodedPrompt, asked: int | None) -> None:
         lost = " ".join(ready.truncated_text.split())
         shown = lost if len(lost) <= LOST else f"{lost[: LOST // 2]} ... {lost[-LOST // 2 :]}"
         note(
-            f"the prompt is too long for this model's context: its first {ready.truncated:,} tokens were cut ({shown!r}), "
-            f"{len(ready.ids):,} are read"
+            f"the prompt is too long for the model's context: the first {ready.truncated:,} tokens were cut "
+            f"({shown!r}), and {len(ready.ids):,} are read"
         )
     if asked is not None and ready.max_new_tokens < asked:
         note(f"this model's context has room for {ready.max_new_tokens:,} more tokens, not for {asked:,}")
@@ -240,13 +242,13 @@ def _speech(
     seed: int,
     most: int | None,
     stops: list[str],
-) -> Speech:
+) -> Generation:
     from regard.inference.generation import Sampling
-    from regard.interpret.generation.speaking import Speech
-    from regard.interpret.generation.wish import Wish
+    from regard.interpret.generation.config import GenerationConfig
+    from regard.interpret.generation.generation import Generation
 
-    wish = Wish(sampling or Sampling(), beam, seed, most or MAX_TOKENS, tuple(stops))
-    return Speech(writer, prompt, wish, model)
+    wish = GenerationConfig(sampling or Sampling(), beam, seed, most or MAX_TOKENS, tuple(stops))
+    return Generation(writer, prompt, wish, model)
 
 
 def _plain(one: GeneratedText) -> dict[str, object]:
@@ -257,16 +259,16 @@ def _plain(one: GeneratedText) -> dict[str, object]:
 def _write_trace(record: Trace, place: Path, about: dict[str, object]) -> None:
     document = record.document(about)
     if place.suffix.lower() == ".html":
-        from regard.render.search import search_page
+        from regard.inference.generation.search_page import search_page
 
         place.write_text(search_page(document), encoding="utf-8")
     else:
         place.write_text(json.dumps(document, allow_nan=False, indent=1) + "\n", encoding="utf-8")
 
 
-def _write_page(speech: Speech, place: Path) -> None:
-    from regard.interpret.generation.speaking import payload_of
+def _write_page(speech: Generation, place: Path) -> None:
+    from regard.interpret.generation.generation import generation_payload
     from regard.render.bundle import page
 
-    payload = payload_of(speech.text_before, [speech])
+    payload = generation_payload(speech.prompt_text, [speech])
     place.write_text(page(payload, title="Regard: generation"), encoding="utf-8")

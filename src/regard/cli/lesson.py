@@ -112,7 +112,7 @@ def reverse(
     with _page(output) as write:
         comparison = gather(_train(tasks, jobs))
         if write is not None:
-            from regard.render.lesson import reverse_page
+            from regard.lessons.lesson_page import reverse_page
 
             write.write_text(reverse_page(comparison), encoding="utf-8")
     if as_json:
@@ -142,7 +142,7 @@ def six_words(
         with progress("training on two sentences", total=epochs, unit="epochs") as advance:
             learned = learn_six_words(epochs=epochs, seed=seed, on_epoch=lambda loss: advance(1))
         if write is not None:
-            from regard.render.lesson import six_words_page
+            from regard.lessons.lesson_page import six_words_page
 
             write.write_text(six_words_page(learned, epochs=epochs, seed=seed), encoding="utf-8")
     if as_json:

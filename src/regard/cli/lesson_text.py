@@ -24,7 +24,7 @@ def print_reverse(comparison: Comparison, output: Path | None) -> None:
     from textwrap import fill
 
     from regard.cli.output import console
-    from regard.render import lesson as view
+    from regard.lessons import lesson_page as view
     from regard.render.terminal import terminal_heat_map
 
     print(fill(view.reverse_task(comparison.setting), LINE) + "\n")
@@ -49,8 +49,8 @@ def print_six_words(learned: Lesson, output: Path | None) -> None:
     """The probabilities before and after training, the loss, and every decoding step."""
     from textwrap import fill
 
+    from regard.lessons import lesson_page as view
     from regard.lessons.six_words import WORDS
-    from regard.render import lesson as view
 
     for pair in learned.pairs:
         for when, probabilities in (("before", pair.before), ("after", pair.after)):
@@ -85,7 +85,7 @@ def reverse_document(comparison: Comparison, output: Path | None) -> dict[str, A
     """What --json prints; `recipe` is null without attention."""
     from dataclasses import asdict
 
-    from regard.render.tour import DECK
+    from regard.lessons.tour import DECK
 
     return {
         "setting": asdict(comparison.setting),

@@ -101,9 +101,10 @@ def _check(text: str, image: str | None, layer: int | None, head: int | None, ou
 
 
 def _draw(found: Attention, place: Path, *, kind: str | None, layer: int | None, head: int | None) -> None:
-    from regard.render.attention_picture import attention_picture, png, svg
+    from regard.interpret.attention.drawing import attention_drawing
+    from regard.render.drawing import png, svg
 
-    picture = attention_picture(found, kind=kind, layer=layer, head=head)
+    picture = attention_drawing(found, kind=kind, layer=layer, head=head)
     if place.suffix.lower() == ".svg":
         place.write_text(svg(picture), encoding="utf-8")
     else:

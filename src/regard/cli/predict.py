@@ -134,7 +134,7 @@ def _write(
     table: Table,
     threshold: float | None,
 ) -> None:
-    from regard.interpret.faithfulness.predictions import predictions_payload
+    from regard.interpret.attribution.predictions import predictions_payload
     from regard.render.bundle import page
 
     notes = [f"The first {len(kept):,} of {count:,} examples are shown."] if len(kept) < count else []

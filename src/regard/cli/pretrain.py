@@ -52,7 +52,8 @@ def pretrain(
     ] = None,
     config: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings, as TOML.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like optimizer.rate=2e-3.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One setting, like optimizer.learning_rate=2e-3."),
     ] = None,
     budget: Annotated[
         str | None,
@@ -85,13 +86,14 @@ def pretrain(
     from regard.training.pretraining.run import CONFIG, pretrain
 
     # The budget takes the place of what the file says, but not of another --set.
-    overrides = [] if budget is None else [f"schedule.budget={budget}", "schedule.steps=0"]
+    overrides = [] if budget is None else [f"schedule.budget={budget}", "schedule.max_steps=0"]
     overrides += settings or []
     saved = Path(output) / CONFIG
-    if resume and config is None and saved.is_file():
+    goes_on = resume and config is None and saved.is_file()
+    if goes_on:
         check_saved(saved)
         config = str(saved)
-    chosen = Config.read(config, family=family, overrides=overrides)
+    chosen = Config.read(config, family=family, overrides=overrides, saved=goes_on)
     with ExitStack() as stack:
         shown = _Shown(stack)
         result = pretrain(

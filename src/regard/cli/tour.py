@@ -11,8 +11,8 @@ from regard.cli.options import JsonOption, SeedOption, check_page
 
 if TYPE_CHECKING:
     from regard.lessons.reverse import Dataset
+    from regard.lessons.tour import Run, Story
     from regard.models.seq2seq import Score
-    from regard.render.tour import Run, Story
 
 __all__ = ["register"]
 
@@ -45,7 +45,7 @@ def tour(
     with replacing(output) as temporary:  # first of all: a place that cannot be written must not cost a training
         note("Training two small models; this takes about a minute.")
         from regard.lessons import reverse
-        from regard.render.tour import tell, tour_page
+        from regard.lessons.tour import tell, tour_page
 
         sizes = reverse.TRAIN_SIZE, reverse.TEST_SIZE, reverse.TIMESTEPS, reverse.FEATURES
         data = reverse.create_dataset(*sizes, seed=seed, held_out=[EXAMPLE])
@@ -62,7 +62,7 @@ def tour(
 def _train(name: str, score: Score, data: Dataset, *, seed: int) -> Run:
     from regard.cli.output import progress
     from regard.lessons import reverse
-    from regard.render.tour import Run
+    from regard.lessons.tour import Run
 
     model = reverse.new_model(data, score=score, seed=seed)
     with progress(f"training {name}", total=reverse.EPOCHS, unit="epochs") as advance:
@@ -98,7 +98,7 @@ def _print(story: Story, output: Path) -> None:
 
 
 def _document(runs: list[Run], story: Story, output: Path) -> dict[str, Any]:
-    from regard.render.tour import DECK
+    from regard.lessons.tour import DECK
 
     return {
         "deck": DECK,

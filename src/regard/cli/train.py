@@ -35,7 +35,7 @@ __all__ = ["register"]
 ABOUT = ("event", "time", "seed", "epoch", "seconds")  # what an event says beside its numbers
 SAY_EVERY = 15.0  # seconds, where no terminal shows a line that changes
 # ULM-FiT's: a layer learns 2.6 times as slowly as the one above it. Half the run until all of them do.
-ULMFIT = [f"training.layer_decay={1 / 2.6:.4f}", "training.unfreeze=0.5"]
+ULMFIT = [f"training.layerwise_lr_decay={1 / 2.6:.4f}", "training.unfreeze=0.5"]
 TASKS = {
     "classify": """One class a text, or several: sentiment, spam, topics. Or one class a picture.
 
@@ -80,7 +80,7 @@ Split = Annotated[str | None, typer.Option("--split", metavar="80/10/10", help="
 Seeds = Annotated[int | None, typer.Option("--seeds", min=1, metavar="N", help="Repeat with N seeds; keep the best.")]
 ConfigFile = Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings, as TOML.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like training.epochs=4.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like training.num_epochs=4.")
 ]
 
 
@@ -197,11 +197,12 @@ def _config(
     from regard.training.finetuning.run import CONFIG
 
     saved = Path(output) / CONFIG
-    if resume and path is None and saved.is_file():
+    goes_on = resume and path is None and saved.is_file()
+    if goes_on:
         check_saved(saved)
         path = str(saved)
-    chosen = [] if seeds is None else [f"run.seeds={seeds}"]
-    return Config.load(path, overrides=[*chosen, *overrides], defaults=DEFAULTS[task])
+    chosen = [] if seeds is None else [f"run.num_seeds={seeds}"]
+    return Config.load(path, overrides=[*chosen, *overrides], defaults=DEFAULTS[task], saved=goes_on)
 
 
 @contextmanager

@@ -76,7 +76,7 @@ def translate(
     ] = None,
     config: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings, as TOML.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like training.epochs=20.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like training.num_epochs=20.")
     ] = None,
     resume: ResumeOption = False,
     max_line: MaxLineOption = MAX_LINE,
@@ -93,7 +93,7 @@ def translate(
     from regard.training.translation.run import fit
 
     chosen = _config(config, output, _overrides(model, score, recipe, settings or []), resume=resume)
-    _check_kind(chosen.model.kind, {"--score": score, "--recipe": recipe})
+    _check_kind(chosen.model.family, {"--score": score, "--recipe": recipe})
     files = [train, *([dev] if dev else [])]
     if columns is not None and all(len(some) > 1 for some in files):
         raise InputError("--columns is for a table, and here are only pairs of files; leave it out")
@@ -119,7 +119,7 @@ def translate(
 
 
 def _overrides(model: str | None, score: str | None, recipe: str | None, settings: list[str]) -> list[str]:
-    said = {"kind": model, "score": score, "recipe": recipe}
+    said = {"family": model, "score": score, "recipe": recipe}
     return [*(f"model.{key}={value}" for key, value in said.items() if value is not None), *settings]
 
 
@@ -140,10 +140,11 @@ def _config(path: str | None, output: str, overrides: list[str], *, resume: bool
     from regard.training.translation.run import CONFIG
 
     saved = Path(output) / CONFIG
-    if resume and path is None and saved.is_file():
+    goes_on = resume and path is None and saved.is_file()
+    if goes_on:
         check_saved(saved)
         path = str(saved)
-    return Config.read(path, overrides=overrides)
+    return Config.read(path, overrides=overrides, saved=goes_on)
 
 
 def _lines(output: str, report: Report) -> list[str]:

@@ -192,12 +192,14 @@ class _Job:
     def write_trace(self, path: Path, *, model: str) -> None:
         assert self.trace is not None
         settings = (
-            {} if self.beam is None else {k: v for k, v in asdict(self.beam).items() if k not in ("early", "wide")}
+            {}
+            if self.beam is None
+            else {k: v for k, v in asdict(self.beam).items() if k not in ("early_stopping", "wide")}
         )
         texts = [text for text, _ in self.found]
         document = self.trace.document({"model": model, "texts": texts, "settings": settings})
         if path.suffix.lower() == ".html":
-            from regard.render.search import search_page
+            from regard.inference.generation.search_page import search_page
 
             content = search_page(document)
         else:

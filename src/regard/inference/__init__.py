@@ -6,14 +6,14 @@ command line. Reading order: ready, marks, blanks, follow, perplexity.
 
 from __future__ import annotations
 
-from regard.inference.masked_lm import Assignment, Candidate, FilledText, fill_blanks
+from regard.inference.masked_lm import Assignment, Candidate, FillResult, fill_blanks
 from regard.inference.next_sentence import NextSentence, predict_next_sentence
 from regard.inference.perplexity import Perplexity, measure_perplexity, read_text_file
 
 __all__ = [
     "Assignment",
     "Candidate",
-    "FilledText",
+    "FillResult",
     "NextSentence",
     "Perplexity",
     "fill_blanks",

@@ -18,13 +18,15 @@ from torch import Tensor, nn
 
 from regard.checkpoints.ready import Masked, evaluating, grouped
 from regard.errors import InputError
+from regard.render.result import Result, Table
+from regard.render.terminal import probability_table
 from regard.text import Tokenizer
 
 __all__ = [
     "BLANK_PATTERN",
     "Assignment",
     "Candidate",
-    "FilledText",
+    "FillResult",
     "TextWithBlanks",
     "fill_blanks",
     "find_blanks",
@@ -34,6 +36,7 @@ __all__ = [
 # An underscore that touches a letter, a digit or a further underscore belongs to a word: snake_case, __init__.
 BLANK_PATTERN = r"(?<!\w)_+(?!\w)|\[MASK\]"
 ENUMERATED = 256  # so many beginnings of an assignment are all followed
+LINE = 60  # characters; a longer text is not repeated in the table of assignments
 BEAM = 20  # where there are more, so many of the likeliest
 
 
@@ -56,8 +59,7 @@ class Assignment:
     probability: float
 
 
-@dataclass(frozen=True)
-class FilledText:
+class FillResult(Result):
     """`masks` has a list for each blank, `joint` the assignments; likeliest first. For one blank they are the same.
 
     `exact`: no assignment that is not listed has a higher probability; False: the search may have missed one.
@@ -68,6 +70,22 @@ class FilledText:
     joint: list[Assignment]
     exact: bool
 
+    def to_text(self) -> str:
+        several = len(self.masks) > 1
+        parts = [self.text]
+        for number, candidates in enumerate(self.masks, 1):
+            rows = [(candidate.token, candidate.probability) for candidate in candidates]
+            parts += [f"\nblank {number}" if several else "", *probability_table(rows)]
+        if several:
+            short = len(self.text) <= LINE and self.text.isprintable()
+            rows = [(one.text if short else " ".join(one.tokens), one.probability) for one in self.joint]
+            parts += ["\ntogether", *probability_table(rows)]
+        return "\n".join(parts)
+
+    def to_table(self) -> Table:
+        rows = [(blank, *vars(one).values()) for blank, found in enumerate(self.masks) for one in found]
+        return ("blank", "token", "id", "probability"), rows
+
 
 def fill_blanks(
     model: nn.Module,
@@ -76,7 +94,7 @@ def fill_blanks(
     *,
     top: int = 10,
     targets: Sequence[str] | None = None,
-) -> FilledText:
+) -> FillResult:
     """The likeliest `top` tokens for the blanks of a text, which `_` or `[MASK]` marks, or the given `targets` alone.
 
     Of targets all are listed, and at least as many assignments.
@@ -98,7 +116,7 @@ def fill_blanks(
         alone = _scores(asked, [marked.ids], [(0, place) for place in marked.positions])
         masks = [_ranked(asked.tokenizer, row[ids], ids, listed) for row, ids in zip(alone, choices, strict=True)]
         joint, exact = _search(asked, marked, choices, alone[:1], listed)
-    return FilledText(text, masks, joint, exact)
+    return FillResult(text=text, masks=masks, joint=joint, exact=exact)
 
 
 def _choices(asked: Masked, marked: TextWithBlanks, targets: Sequence[str] | None) -> list[Tensor]:

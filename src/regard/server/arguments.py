@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from regard.errors import InputError
-from regard.server.shelf import Shelf
+from regard.server.model_registry import ModelRegistry
 
 __all__ = ["LARGEST", "LIMIT", "Arguments", "Payload", "Route", "counted", "said"]
 
 Arguments = Mapping[str, object]
 Payload = Mapping[str, object]
-Route = Callable[[Shelf, Arguments], Payload]
+Route = Callable[[ModelRegistry, Arguments], Payload]
 
 LIMIT = 20_000  # characters of one text
 LARGEST = 10**9  # number, where no other limit is named

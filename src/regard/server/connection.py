@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from regard.server.limits import AGAIN
+from regard.server.body_reader import RETRY_AFTER
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
@@ -103,7 +103,7 @@ class Connection(H11Protocol):
 
     def _answer(self, status: HTTPStatus, text: str) -> None:
         """Answer without the application, and close."""
-        again = f"retry-after: {AGAIN}\r\n" if status is HTTPStatus.TOO_MANY_REQUESTS else ""
+        again = f"retry-after: {RETRY_AFTER}\r\n" if status is HTTPStatus.TOO_MANY_REQUESTS else ""
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
             f"content-length: {len(text)}\r\n{again}connection: close\r\n\r\n"

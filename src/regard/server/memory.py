@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["Trimmer"]
+__all__ = ["MemoryTrimmer"]
 
 EVERY = 0.25  # seconds: walking through all of the memory takes up to a millisecond
 
 
-class Trimmer:
+class MemoryTrimmer:
     """Call it when something has ended. It does nothing where it has just been called, or the C library is not
     glibc."""
 

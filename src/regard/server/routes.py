@@ -19,31 +19,31 @@ from regard.server import (
     routes_translation,
 )
 from regard.server.arguments import Arguments, Payload, Route, said
-from regard.server.shelf import Shelf
+from regard.server.model_registry import ModelRegistry
 from regard.server.streaming import Stream
 
 __all__ = ["ACTIONS", "ROUTES", "STREAMS"]
 
 
-def compare(shelf: Shelf, arguments: Arguments) -> Payload:
+def compare(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `a`, `b` for two sentences, `model`, and `other` for a second model."""
     texts = [said(arguments, "a"), said(arguments, "b", "")]
     names = [said(arguments, "model", DEFAULT), said(arguments, "other", "").strip()]
     with ExitStack() as stack:
         # In one order for all requests: two that wait for each other's model would wait for ever.
-        lent = {name: stack.enter_context(shelf.use(name)) for name in sorted({name for name in names if name})}
-        from regard.interpret.masked_lm.answers import Subject
-        from regard.interpret.masked_lm.comparison import compare_subjects
+        lent = {name: stack.enter_context(registry.use(name)) for name in sorted({name for name in names if name})}
+        from regard.interpret.masked_lm.comparison import compare_models
+        from regard.interpret.masked_lm.predictions import NamedModel
 
-        subjects = [Subject(name, *lent[name]) for name in dict.fromkeys(names) if name]
-        return compare_subjects([text for text in texts if text.strip()], subjects).payload()
+        subjects = [NamedModel(name, *lent[name]) for name in dict.fromkeys(names) if name]
+        return compare_models([text for text in texts if text.strip()], subjects).payload()
 
 
-def heads(shelf: Shelf, arguments: Arguments) -> Payload:
+def heads(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `texts`, one a line, and `model`."""
     model = said(arguments, "model", DEFAULT)
     lines = [line for line in said(arguments, "texts").splitlines() if line.strip()]
-    with shelf.use(model) as (network, tokenizer):
+    with registry.use(model) as (network, tokenizer):
         from regard.interpret.heads.census import again_from_lines, census, pairs_of
 
         found = census(network, tokenizer, pairs_of(lines), name=model)
@@ -60,8 +60,8 @@ ROUTES: dict[str, Route] = {
     "figure": routes_figure.figure,
     "tasks": routes_tasks.tasks,
     "generation": routes_generation.generation,
-    "surgery": routes_reasons.surgery,
-    "honesty": routes_reasons.honesty,
+    "ablation": routes_reasons.surgery,
+    "faithfulness": routes_reasons.honesty,
     "translation": routes_translation.translation,
 }
 

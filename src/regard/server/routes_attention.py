@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from regard.errors import InputError
 from regard.known import DEFAULT
 from regard.server.arguments import Arguments, Payload, said
-from regard.server.shelf import Shelf
+from regard.server.model_registry import ModelRegistry
 
 __all__ = ["HEAVIEST", "KEPT", "attention", "picture"]
 
@@ -22,23 +22,23 @@ HEAVIEST = 8_000_000  # bytes of a picture
 KEPT = 8  # pictures
 KEPT_BYTES = 16_000_000  # of all of them, so that fewer large ones are kept
 
-_pictures: WeakKeyDictionary[Shelf, dict[str, bytes]] = WeakKeyDictionary()
+_pictures: WeakKeyDictionary[ModelRegistry, dict[str, bytes]] = WeakKeyDictionary()
 
 
-def attention(shelf: Shelf, arguments: Arguments) -> Payload:
+def attention(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, and `text`, with `text_b` for a pair; of a model that looks at pictures only `image`, as
     `picture` has named it."""
     model = said(arguments, "model", DEFAULT)
-    if model in shelf.entries and shelf.entries[model].sees:
-        return _seen(shelf, model, said(arguments, "image", ""))
+    if model in registry.entries and registry.entries[model].sees:
+        return _seen(registry, model, said(arguments, "image", ""))
     text, text_b = said(arguments, "text"), said(arguments, "text_b", "")
-    with shelf.use_any(model) as (network, reader):
+    with registry.use_any(model) as (network, reader):
         from regard.interpret.attention.payload import attention_payload
 
         return attention_payload(model, network, reader, text, text_b or None)
 
 
-def picture(shelf: Shelf, arguments: Arguments) -> Payload:
+def picture(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Keep a picture to be asked about. Arguments: `content`, a PNG or JPEG file in base64, and its `name`."""
     name = PurePath(said(arguments, "name", "picture", limit=1000)).name
     content = arguments.get("content")
@@ -54,7 +54,7 @@ def picture(shelf: Shelf, arguments: Arguments) -> Payload:
 
     check_picture(found, name)
     key = f"{hashlib.sha256(found).hexdigest()[:16]}/{name}"
-    kept = _pictures.setdefault(shelf, {})
+    kept = _pictures.setdefault(registry, {})
     kept.pop(key, None)
     kept[key] = found
     while len(kept) > KEPT or sum(map(len, kept.values())) > KEPT_BYTES:
@@ -62,16 +62,16 @@ def picture(shelf: Shelf, arguments: Arguments) -> Payload:
     return {"image": key}
 
 
-def _seen(shelf: Shelf, model: str, key: str) -> Payload:
+def _seen(registry: ModelRegistry, model: str, key: str) -> Payload:
     if not key:
         raise InputError(f"{model} looks at pictures; choose a PNG or JPEG file")
-    content = _pictures.get(shelf, {}).get(key)
+    content = _pictures.get(registry, {}).get(key)
     if content is None:
         raise InputError(
             f"the studio keeps the last {KEPT} pictures, of {KEPT_BYTES:,} bytes in all, until it ends; send "
             f"{key.partition('/')[2]!r} again"
         )
-    with shelf.use_any(model) as (network, reader):
+    with registry.use_any(model) as (network, reader):
         from regard.interpret.attention.payload import attention_payload
         from regard.interpret.attention.subject import picture_of
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from regard.known import DEFAULT
 from regard.server.arguments import Arguments, Payload, said
-from regard.server.shelf import Shelf
+from regard.server.model_registry import ModelRegistry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,11 +24,11 @@ __all__ = ["figure"]
 _known: WeakKeyDictionary[nn.Module, Known] = WeakKeyDictionary()
 
 
-def figure(shelf: Shelf, arguments: Arguments) -> Payload:
+def figure(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, `target` for a translator, and `without`, the switches, such as "mask,scaling"."""
     model, text = said(arguments, "model", DEFAULT), said(arguments, "text")
     target, off = said(arguments, "target", ""), said(arguments, "without", "")
-    with shelf.use_any(model) as (network, reader):
+    with registry.use_any(model) as (network, reader):
         from regard.interpret.figure.figure import figure as drawn
         from regard.interpret.figure.payload import payload_of
 

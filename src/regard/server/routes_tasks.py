@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 from regard.errors import InputError, choice
 from regard.known import DEFAULT, builtins
 from regard.server.arguments import Arguments, Payload, counted, said
-from regard.server.shelf import Entry, Shelf
-from regard.server.training import EPOCHS, Order, Trainings, file_name
+from regard.server.model_registry import ModelEntry, ModelRegistry
+from regard.server.training_jobs import EPOCHS, TrainingJobs, TrainingRequest, safe_file_name
 
 __all__ = ["cancel", "end_training", "tasks", "train", "training"]
 
@@ -27,32 +27,32 @@ STARTS = ("reader", "writer", "unknown")  # the kinds that a training may start 
 OURS = Path(__file__).with_name("messages.tsv")  # labelled by us: messages that thank, complain or ask
 OURS_EPOCHS = "10"  # of so few examples
 
-_trainings: WeakKeyDictionary[Shelf, Trainings] = WeakKeyDictionary()
+_trainings: WeakKeyDictionary[ModelRegistry, TrainingJobs] = WeakKeyDictionary()
 
 
-def tasks(shelf: Shelf, arguments: Arguments) -> Payload:
+def tasks(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, and `text_b` where the task reads two."""
     model = said(arguments, "model", DEFAULT)
     text, second = said(arguments, "text"), said(arguments, "text_b", "")
     # The exported page has no server that could train.
-    studio = {} if "place" in arguments else {"studio": _studio(shelf)}
-    entry = shelf.entries.get(model)
+    studio = {} if "place" in arguments else {"studio": _studio(registry)}
+    entry = registry.entries.get(model)
     if entry is not None and entry.state != "failed" and entry.kind != "tuned":
         return {**_untuned(model), **studio}
-    with shelf.use_any(model):
-        from regard.interpret.faithfulness.predictions import WANTED, example_of, predictions_payload
+    with registry.use_any(model):
+        from regard.interpret.attribution.predictions import EXPECTED_INPUT, parse_example, predictions_payload
 
-        solved = shelf.solved(model)
+        solved = registry.solved(model)
         pictures = solved.tokenizer is None
-        wanted = WANTED.get("pictures" if pictures else solved.task.name, "")
+        wanted = EXPECTED_INPUT.get("pictures" if pictures else solved.task.name, "")
         if pictures:
-            text = str(shelf.workspace.readable(text.strip()))
+            text = str(registry.workspace.readable(text.strip()))
         if wanted and not (os.path.isfile(text) if pictures else second.strip()):
             return {**predictions_payload(model, solved, [], notes=[wanted]), **studio}
-        return {**predictions_payload(model, solved, [example_of(solved, text, second)]), **studio}
+        return {**predictions_payload(model, solved, [parse_example(solved, text, second)]), **studio}
 
 
-def train(shelf: Shelf, arguments: Arguments) -> Payload:
+def train(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Begin to train. Arguments: `task`, `path` or `content` with its file's `name`, `model`, `output`, `epochs`,
     `limit`, `columns`; all are texts. With `examples` "ours", those that come with Regard instead of a file."""
     ours = "examples" in arguments
@@ -62,8 +62,8 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
     task, output = said(arguments, "task"), said(arguments, "output", "").strip()
     choice("task", task, CAN_TRAIN)
     # One that would have to be fetched is none of the studio's: it asks no other machine.
-    choice("model", model := said(arguments, "model", DEFAULT), {*shelf.entries, *builtins()})
-    if why := _unfit(shelf.entries.get(model) or Entry(model)):
+    choice("model", model := said(arguments, "model", DEFAULT), {*registry.entries, *builtins()})
+    if why := _unfit(registry.entries.get(model) or ModelEntry(model)):
         raise InputError(
             f"{model} {why}; a model for a task is trained from one that reads or writes, such as {DEFAULT}"
         )
@@ -71,20 +71,20 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
     if not isinstance(content, str) or len(content) > ROOM:
         raise InputError(
             f"the file is too large to send; the studio takes {ROOM:,} characters. Give its path instead: put it into "
-            f"{shelf.workspace.folder}, or restart with --data FILE"
+            f"{registry.workspace.folder}, or restart with --data FILE"
         )
     if bool(path) is bool(content.strip()):
         raise InputError(
-            f"expected labelled examples: the name of a file in {shelf.workspace.folder}, or a file to send; one of "
+            f"expected labelled examples: the name of a file in {registry.workspace.folder}, or a file to send; one of "
             "them"
         )
-    name = file_name(path or said(arguments, "name", "examples.tsv"), otherwise="examples.tsv")
-    place = shelf.workspace.folder / name
-    order = Order(
+    name = safe_file_name(path or said(arguments, "name", "examples.tsv"), otherwise="examples.tsv")
+    place = registry.workspace.folder / name
+    order = TrainingRequest(
         task=task,
-        data=str(OURS if ours else shelf.workspace.readable(path) if path else place),
+        data=str(OURS if ours else registry.workspace.readable(path) if path else place),
         model=model,
-        output=str(shelf.workspace.output(output)) if output else "",
+        output=str(registry.workspace.output(output)) if output else "",
         epochs=counted(arguments, "epochs", 3, most=EPOCHS),
         limit=counted(arguments, "limit", 0, least=0),
         columns=said(arguments, "columns", "").strip(),
@@ -93,10 +93,10 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
     )
     if path and not os.path.exists(order.data):
         raise InputError(f"{path}: no such file on this machine; expected a file of labelled examples")
-    manager = _manager(shelf)
+    manager = _manager(registry)
     manager.check(order)  # before anything is written: an order that is refused leaves nothing behind
     if not path:
-        shelf.workspace.check_room(len(content.encode("utf-8", "surrogatepass")))
+        registry.workspace.check_room(len(content.encode("utf-8", "surrogatepass")))
     with ExitStack() as undo:
         if not path:
             order = replace(order, data=str(kept := _kept(place, content)))
@@ -104,26 +104,26 @@ def train(shelf: Shelf, arguments: Arguments) -> Payload:
         if not output:
             order = replace(order, output=str(folder := _claimed(place.with_name(f"{name.split('.')[0]}-{task}"))))
             undo.callback(folder.rmdir)
-        manager.start(order, shelf.add)
+        manager.start(order, registry.add)
         undo.pop_all()
-    return training(shelf, {})
+    return training(registry, {})
 
 
-def training(shelf: Shelf, arguments: Arguments) -> Payload:
+def training(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """How far the training is; null where there was none."""
-    job = _manager(shelf).job
+    job = _manager(registry).job
     return {"training": None if job is None else job.document()}
 
 
-def cancel(shelf: Shelf, arguments: Arguments) -> Payload:
+def cancel(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Stop the training."""
-    _manager(shelf).cancel()
-    return training(shelf, {})
+    _manager(registry).cancel()
+    return training(registry, {})
 
 
-def end_training(shelf: Shelf) -> None:
+def end_training(registry: ModelRegistry) -> None:
     """Stop the training, if there is one, and wait for it."""
-    _manager(shelf).end()
+    _manager(registry).end()
 
 
 def _untuned(model: str) -> Payload:
@@ -137,19 +137,19 @@ def _untuned(model: str) -> Payload:
     }
 
 
-def _studio(shelf: Shelf) -> Payload:
-    entries = shelf.entries.values()
+def _studio(registry: ModelRegistry) -> Payload:
+    entries = registry.entries.values()
     return {
         "tuned": [entry.name for entry in entries if entry.kind == "tuned"],
         "pretrained": [entry.name for entry in entries if not _unfit(entry)],
         "tasks": list(CAN_TRAIN),
         "ours": _ours(),
-        "folder": str(shelf.workspace.folder),
-        **training(shelf, {}),
+        "folder": str(registry.workspace.folder),
+        **training(registry, {}),
     }
 
 
-def _unfit(entry: Entry) -> str:
+def _unfit(entry: ModelEntry) -> str:
     """Why no training can start from it; "" where one can, as far as is known before it is loaded."""
     if entry.kind not in STARTS:
         return "translates" if entry.kind == "translator" else "is tuned for a task already"
@@ -167,8 +167,8 @@ def _ours() -> dict[str, object]:
     return {"examples": len(labels), "labels": sorted(set(labels))}
 
 
-def _manager(shelf: Shelf) -> Trainings:
-    return _trainings.setdefault(shelf, Trainings())
+def _manager(registry: ModelRegistry) -> TrainingJobs:
+    return _trainings.setdefault(registry, TrainingJobs())
 
 
 def _kept(path: Path, content: str) -> Path:

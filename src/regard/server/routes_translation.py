@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from regard.known import DEFAULT
 from regard.server.arguments import Arguments, Payload, counted, said
-from regard.server.shelf import Shelf
+from regard.server.model_registry import ModelRegistry
 
 __all__ = ["WIDEST", "translation"]
 
 WIDEST = 10  # hypotheses side by side: somebody waits for them
 
 
-def translation(shelf: Shelf, arguments: Arguments) -> Payload:
+def translation(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, and `beam`, the width of the search; its hypotheses are all told."""
     model, text = said(arguments, "model", DEFAULT), said(arguments, "text")
     width = counted(arguments, "beam", 5, most=WIDEST)
-    with shelf.use_any(model) as (network, reader):
+    with registry.use_any(model) as (network, reader):
         from regard.inference.generation.beam_search import Beam
         from regard.inference.translation import Translator
         from regard.inference.translation.alignment import default_alignment_heads
@@ -27,7 +27,7 @@ def translation(shelf: Shelf, arguments: Arguments) -> Payload:
         from regard.interpret.translation.decoding import decoding
         from regard.interpret.translation.payload import decoding_payload
 
-        translators = [entry.name for entry in shelf.entries.values() if entry.kind == "translator"]
+        translators = [entry.name for entry in registry.entries.values() if entry.kind == "translator"]
         # An exported page has no other models to go to.
         studio = {} if "place" in arguments else {"studio": {"translators": translators}}
         if not isinstance(reader, Subwords):
@@ -44,5 +44,5 @@ def _no_translator(model: str) -> dict[str, object]:
         "notes": [f"{model} does not translate: it was not trained on pairs of sentences."],
         "hypotheses": [],
         "cli": "regard train translate --train PAIRS --output DIR\nregard studio --model DIR",
-        "python": "from regard.inference.translation import load\nload('DIR').translate(['a sentence'])",
+        "python": "from regard.inference.translation import load_translator\nload_translator('DIR').translate(['a sentence'])",
     }

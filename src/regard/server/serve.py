@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from regard.errors import InputError, RegardError
 from regard.render.bundle import check_built
-from regard.server.shelf import LOADER, Shelf
+from regard.server.model_registry import LOADER, ModelRegistry
 from regard.server.workspace import FOLDER, Workspace
 
 if TYPE_CHECKING:
     import uvicorn
     from starlette.applications import Starlette
 
-__all__ = ["HOST", "listen", "serve", "server_of"]
+__all__ = ["HOST", "create_server", "listen", "serve"]
 
 HOST = "127.0.0.1"
 TRIES = 20
@@ -44,30 +44,30 @@ def serve(
     for any more.
     """
     check_built()
-    from regard.server.access import new_token
-    from regard.server.app import make_app
+    from regard.server.app import create_app
+    from regard.server.request_queue import WORKER, RequestQueue
     from regard.server.routes_tasks import end_training
-    from regard.server.turns import WORKER, Turns
+    from regard.server.token_auth import generate_token
 
     workspace = Workspace(folder, data)
     workspace.check()
-    shelf, turns, token = Shelf(models, workspace=workspace), Turns(), new_token()
+    registry, queue, token = ModelRegistry(models, workspace=workspace), RequestQueue(), generate_token()
     with listen(port) as taken:
-        server = server_of(make_app(shelf, token=token, turns=turns))
+        server = create_server(create_app(registry, token=token, queue=queue))
         try:
             with _interrupts(lambda: setattr(server, "should_exit", True)):
                 address = f"http://{HOST}:{taken.getsockname()[1]}/?token={token}"
                 say(f"The studio is at {address}  (Ctrl-C ends it; it writes only to {workspace.folder.resolve()})")
-                shelf.start()
+                registry.start()
                 server.run(sockets=[taken])
         finally:  # also where SIGTERM came
-            end_training(shelf)
-            turns.close()
+            end_training(registry)
+            queue.close()
         say("The studio has ended.")
     return any(thread.name in (LOADER, WORKER) for thread in threading.enumerate())
 
 
-def server_of(app: Starlette) -> uvicorn.Server:
+def create_server(app: Starlette) -> uvicorn.Server:
     """What serves the application, with the studio's limits on connections. It logs no addresses: one has the token."""
     import uvicorn
 

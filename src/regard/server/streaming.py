@@ -1,7 +1,7 @@
 """Answers that come in pieces: JSON, one document a line, sent while the rest is still being computed.
 
-Knows HTTP and threads. Knows no view. A computation tells its pieces with a function that raises `Left` once nobody
-reads them, so that it ends with the reader.
+A computation sends its pieces with a function that raises `ClientDisconnected` once the client has gone, so that it
+ends with the reader.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from starlette.responses import Response, StreamingResponse
 
 from regard.errors import InputError, RegardError, nearest
 from regard.server.arguments import Arguments, Payload
-from regard.server.shelf import Shelf
-from regard.server.turns import Left, Turns, check_wanted
+from regard.server.model_registry import ModelRegistry
+from regard.server.request_queue import ClientDisconnected, RequestQueue, check_connected
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-__all__ = ["Stream", "streamed"]
+__all__ = ["Stream", "stream_endpoint"]
 
-Stream = Callable[[Shelf, Arguments, Callable[[Payload], None]], None]
+Stream = Callable[[ModelRegistry, Arguments, Callable[[Payload], None]], None]
 LINES = "application/x-ndjson"
 
 
-def streamed(
+def stream_endpoint(
     streams: Mapping[str, Stream],
-    shelf: Shelf,
-    turns: Turns,
+    registry: ModelRegistry,
+    queue: RequestQueue,
     *,
     read: Callable[[Request], Awaitable[dict[str, object]]],
     gone: Callable[[Request], Awaitable[None]],
@@ -49,11 +49,11 @@ def streamed(
         loop = asyncio.get_running_loop()
 
         def tell(piece: Payload) -> None:
-            check_wanted()
+            check_connected()
             loop.call_soon_threadsafe(lines.put_nowait, _line(piece))
 
-        compute = partial(_computed, streams[name], shelf, arguments, tell)
-        answering = asyncio.ensure_future(turns.answer(tab(request), compute, partial(gone, request)))
+        compute = partial(_computed, streams[name], registry, arguments, tell)
+        answering = asyncio.ensure_future(queue.answer(tab(request), compute, partial(gone, request)))
         answering.add_done_callback(partial(_ended, lines))
         try:
             first = await lines.get()
@@ -77,7 +77,7 @@ async def _pieces(
             yield line
             line = await lines.get()
         error = None if answering.cancelled() else answering.exception()
-        if error is not None and not isinstance(error, Left):
+        if error is not None and not isinstance(error, ClientDisconnected):
             yield _line({"error": str(error)})
     finally:
         answering.cancel()
@@ -89,10 +89,10 @@ def _ended(lines: asyncio.Queue[bytes | None], answering: asyncio.Future[None]) 
     lines.put_nowait(None)
 
 
-def _computed(stream: Stream, shelf: Shelf, arguments: Arguments, tell: Callable[[Payload], None]) -> None:
+def _computed(stream: Stream, registry: ModelRegistry, arguments: Arguments, tell: Callable[[Payload], None]) -> None:
     try:
-        stream(shelf, arguments, tell)
-    except Left:
+        stream(registry, arguments, tell)
+    except ClientDisconnected:
         return  # nobody is there to be told, and nobody would look at the error
     except RegardError:
         raise

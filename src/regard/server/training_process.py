@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
-    from regard.server.training import Job
+    from regard.server.training_jobs import TrainingJob
 
 __all__ = ["run_in_process"]
 
@@ -33,7 +33,7 @@ GRACE = 5.0  # seconds between asking a process to end and ending it
 ENDED = 143  # the exit code of one that was asked to
 
 
-def run_in_process(job: Job) -> Mapping[str, float]:
+def run_in_process(job: TrainingJob) -> Mapping[str, float]:
     """Do what the job's order says, in a new process; the job is told how far it is. Gives the scores.
 
     RegardError where the training fails. Where the job is cancelled, the process ends within GRACE seconds.
@@ -106,9 +106,11 @@ def main() -> None:
         print(json.dumps(news), file=lines, flush=True)
 
     try:
-        from regard.server.training import Order, train
+        from regard.server.training_jobs import TrainingRequest, train
 
-        scores = train(Order(**order), say=lambda line: tell(say=line), on_event=lambda event: tell(event=dict(event)))
+        scores = train(
+            TrainingRequest(**order), say=lambda line: tell(say=line), on_event=lambda event: tell(event=dict(event))
+        )
         tell(scores=scores)
     except RegardError as error:
         tell(error=str(error))

@@ -38,9 +38,9 @@ BEST = "best."
 class Training(Protocol):
     """At most so many epochs, fewer when `patience` of them in a row were not better; 0 is no limit of either."""
 
-    epochs: int
-    clip: float
-    patience: int
+    num_epochs: int
+    max_grad_norm: float
+    early_stopping_patience: int
 
 
 class Run(Protocol):
@@ -72,7 +72,7 @@ class Epochs(ABC):
     ) -> None:
         self.model, self.objective, self.optimizers = model, objective, optimizers
         self._training, self._run, self.per_epoch, self._rate = training, run, per_epoch, rate
-        self.steps = training.epochs * per_epoch
+        self.steps = training.num_epochs * per_epoch
         self.main, self.seed, self.device, self.note = main, seed, device, note
         self.checkpoints = None if folder is None else Checkpoints(folder)
         self.watch, self._said = Stopwatch(), -math.inf
@@ -137,7 +137,7 @@ class Epochs(ABC):
             self.optimizers,
             progress=Counter(self.steps),
             rate=self._rate,
-            clip=self._training.clip or math.inf,
+            clip=self._training.max_grad_norm or math.inf,
             half=half_type(self._run.precision, self.device),
             adversary=self.adversary,
             first=first,
@@ -168,7 +168,7 @@ class Epochs(ABC):
     def _over(self, done: int) -> bool:
         """Whether all epochs are done, or so many have brought nothing that no more is hoped for."""
         epoch, inside = divmod(done, self.per_epoch)
-        patience = self._training.patience
+        patience = self._training.early_stopping_patience
         return done >= self.steps or bool(patience and epoch and not inside and epoch - self.best_epoch >= patience)
 
     def _save(self, done: int) -> None:
@@ -199,7 +199,7 @@ class Epochs(ABC):
         if not math.isfinite(loss):
             raise RegardError(
                 f"the run has diverged: at step {done:,} the loss is {loss}. The rate was {step.rate:g}: "
-                "lower training.rate, or make training.warmup longer"
+                "lower training.learning_rate, or make training.warmup_ratio longer"
             )
         self.note(
             "step",

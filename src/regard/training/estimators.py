@@ -36,18 +36,18 @@ class _Tuning(Parameters):
         self,
         model: str = DEFAULT,
         *,
-        epochs: int = 3,
-        batch: int = 32,
-        rate: float = 0.0,
+        num_epochs: int = 3,
+        batch_size: int = 32,
+        learning_rate: float = 0.0,
         frozen: bool = False,
         max_length: int | None = None,
         seed: int = 0,
         device: str = "auto",
     ) -> None:
         self.model = model
-        self.epochs = epochs
-        self.batch = batch
-        self.rate = rate
+        self.num_epochs = num_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
         self.frozen = frozen
         self.max_length = max_length
         self.seed = seed
@@ -55,9 +55,9 @@ class _Tuning(Parameters):
 
     def _fit(self, task: Task[Any], examples: Sequence[Example]) -> None:
         values = {
-            "epochs": self.epochs,
-            "batch": self.batch,
-            "rate": self.rate,
+            "num_epochs": self.num_epochs,
+            "batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
             "frozen": str(self.frozen).lower(),
             "select": "last",
         }

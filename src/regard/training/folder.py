@@ -171,7 +171,7 @@ class RunFolder:
     def _is_earlier(self) -> bool:
         """Whether a version of Regard without manifests made the folder: by its run.json and config.toml."""
         try:
-            type(self.config).load(self.path / CONFIG)
+            type(self.config).load(self.path / CONFIG, saved=True)
             return set(read_checked_json(self.path / RUN)) == set(self.run)
         except InputError:
             return False
@@ -180,7 +180,7 @@ class RunFolder:
         found = []
         if (self.path / CONFIG).is_file():
             check_saved(self.path / CONFIG)
-            found += type(self.config).load(self.path / CONFIG).differences(self.config)
+            found += type(self.config).load(self.path / CONFIG, saved=True).differences(self.config)
         if (self.path / RUN).is_file():
             found += changes(self._record(), self.run)
         return found

@@ -180,7 +180,9 @@ def test_long_texts_are_cut_and_counted(pair: Pair) -> None:
     assert engine.truncated == 1
     np.testing.assert_allclose(long, engine.embed(["the film was so"])[0], atol=1e-6)
     np.testing.assert_allclose(short, EmbeddingEngine(*pair).embed(["dull"])[0], atol=1e-6)
-    tokens = EmbeddingEngine(*pair, max_length=6, pooling="none").embed_tokens(["the film was so good and long"])[0].tokens
+    tokens = (
+        EmbeddingEngine(*pair, max_length=6, pooling="none").embed_tokens(["the film was so good and long"])[0].tokens
+    )
     assert tokens == ["[CLS]", "the", "film", "was", "so", "[SEP]"]
 
 

@@ -32,18 +32,18 @@ WORDS = {
     "eats": "isst",
 }
 SMALL = (
-    "vocabulary.size=300",
-    "model.width=16",
-    "model.depth=1",
-    "model.heads=2",
-    "model.ffn=32",
-    "model.embedding=16",
+    "vocabulary.vocab_size=300",
+    "model.hidden_size=16",
+    "model.num_hidden_layers=1",
+    "model.num_attention_heads=2",
+    "model.intermediate_size=32",
+    "model.embedding_size=16",
     "model.dropout=0.1",
-    "training.epochs=3",
-    "training.tokens=200",
-    "training.warmup=5",
-    "training.rate=5e-3",
-    "training.average=2",
+    "training.num_epochs=3",
+    "training.tokens_per_batch=200",
+    "training.warmup_steps=5",
+    "training.learning_rate=5e-3",
+    "training.average_epochs=2",
 )
 
 
@@ -88,6 +88,6 @@ def tune(data: dict[str, Read[Pair]], one_thread: None) -> Tune:
 def folders(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A translator of each kind, hardly trained."""
     place = tmp_path_factory.mktemp("translators")
-    tune(place / "transformer", "model.depth=2")
-    tune(place / "lstm", "model.kind=lstm")
+    tune(place / "transformer", "model.num_hidden_layers=2")
+    tune(place / "lstm", "model.family=lstm")
     return {name: place / name for name in ("transformer", "lstm")}

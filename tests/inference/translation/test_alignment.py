@@ -80,7 +80,7 @@ def test_which_layer_and_heads(folders: dict[str, Path]) -> None:
     assert translator.alignment_heads == AlignmentHeads(0, (0, 1))
     assert str(translator.alignment_heads) == "the mean of heads 0, 1 of decoder layer 0, counted from 0"
     maps = [
-        replace(translator, looking=AlignmentHeads(layer, heads))
+        replace(translator, alignment_heads=AlignmentHeads(layer, heads))
         .align(TEXT, translator.encode_translation("der Hund"))
         .weights
         for layer, heads in ((0, (0,)), (0, (1,)), (1, (0,)), (0, (0, 1)))
@@ -89,7 +89,9 @@ def test_which_layer_and_heads(folders: dict[str, Path]) -> None:
     with pytest.raises(
         InputError, match=r"layer 2, heads \[0\] were asked for, and the decoder has layers 0 to 1 of 2"
     ):
-        replace(translator, looking=AlignmentHeads(2, (0,))).align(TEXT, translator.encode_translation("der Hund"))
+        replace(translator, alignment_heads=AlignmentHeads(2, (0,))).align(
+            TEXT, translator.encode_translation("der Hund")
+        )
 
 
 def test_without_attention_there_is_none(folders: dict[str, Path]) -> None:

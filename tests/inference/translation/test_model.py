@@ -31,7 +31,7 @@ def test_told_words_score_as_those_that_are_found(
     kind: str, score: str, recipe: str, joint: bool, randomised: Callable[..., Any]
 ) -> None:
     """The sum of log-probabilities of a greedy translation, from one forward over it."""
-    settings = Config.read(overrides=[*SMALL, f"model.kind={kind}", f"model.score={score}", f"model.recipe={recipe}"])
+    settings = Config.read(overrides=[*SMALL, f"model.family={kind}", f"model.score={score}", f"model.recipe={recipe}"])
     subwords = SUBWORDS[joint]
     model = randomised(new_model(settings.model, subwords, seed=0)).eval()
     rows = subwords.encode_sources([PAIRS[0].source, PAIRS[1].source + " dog dog"])

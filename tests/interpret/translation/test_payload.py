@@ -84,7 +84,7 @@ def test_the_python_lines_give_the_same(
     found = decoding(translator, TEXT, beam=beam)
     lines = decoding_payload("here", found, beam=beam)["python"]
     assert isinstance(lines, str)
-    monkeypatch.setattr("regard.inference.translation.load", lambda name: {"here": translator}[name])
+    monkeypatch.setattr("regard.inference.translation.load_translator", lambda name: {"here": translator}[name])
     *before, last = lines.split("\n")
     names: dict[str, object] = {}
     exec("\n".join(before), names)

@@ -16,7 +16,7 @@ from regard.training.finetuning.run import fit
 
 GOOD, BAD = ["good", "love", "funny"], ["bad", "dull", "no"]
 FILLING = ["the", "film", "is", "so", "long", "and", "they", "see", "it", "now"]
-SMALL = ("training.epochs=3", "training.batch=8", "training.rate=3e-3", "training.length=32")
+SMALL = ("training.num_epochs=3", "training.batch_size=8", "training.learning_rate=3e-3", "training.max_length=32")
 
 
 def reviews(count: int, *, seed: int = 0) -> str:

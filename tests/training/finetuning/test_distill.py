@@ -26,7 +26,7 @@ from tests.training.finetuning.conftest import SMALL
 
 @pytest.fixture
 def teacher(tune: Callable[..., Report], tmp_path: Path) -> Path:
-    tune(tmp_path / "teacher", "training.epochs=2")
+    tune(tmp_path / "teacher", "training.num_epochs=2")
     return tmp_path / "teacher"
 
 

@@ -50,7 +50,9 @@ def tokenizer(tiny_bert_folder: Path) -> Tokenizer:
 def made(family: str, tokenizer: Tokenizer, *settings: str, folder: Path | None = None) -> Trainer:
     model = tuned(family, tokenizer.size)
     items = TASK.items(EXAMPLES, Rows(tokenizer, family=model.encoder.config.family, limit=32))
-    config = Config.load(overrides=["training.epochs=4", "training.batch=4", "training.rate=1e-2", *settings])
+    config = Config.load(
+        overrides=["training.num_epochs=4", "training.batch_size=4", "training.learning_rate=1e-2", *settings]
+    )
     return Trainer(model, TASK, items, config, seed=0, device=CPU, folder=folder)
 
 
@@ -75,7 +77,7 @@ def test_a_layer_learns_more_slowly_than_the_one_above(family: str, name: str, t
         with pytest.raises(InputError, match="use adamw"):
             made(family, tokenizer, "training.optimizer=muon")
         return
-    run = made(family, tokenizer, "training.layer_decay=0.5", f"training.optimizer={name}")
+    run = made(family, tokenizer, "training.layerwise_lr_decay=0.5", f"training.optimizer={name}")
     level = run.levels
     rates: dict[torch.nn.Parameter, list[float]] = {}
 
@@ -111,7 +113,7 @@ def test_layers_begin_to_learn_one_after_the_other(family: str, tokenizer: Token
 @pytest.mark.parametrize("family", ["bert", "elmo"])
 def test_what_is_told_of_the_layers_is_what_happens(family: str, tokenizer: Tokenizer) -> None:
     told: list[dict[str, Any]] = []
-    run = made(family, tokenizer, "training.unfreeze=0.6", "training.layer_decay=0.5", "training.warmup=0")
+    run = made(family, tokenizer, "training.unfreeze=0.6", "training.layerwise_lr_decay=0.5", "training.warmup_ratio=0")
     run.note = lambda event, **values: told.append({"event": event, **values})
     begun: dict[int, int] = {}
     rates: dict[int, float] = {}
@@ -137,7 +139,7 @@ def test_what_is_told_of_the_layers_is_what_happens(family: str, tokenizer: Toke
 
 
 def test_nothing_is_told_where_all_layers_learn_alike(tokenizer: Tokenizer) -> None:
-    for settings in ((), ("training.frozen=true", "training.unfreeze=0.5", "training.layer_decay=0.5")):
+    for settings in ((), ("training.frozen=true", "training.unfreeze=0.5", "training.layerwise_lr_decay=0.5")):
         told: list[str] = []
         run = made("bert", tokenizer, *settings)
         run.note = lambda event, told=told, **values: told.append(event)
@@ -167,8 +169,8 @@ def test_a_level_comes_when_its_time_has_come() -> None:
 
 
 def test_words_that_do_not_learn_yet_cannot_be_moved() -> None:
-    with pytest.raises(InputError, match=r"training\.adversarial moves word vectors, which training\.unfreeze lets"):
-        Config.load(overrides=["training.adversarial=0.5", "training.unfreeze=0.5"])
+    with pytest.raises(InputError, match=r"training\.adversarial_epsilon moves word vectors, which training\.unfreeze"):
+        Config.load(overrides=["training.adversarial_epsilon=0.5", "training.unfreeze=0.5"])
 
 
 class Asked(Stop):
@@ -183,7 +185,7 @@ class Asked(Stop):
 
 
 def test_it_goes_on_bit_for_bit(tokenizer: Tokenizer, tmp_path: Path, one_thread: None) -> None:
-    settings = ("training.unfreeze=0.5", "training.layer_decay=0.4", "run.checkpoint_every=1 steps")
+    settings = ("training.unfreeze=0.5", "training.layerwise_lr_decay=0.4", "run.checkpoint_every=1 steps")
     whole = made("bert", tokenizer, *settings)
     whole.go(Stop())
     cut = made("bert", tokenizer, *settings, folder=tmp_path)
@@ -211,7 +213,7 @@ def test_the_best_epoch_is_that_of_all_layers(tokenizer: Tokenizer) -> None:
 
 
 def test_an_elmo_learns_at_a_rate_of_its_own(tokenizer: Tokenizer) -> None:
-    rates = {family: made(family, tokenizer, "training.rate=0").rate for family in ("bert", "elmo")}
+    rates = {family: made(family, tokenizer, "training.learning_rate=0").rate for family in ("bert", "elmo")}
     assert rates == {"bert": 3e-4, "elmo": pytest.approx(3e-3)}
     assert made("elmo", tokenizer).rate == 1e-2
 
@@ -220,7 +222,9 @@ def test_a_tuned_elmo_learns_and_comes_back(tune: Any, tmp_path: Path, tokenizer
     torch.manual_seed(0)
     elmo = Elmo(ElmoConfig(vocabulary=tokenizer.size, characters=0, width=16, cell=16, depth=2, dropout=0.0))
     regard.save(elmo, tmp_path / "elmo", tokenizer)
-    report = tune(tmp_path / "run", "training.rate=2e-2", "training.epochs=6", model=str(tmp_path / "elmo"))
+    report = tune(
+        tmp_path / "run", "training.learning_rate=2e-2", "training.num_epochs=6", model=str(tmp_path / "elmo")
+    )
     assert report.mean["accuracy"] > 90
     solved = read_task(tmp_path / "run")
     found = predict(solved, [Text("the film is so good"), Text("they see it now , dull")], device=CPU)

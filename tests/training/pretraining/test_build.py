@@ -43,13 +43,13 @@ def test_a_bert(tokenizer: Tokenizer) -> None:
 
 
 def test_single_texts_need_no_heads_for_pairs(tokenizer: Tokenizer) -> None:
-    model = new_model(config(objective_pairs="none"), tokenizer)
+    model = new_model(config(objective_sentence_pairs="none"), tokenizer)
     assert isinstance(model, Bert)
     assert model.masked is not None and model.pooler is None and model.next is None
 
 
 def test_a_gpt(tokenizer: Tokenizer) -> None:
-    model = new_model(config("gpt", model_depth=3), tokenizer)
+    model = new_model(config("gpt", model_num_hidden_layers=3), tokenizer)
     assert isinstance(model, Gpt)
     found = model.config
     assert (found.family, found.depth, found.vocabulary, found.activation) == ("gpt2", 3, tokenizer.size, "gelu-tanh")
@@ -66,7 +66,7 @@ def with_sentinels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Ma
 
 def test_a_t5(with_sentinels: Material) -> None:
     tokenizer = with_sentinels.tokenizer
-    model = new_model(config("t5", model_depth=3), tokenizer)
+    model = new_model(config("t5", model_num_hidden_layers=3), tokenizer)
     assert isinstance(model, T5)
     found = model.config
     assert (found.depth, found.decoder_depth, found.heads, found.head_width, found.ffn) == (3, 3, 2, 16, 64)
@@ -75,7 +75,7 @@ def test_a_t5(with_sentinels: Material) -> None:
 
 
 def test_portions_of_a_t5_fill_its_rows(with_sentinels: Material) -> None:
-    chosen = config("t5", objective_mask_rate=0.3, objective_span=2.0)
+    chosen = config("t5", objective_mlm_probability=0.3, objective_mean_noise_span_length=2.0)
     objective = objective_for(chosen, new_model(chosen, with_sentinels.tokenizer), with_sentinels.tokenizer, CPU)
     assert isinstance(objective, DroppedSpans)
     portion = portions_for(chosen, with_sentinels, 256).portion(0, 0)
@@ -105,7 +105,7 @@ def test_others_start_from_one_of_their_own(
     assert model.config.dropout == 0.4 and type(model) is type(before)
     assert all(torch.equal(tensor, before.state_dict()[name]) for name, tensor in model.state_dict().items())
     with pytest.raises(InputError, match="depth was 2 and is 1"):
-        started_model(config(family, model_depth=1), words, str(tmp_path))
+        started_model(config(family, model_num_hidden_layers=1), words, str(tmp_path))
     with pytest.raises(InputError, match="is no bert; start from a model of that family"):
         started_model(config(), words, str(tmp_path))
 
@@ -121,7 +121,7 @@ def finished(tokenizer: Tokenizer, tmp_path: Path) -> str:
 @pytest.mark.parametrize("pairs", ["next", "none"])
 def test_a_start_gives_its_weights(pairs: str, finished: str, tokenizer: Tokenizer) -> None:
     torch.manual_seed(5)
-    model = started_model(config(objective_pairs=pairs, model_dropout=0.4), tokenizer, finished)
+    model = started_model(config(objective_sentence_pairs=pairs, model_dropout=0.4), tokenizer, finished)
     before, _ = regard.load(finished)
     weights = before.state_dict()
     for name, tensor in model.state_dict().items():
@@ -133,11 +133,11 @@ def test_a_start_gives_its_weights(pairs: str, finished: str, tokenizer: Tokeniz
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model_width": 64}, "another shape than .model. says: width was 32 and is 64"),
-        ({"model_depth": 1}, "depth was 2 and is 1"),
-        ({"model_heads": 4}, "heads was 2 and is 4"),  # the weights have the same shapes
+        ({"model_hidden_size": 64}, "another shape than .model. says: width was 32 and is 64"),
+        ({"model_num_hidden_layers": 1}, "depth was 2 and is 1"),
+        ({"model_num_attention_heads": 4}, "heads was 2 and is 4"),  # the weights have the same shapes
         ({"model_activation": "relu"}, "activation was 'gelu' and is 'relu'"),
-        ({"model_positions": 64}, "positions was 32 and is 64"),
+        ({"model_max_position_embeddings": 64}, "positions was 32 and is 64"),
     ],
 )
 def test_a_start_of_another_shape_is_refused(
@@ -155,7 +155,7 @@ def test_a_start_of_another_kind_is_refused(finished: str, tokenizer: Tokenizer,
 
 
 def test_a_start_without_the_heads_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    regard.save(new_model(config(objective_pairs="none"), tokenizer), tmp_path, tokenizer)
+    regard.save(new_model(config(objective_sentence_pairs="none"), tokenizer), tmp_path, tokenizer)
     with pytest.raises(InputError, match="lacks what this run trains: next, pooler"):
         started_model(config(), tokenizer, str(tmp_path))
 
@@ -168,7 +168,11 @@ def test_a_start_keeps_what_no_setting_says(tokenizer: Tokenizer, tmp_path: Path
 
 
 def test_what_is_learned(tokenizer: Tokenizer) -> None:
-    chosen = config(objective_mask_rate=0.4, objective_whole_words="true", objective_replace=[1.0, 0.0, 0.0])
+    chosen = config(
+        objective_mlm_probability=0.4,
+        objective_whole_word_mask="true",
+        objective_replacement_probabilities=[1.0, 0.0, 0.0],
+    )
     objective = objective_for(chosen, new_model(chosen, tokenizer), tokenizer, CPU)
     assert isinstance(objective, MaskedWords)
     assert (objective.length, objective.masking.rate, objective.masking.replace) == (32, 0.4, (1.0, 0.0, 0.0))
@@ -184,7 +188,7 @@ def test_portions_of_pairs(material: Material) -> None:
 
 
 def test_portions_of_single_texts(material: Material) -> None:
-    portion = portions_for(config(objective_pairs="none"), material, 256).portion(0, 0)
+    portion = portions_for(config(objective_sentence_pairs="none"), material, 256).portion(0, 0)
     assert portion.ids.shape == (8, 32) and portion.labels is None and portion.segments is None
     assert {*portion.ids[:, 0].tolist()} == {material.tokenizer.cls}
 
@@ -200,7 +204,7 @@ def test_order_and_seed_matter(material: Material) -> None:
 
     assert ids() == ids()
     assert ids() != ids(run_seed=1)
-    assert ids() != ids(objective_pairs="next")
+    assert ids() != ids(objective_sentence_pairs="next")
 
 
 def test_halves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def test_the_work_of_an_elmo_by_hand() -> None:
     weights = 2 * (2 * (4 * 64 * (32 + 32) + 64 * 32) + 32 * VOCABULARY)
     assert flops_per_token(config("elmo"), VOCABULARY) == 3 * 2 * weights
     narrow = 2 * (2 * 4 * 32 * (32 + 32) + 32 * VOCABULARY)
-    assert flops_per_token(config("elmo", model_ffn=32), VOCABULARY) == 3 * 2 * narrow
+    assert flops_per_token(config("elmo", model_intermediate_size=32), VOCABULARY) == 3 * 2 * narrow
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.5])
@@ -59,7 +59,7 @@ def test_the_work_of_a_bert_ends_with_the_hidden_words(rate: float) -> None:
     head = model.masked
     assert head is not None
     work = counted(lambda: head(model(ids).flatten(0, 1)[rows]))
-    asked = config(model_depth=8, objective_mask_rate=rate)
+    asked = config(model_num_hidden_layers=8, objective_mlm_probability=rate)
     assert flops_per_token(asked, VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
 
 

@@ -151,7 +151,9 @@ def test_rows_come_in_the_same_order_in_portions_of_any_size(kind: str) -> None:
 
 
 def test_a_portion_without_room_for_a_row_is_refused() -> None:
-    with pytest.raises(InputError, match=r"portion of 14 tokens has no room for one row of 15.*data\.micro"):
+    with pytest.raises(
+        InputError, match=r"portion of 14 tokens has no room for one row of 15.*data\.tokens_per_micro_batch"
+    ):
         portions_of("pairs", tokens=14)
     assert next(portions_of("pairs", tokens=15).portions()).next > 0
 

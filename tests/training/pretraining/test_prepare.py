@@ -70,7 +70,7 @@ def test_finished_work_is_not_done_again(source: Path, tmp_path: Path, monkeypat
 def test_a_vocabulary_of_other_settings_is_made_anew(source: Path, tmp_path: Path) -> None:
     made([source], tmp_path)
     with pytest.raises(InputError, match="holds another corpus: the tokenizer changed"):
-        made([source], tmp_path, vocabulary_size=110)
+        made([source], tmp_path, vocabulary_vocab_size=110)
     assert Tokenizer.open(tmp_path / "vocabulary").size == 110
 
 
@@ -156,6 +156,6 @@ def test_finished_corpora_are_read_together(corpus: Path, source: Path, tmp_path
     both, _ = made([corpus, corpus], tmp_path / "output")
     assert both.text.tokens + both.held_out.tokens == 2 * (one.text.tokens + one.held_out.tokens)
     assert both.digest != one.digest
-    made([source], tmp_path / "other", vocabulary_size=100)
+    made([source], tmp_path / "other", vocabulary_vocab_size=100)
     with pytest.raises(InputError, match="another tokenizer than"):
         made([corpus, tmp_path / "other" / "corpus"], tmp_path / "output")

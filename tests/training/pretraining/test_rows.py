@@ -118,7 +118,7 @@ def test_a_text_of_one_row_has_one() -> None:
 
 
 def test_a_text_too_short_for_a_row_is_refused() -> None:
-    with pytest.raises(InputError, match=r"11 tokens, too few for one row of 12.*data\.length"):
+    with pytest.raises(InputError, match=r"11 tokens, too few for one row of 12.*data\.max_length"):
         Stretches(made([[11]]), tokens=12, seed=0)
 
 
@@ -261,7 +261,7 @@ def test_documents_of_one_token_have_no_true_pair() -> None:
 @pytest.mark.parametrize("short", [0.0, 0.1])
 def test_next_pairs_of_one_document_are_refused(short: float) -> None:
     text = made([[10] * 20])
-    with pytest.raises(InputError, match=r"one document.*blank line between documents.*objective\.pairs"):
+    with pytest.raises(InputError, match=r"one document.*blank line between documents.*objective\.sentence_pairs"):
         Pairs(text, tokens=12, seed=0, short=short)
     Pairs(text, tokens=12, seed=0, kind="order", short=short)
 

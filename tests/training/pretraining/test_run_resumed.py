@@ -214,7 +214,8 @@ def test_nothing_but_damaged_checkpoints(corpus: Path, tmp_path: Path) -> None:
 def test_other_settings_are_named(corpus: Path, tmp_path: Path) -> None:
     crashed(corpus, tmp_path, step=4)
     message = (
-        r"was begun with other settings: model\.dropout was 0\.1 and is 0\.2; optimizer\.rate was 0\.01 and is 0\.02\. "
+        r"was begun with other settings: model\.dropout was 0\.1 and is 0\.2; "
+        r"optimizer\.learning_rate was 0\.01 and is 0\.02\. "
         "Resume with those, or choose another --output"
     )
     with pytest.raises(InputError, match=message):

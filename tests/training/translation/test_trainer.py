@@ -24,7 +24,7 @@ SUBWORDS = train_subwords(PAIRS, size=300, joint=True)
 
 @pytest.mark.parametrize("kind", ["transformer", "lstm"])
 def test_the_loss_is_smoothed_and_passes_over_padding(kind: str) -> None:
-    settings = Config.read(overrides=[*SMALL, f"model.kind={kind}"])
+    settings = Config.read(overrides=[*SMALL, f"model.family={kind}"])
     model = new_model(settings.model, SUBWORDS, seed=0).eval()
     sources = SUBWORDS.encode_sources([pair.source for pair in PAIRS[:3]])
     targets = SUBWORDS.encode_targets([pair.target for pair in PAIRS[:3]])

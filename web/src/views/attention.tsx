@@ -1,7 +1,7 @@
 // Attention: where every head of a model looks, as lines between tokens, as thumbnails of all heads, or number by number.
 import { useEffect, useMemo } from "preact/hooks";
-import { later } from "../later";
-import { choose, place } from "../place";
+import { later } from "./attention/idle_queue";
+import { setParameters, currentRoute } from "../route";
 import type { View } from "../view";
 import { choiceOf, type Choice } from "./attention/choice";
 import { Controls } from "./attention/controls";
@@ -10,24 +10,24 @@ import { Picture } from "./attention/image";
 import { Lines } from "./attention/lines";
 import { Neuron } from "./attention/neuron";
 import type { AttentionPayload } from "./attention/payload";
-import { drawing, table } from "./attention/picture";
+import { drawing, table } from "./attention/export";
 
 const QUIET = 200; // milliseconds without a choice after which the next ones are prepared
 
 function Show({ payload }: { payload: AttentionPayload }) {
-  const here = place.use();
+  const here = currentRoute.use();
   const choice = useMemo(() => choiceOf(payload, here), [payload, here]);
   const { model } = payload;
   const { mode } = choice;
   useEffect(() => ahead(choice), [choice]);
   return (
     <section class="attention" aria-label="Attention" onKeyDown={(event) => arrows(event, choice)}>
-      <p class="quiet">
+      <p class="muted">
         {model.name} ({model.family}): {choice.maps.layers} layer{choice.maps.layers === 1 ? "" : "s"} × {choice.maps.heads} head
         {choice.maps.heads === 1 ? "" : "s"}, {choice.maps.raw.rows.length} × {choice.maps.raw.columns.length} tokens
       </p>
       {payload.notes?.map((note) => (
-        <p key={note} class="quiet">
+        <p key={note} class="muted">
           {note}
         </p>
       ))}
@@ -64,8 +64,8 @@ function arrows(event: KeyboardEvent, { layer, heads, maps, source }: Choice): v
   if (!down && !across) return;
   event.preventDefault();
   const inside = (value: number, count: number) => String(Math.max(0, Math.min(count - 1, value)));
-  if (down) choose({ layer: inside(layer + down, maps.layers) });
-  else if (source === "heads") choose({ heads: inside(heads[0]! + across!, maps.heads) });
+  if (down) setParameters({ layer: inside(layer + down, maps.layers) });
+  else if (source === "heads") setParameters({ heads: inside(heads[0]! + across!, maps.heads) });
 }
 
 function gridOf(payload: AttentionPayload): readonly [number, number] {

@@ -1,5 +1,5 @@
 // Fill in the blank, compared: what a model puts into the blank of two sentences, of a grid of them, or over the years.
-import type { Place } from "../place";
+import type { Route } from "../route";
 import { colors } from "../theme";
 import type { Drawing, Table, View } from "../view";
 import { pairChart, squareChart, tints } from "./compare/charts";
@@ -18,7 +18,7 @@ function Show({ payload }: { payload: Comparison }) {
   return payload.kind === "grid" ? <ShowGrid payload={payload} /> : <ShowPair payload={payload} />;
 }
 
-function chartsDrawing(payload: Charts, here: Place): Drawing {
+function chartsDrawing(payload: Charts, here: Route): Drawing {
   const choice = choiceOf(payload, here);
   const { parts, by } = payload.kind === "grid" ? gridOf(payload, here) : { parts: [{ pair: 0, square: undefined }], by: 0 };
   const tint = tints(payload, payload.pairs[by]!, choice);
@@ -30,16 +30,16 @@ function chartsDrawing(payload: Charts, here: Place): Drawing {
   return {
     width: size * columns,
     height: size * Math.ceil(charts.length / columns),
-    draw(surface) {
+    draw(painter) {
       charts.forEach((chart, number) => {
         const room = { x: size * (number % columns), y: size * Math.floor(number / columns), size };
-        drawScatter(surface, chart, room, colors.get());
+        drawScatter(painter, chart, room, colors.get());
       });
     },
   };
 }
 
-function chartsTable(payload: Charts, here: Place): Table {
+function chartsTable(payload: Charts, here: Route): Table {
   const choice = choiceOf(payload, here);
   const pair = payload.pairs[payload.kind === "grid" ? gridOf(payload, here).by : 0]!;
   const { a, b, mean, difference } = valuesOf(payload, pair);

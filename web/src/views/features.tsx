@@ -1,11 +1,11 @@
 // The lecture's walk from sentences to a classifier, one stage after the other.
-import { choose, place, type Place } from "../place";
-import type { Surface } from "../surface";
+import { setParameters, currentRoute, type Route } from "../route";
+import type { Painter } from "../painter";
 import { colors } from "../theme";
 import type { View } from "../view";
 import "./embeddings/embeddings.css";
 import { FILMS } from "./embeddings/examples";
-import { OpenFile } from "./embeddings/opened";
+import { OpenFile } from "./embeddings/open_file";
 import { Stage } from "./embeddings/stages";
 import { BOX, drawTensor } from "./embeddings/tensor";
 import { STAGES, type Walk } from "./embeddings/walk";
@@ -13,8 +13,8 @@ import { STAGES, type Walk } from "./embeddings/walk";
 const LAST = STAGES.length - 1;
 
 function Show({ payload }: { payload: Walk }) {
-  const step = stepOf(place.use());
-  const go = (to: number) => choose({ step: String(Math.max(1, Math.min(LAST + 1, to + 1))) });
+  const step = stepOf(currentRoute.use());
+  const go = (to: number) => setParameters({ step: String(Math.max(1, Math.min(LAST + 1, to + 1))) });
   return (
     <section class="walk" aria-label="Feature walk" onKeyDown={(event) => arrows(event, step, go)}>
       <OpenFile view="features" />
@@ -30,7 +30,7 @@ function Show({ payload }: { payload: Walk }) {
           </li>
         ))}
         <li>
-          <button type="button" aria-pressed={step === null} onClick={() => choose({ step: "all" })}>
+          <button type="button" aria-pressed={step === null} onClick={() => setParameters({ step: "all" })}>
             All
           </button>
         </li>
@@ -51,7 +51,7 @@ function Show({ payload }: { payload: Walk }) {
 }
 
 /** The stage shown, from 0; null for all. */
-function stepOf({ parameters }: Place): number | null {
+function stepOf({ parameters }: Route): number | null {
   if (parameters["step"] === "all") return null;
   const step = Number.parseInt(parameters["step"] ?? "1", 10) - 1;
   return step >= 0 && step <= LAST ? step : 0;
@@ -68,19 +68,19 @@ function drawing(walk: Walk) {
   return {
     width: 740,
     height: BOX.height + 10,
-    draw(surface: Surface) {
-      const { accent, other, quiet } = colors.get();
-      drawTensor(surface, walk.hidden, walk.pooling);
+    draw(painter: Painter) {
+      const { accent, other, muted } = colors.get();
+      drawTensor(painter, walk.hidden, walk.pooling);
       const bars = [
-        ["always the commonest label", walk.masked.guess, quiet],
+        ["always the commonest label", walk.masked.guess, muted],
         ["with mask", walk.masked.accuracy, accent],
         ["without mask, as on the slides", walk.unmasked.accuracy, other],
       ] as const;
-      surface.text(`Accuracy on ${walk.masked.test} texts, ${walk.model.name}`, 380, 40, { bold: true });
+      painter.text(`Accuracy on ${walk.masked.test} texts, ${walk.model.name}`, 380, 40, { bold: true });
       bars.forEach(([name, value, color], number) => {
-        surface.text(name, 380, 74 + 46 * number, { size: 12 });
-        surface.rect(380, 84 + 46 * number, 2.6 * value, 14, color);
-        surface.text(`${value.toFixed(2)}%`, 388 + 2.6 * value, 91 + 46 * number, { size: 12, bold: true });
+        painter.text(name, 380, 74 + 46 * number, { size: 12 });
+        painter.rect(380, 84 + 46 * number, 2.6 * value, 14, color);
+        painter.text(`${value.toFixed(2)}%`, 388 + 2.6 * value, 91 + 46 * number, { size: 12, bold: true });
       });
     },
   };

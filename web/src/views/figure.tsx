@@ -1,6 +1,6 @@
 // Figure 1: the Transformer's diagram with the tensors of this sentence in every box, switches, and positional encodings.
 import { useMemo } from "preact/hooks";
-import { choose, place } from "../place";
+import { setParameters, currentRoute } from "../route";
 import type { View } from "../view";
 import { Damage, Switches } from "./figure/damage";
 import { Diagram } from "./figure/diagram";
@@ -8,30 +8,30 @@ import { Encodings } from "./figure/encodings";
 import "./figure/figure.css";
 import { Panel } from "./figure/panel";
 import { choiceOf, type FigurePayload } from "./figure/payload";
-import { drawing, table } from "./figure/picture";
+import { drawing, table } from "./figure/export";
 
 function Show({ payload }: { payload: FigurePayload }) {
-  const here = place.use();
+  const here = currentRoute.use();
   const choice = useMemo(() => choiceOf(payload, here), [payload, here]);
   const { model } = payload;
   const halves = Object.keys(payload.tokens);
   const which = halves.length === 2 ? "both halves" : halves[0] === "encoder" ? "the left half, with its head" : "the right half, without an encoder to look at";
   return (
     <section class="figure-one" aria-label="Figure 1">
-      <p class="quiet">
+      <p class="muted">
         {model.name} ({model.family}): {which}; {model.depth} layers of {model.heads} heads, {model.width} wide, norms {model.norm_first ? "before" : "after"} the sublayers
       </p>
       {payload.notes.map((note) => (
-        <p key={note} class="quiet">
+        <p key={note} class="muted">
           {note}
         </p>
       ))}
       <div class="choices">
         <span class="group" role="group" aria-label="What is shown">
-          <button type="button" aria-pressed={choice.mode === "figure"} onClick={() => choose({ mode: "" })}>
+          <button type="button" aria-pressed={choice.mode === "figure"} onClick={() => setParameters({ mode: "" })}>
             Figure
           </button>
-          <button type="button" aria-pressed={choice.mode === "positions"} onClick={() => choose({ mode: "positions" })}>
+          <button type="button" aria-pressed={choice.mode === "positions"} onClick={() => setParameters({ mode: "positions" })}>
             Positional encodings
           </button>
         </span>

@@ -1,14 +1,14 @@
 // Generation: a model writes behind a prompt, token by token, with what else it might have said at every place.
 import { useState } from "preact/hooks";
 import { ask } from "../api";
-import { choose, format, go, place } from "../place";
+import { setParameters, formatRoute, navigate, currentRoute } from "../route";
 import type { Field, View } from "../view";
 import { Column } from "./generation/column";
 import { Ask } from "./generation/form";
 import "./generation/generation.css";
-import { useLive } from "./generation/live";
+import { useLive } from "./generation/stream";
 import { argumentsOf, SETTINGS, type Generation, type Run, type Studio } from "./generation/payload";
-import { drawing, table } from "./generation/picture";
+import { drawing, table } from "./generation/export";
 
 const NAME = "generation";
 
@@ -17,7 +17,7 @@ function Show({ payload }: { payload: Generation }) {
   return (
     <div class="generation">
       {runs.length ? <Written payload={payload} /> : <Nobody note={note ?? ""} {...(studio && { studio })} />}
-      <p class="speech-caveat">{payload.caveat}</p>
+      <p class="generation-caveat">{payload.caveat}</p>
     </div>
   );
 }
@@ -31,13 +31,13 @@ function Written({ payload }: { payload: Generation }) {
     fail("");
     if (sameAs(args, argumentsOf(payload))) return again();
     stop();
-    go({ view: NAME, parameters: args }, { step: true });
+    navigate({ view: NAME, parameters: args }, { step: true });
   };
   // What was stopped is the whole answer to a shorter question, which then is the one that the address asks.
   const halt = () => {
     const counts = stop();
     const changes = counts.flatMap((count, number) => (count ? [[number ? "b_tokens" : "tokens", String(count)] as const] : []));
-    if (counts.some((count) => count)) choose({ ...argumentsOf(payload), ...untouched(counts, payload), ...Object.fromEntries(changes) });
+    if (counts.some((count) => count)) setParameters({ ...argumentsOf(payload), ...untouched(counts, payload), ...Object.fromEntries(changes) });
   };
   const branch = (from: Run, ids: readonly number[]) => {
     fail("");
@@ -55,7 +55,7 @@ function Written({ payload }: { payload: Generation }) {
           {problem}
         </p>
       )}
-      <div class={live.runs.length > 1 ? "speech-columns" : "speech-alone"}>
+      <div class={live.runs.length > 1 ? "generation-columns" : "generation-alone"}>
         {live.runs.map((one, number) => (
           <Column key={number} prompt={prompt} run={one} running={running} {...(studio && { branch })} />
         ))}
@@ -81,7 +81,7 @@ function formKey(payload: Generation): string {
 }
 
 function Nobody({ note, studio }: { note: string; studio?: Studio }) {
-  const { parameters } = place.use();
+  const { parameters } = currentRoute.use();
   const first = studio?.writers[0];
   return (
     <>
@@ -92,7 +92,7 @@ function Nobody({ note, studio }: { note: string; studio?: Studio }) {
           {studio.writers.map((name, number) => (
             <>
               {number > 0 && ", "}
-              <a key={name} href={format({ view: NAME, parameters: { ...parameters, model: name } })}>
+              <a key={name} href={formatRoute({ view: NAME, parameters: { ...parameters, model: name } })}>
                 {name}
               </a>
             </>

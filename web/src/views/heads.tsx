@@ -1,6 +1,6 @@
 // Head patterns: every head of the model as a cell, named after what it looks at; click one for numbers and examples.
-import type { Place } from "../place";
-import { choose, place, whole } from "../place";
+import type { Route } from "../route";
+import { setParameters, currentRoute, integerParameter } from "../route";
 import { colors, series } from "../theme";
 import type { Drawing, Table, View } from "../view";
 import "./heads/heads.css";
@@ -19,12 +19,12 @@ function initials(pattern: string): string {
 }
 
 /** The pattern whose scores are drawn, if one is chosen, and the head that is looked at. */
-function chosen(payload: Census, { parameters }: Place) {
+function chosen(payload: Census, { parameters }: Route) {
   const pattern = parameters["pattern"] ?? "";
   const named = payload.heads.findIndex((head) => head.pattern !== null);
   return {
     pattern: pattern in payload.about ? pattern : "",
-    number: whole(parameters, "head", payload.heads.length, Math.max(0, named)),
+    number: integerParameter(parameters, "head", payload.heads.length, Math.max(0, named)),
   };
 }
 
@@ -38,7 +38,7 @@ function cell(payload: Census, head: Head, pattern: string): { color: string; fi
 }
 
 function Show({ payload }: { payload: Census }) {
-  const here = place.use();
+  const here = currentRoute.use();
   const look = colors.use();
   const { pattern, number } = chosen(payload, here);
   const none = payload.heads.filter((head) => head.pattern === null).length;
@@ -46,7 +46,7 @@ function Show({ payload }: { payload: Census }) {
     const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: payload.heads_each, ArrowUp: -payload.heads_each }[event.key];
     if (step === undefined || number + step < 0 || number + step >= payload.heads.length) return;
     event.preventDefault();
-    choose({ head: String(number + step) });
+    setParameters({ head: String(number + step) });
     const buttons = (event.currentTarget as Element).querySelectorAll("button");
     buttons[number + step]?.focus();
   };
@@ -62,7 +62,7 @@ function Show({ payload }: { payload: Census }) {
         <ul class="legend">
           {Object.entries(payload.about).map(([name, about]) => (
             <li key={name}>
-              <button type="button" title={about} aria-pressed={pattern === name} onClick={() => choose({ pattern: pattern === name ? "" : name })}>
+              <button type="button" title={about} aria-pressed={pattern === name} onClick={() => setParameters({ pattern: pattern === name ? "" : name })}>
                 <span class="mark" style={{ background: colorOf(payload, name) }} />
                 {name}
                 <span>{payload.counts[name]}</span>
@@ -70,7 +70,7 @@ function Show({ payload }: { payload: Census }) {
             </li>
           ))}
         </ul>
-        <p class="quiet">none of these: {none}</p>
+        <p class="muted">none of these: {none}</p>
         <div class="wide">
           <div class="head-grid" role="group" aria-label="Heads" style={{ gridTemplateColumns: `auto repeat(${payload.heads_each}, 36px)` }} onKeyDown={move}>
             <span class="at">layer</span>
@@ -91,7 +91,7 @@ function Show({ payload }: { payload: Census }) {
                   aria-label={`${text && `${text}: `}layer ${head.layer} head ${head.head}, ${head.pattern ?? "none"}`}
                   title={`${head.layer}.${head.head} ${head.pattern ?? "none of these"}`}
                   style={{ background }}
-                  onClick={() => choose({ head: String(at) })}
+                  onClick={() => setParameters({ head: String(at) })}
                 >
                   {text}
                 </button>
@@ -112,7 +112,7 @@ function One({ payload, head }: { payload: Census; head: Head }) {
       <h2>
         Layer {head.layer}, head {head.head}: {head.pattern ?? "none of these"}
       </h2>
-      <p class="quiet">{head.pattern ? `It ${payload.about[head.pattern]}.` : `Nearest: ${head.nearest}.`}</p>
+      <p class="muted">{head.pattern ? `It ${payload.about[head.pattern]}.` : `Nearest: ${head.nearest}.`}</p>
       <div class="wide" tabIndex={0} role="region" aria-label="Scores">
         <table class="findings">
           <thead>
@@ -135,7 +135,7 @@ function One({ payload, head }: { payload: Census; head: Head }) {
           </tbody>
         </table>
       </div>
-      <p class="quiet">
+      <p class="muted">
         A score is the share of attention that falls where the pattern points, chance that with shuffled tokens. A head is named where p, after {payload.correction}’s correction for all heads and
         patterns, is below {payload.level} and the score at least {payload.excess} above chance.
       </p>
@@ -162,7 +162,7 @@ function Shown({ payload, example }: { payload: Census; example: Example }) {
           </span>
         );
       })}
-      <span class="quiet">
+      <span class="muted">
         {" "}
         {tokens[example.row]} → {tokens[example.column]} {(100 * example.weights[example.column]!).toFixed(1)}%
       </span>
@@ -172,28 +172,28 @@ function Shown({ payload, example }: { payload: Census; example: Example }) {
 
 const CELL = { wide: 52, high: 34 };
 
-function drawing(payload: Census, here: Place): Drawing {
+function drawing(payload: Census, here: Route): Drawing {
   const { pattern } = chosen(payload, here);
   const names = Object.keys(payload.about);
   const top = 60;
   return {
     width: Math.max(60 + payload.heads_each * CELL.wide, 420),
     height: top + payload.layers * CELL.high + 24 + names.length * 22,
-    draw(surface) {
+    draw(painter) {
       const look = colors.get();
-      surface.text(`${payload.model}: ${pattern || "patterns of heads"}`, 16, 22, { size: 15, bold: true });
-      for (let head = 0; head < payload.heads_each; head++) surface.text(String(head), 60 + (head + 0.5) * CELL.wide, top - 12, { align: "center", size: 11, color: look.quiet });
+      painter.text(`${payload.model}: ${pattern || "patterns of heads"}`, 16, 22, { size: 15, bold: true });
+      for (let head = 0; head < payload.heads_each; head++) painter.text(String(head), 60 + (head + 0.5) * CELL.wide, top - 12, { align: "center", size: 11, color: look.muted });
       for (const head of payload.heads) {
         const { color, fill, text } = cell(payload, head, pattern);
         const [x, y] = [60 + head.head * CELL.wide, top + head.layer * CELL.high];
-        surface.rect(x + 1, y + 1, CELL.wide - 2, CELL.high - 2, color || look.rule, color ? fill : 0.3);
-        surface.text(text, x + CELL.wide / 2, y + CELL.high / 2, { align: "center", size: 11 });
-        if (!head.head) surface.text(String(head.layer), 50, y + CELL.high / 2, { align: "right", size: 11, color: look.quiet });
+        painter.rect(x + 1, y + 1, CELL.wide - 2, CELL.high - 2, color || look.rule, color ? fill : 0.3);
+        painter.text(text, x + CELL.wide / 2, y + CELL.high / 2, { align: "center", size: 11 });
+        if (!head.head) painter.text(String(head.layer), 50, y + CELL.high / 2, { align: "right", size: 11, color: look.muted });
       }
       names.forEach((name, number) => {
         const y = top + payload.layers * CELL.high + 24 + number * 22;
-        surface.rect(16, y - 6, 12, 12, colorOf(payload, name));
-        surface.text(`${name}: ${payload.counts[name]}`, 36, y, { size: 12 });
+        painter.rect(16, y - 6, 12, 12, colorOf(payload, name));
+        painter.text(`${name}: ${payload.counts[name]}`, 36, y, { size: 12 });
       });
     },
   };

@@ -5,14 +5,14 @@ import { compare } from "./compare";
 import { figure } from "./figure";
 import { generation } from "./generation";
 import { heads } from "./heads";
-import { honesty } from "./honesty";
+import { faithfulness } from "./faithfulness";
 import { features } from "./features";
 import { map } from "./map";
 import { search } from "./search";
 import { senses } from "./senses";
 import { story } from "./story";
-import { surgery } from "./surgery";
+import { ablation } from "./ablation";
 import { tasks } from "./tasks";
 import { translation } from "./translation";
 
-export const views = [attention, compare, heads, generation, senses, map, features, tasks, translation, figure, surgery, honesty, search, story] as unknown as readonly View[];
+export const views = [attention, compare, heads, generation, senses, map, features, tasks, translation, figure, ablation, faithfulness, search, story] as unknown as readonly View[];

@@ -1,12 +1,12 @@
 // A map of sentences: their vectors' first two principal components, and the nearest neighbours of each by cosine.
 import { useMemo } from "preact/hooks";
-import { choose, place, whole, type Place } from "../place";
-import type { Surface } from "../surface";
+import { setParameters, currentRoute, integerParameter, type Route } from "../route";
+import type { Painter } from "../painter";
 import { colors, series } from "../theme";
 import type { Payload, View } from "../view";
 import "./embeddings/embeddings.css";
 import { TOPICS } from "./embeddings/examples";
-import { OpenFile } from "./embeddings/opened";
+import { OpenFile } from "./embeddings/open_file";
 import { Plane } from "./embeddings/plane";
 import { drawScatter, layoutOf, sign, type Look, type Point } from "./embeddings/scatter";
 
@@ -30,37 +30,37 @@ interface MapPayload extends Payload {
 const LEGEND = 24; // labels named; beyond, colours say little anyway
 
 function Show({ payload }: { payload: MapPayload }) {
-  const { parameters } = place.use();
+  const { parameters } = currentRoute.use();
   const { sentences, explained } = payload;
-  const at = whole(parameters, "at", sentences.length);
+  const at = integerParameter(parameters, "at", sentences.length);
   const find = parameters["find"] ?? "";
   const labels = useMemo(() => labelsOf(sentences), [sentences]);
   const points = useMemo(() => sentences.map((one) => one.point), [sentences]);
   const look = useMemo(() => lookOf(payload, labels, at, find), [payload, labels, at, find]);
   const one = sentences[at]!;
   const kept = explained.reduce((a, b) => a + b, 0);
-  const pick = (number: number) => choose({ at: String(number) });
+  const pick = (number: number) => setParameters({ at: String(number) });
   return (
     <section aria-label="Sentence map">
       <OpenFile view="map" />
       {payload.notes.map((note) => (
         <p key={note}>{note}</p>
       ))}
-      <p class="quiet">
+      <p class="muted">
         {sentences.length.toLocaleString("en")} sentences, {payload.width} numbers each ({payload.model.name}, layer {payload.layer}, pooling{" "}
         {payload.pooling}). The plane keeps {(100 * kept).toFixed(1)}% of their variance; neighbours are those of the full vectors.
       </p>
       <div class="choices">
         <label>
           Sentence
-          <input type="number" min={1} max={sentences.length} value={at + 1} onInput={(event) => choose({ at: String(Number(event.currentTarget.value) - 1) })} />
+          <input type="number" min={1} max={sentences.length} value={at + 1} onInput={(event) => setParameters({ at: String(Number(event.currentTarget.value) - 1) })} />
         </label>
         <label>
           Find
-          <input type="search" value={find} onInput={(event) => choose({ find: event.currentTarget.value })} />
+          <input type="search" value={find} onInput={(event) => setParameters({ find: event.currentTarget.value })} />
         </label>
         {find && (
-          <span role="status" class="quiet">
+          <span role="status" class="muted">
             {look.bright?.size ?? 0} found
           </span>
         )}
@@ -119,7 +119,7 @@ function Legend({ labels }: { labels: readonly string[] }) {
           {label || "no label"}
         </li>
       ))}
-      {labels.length > LEGEND && <li class="quiet">and {labels.length - LEGEND} more</li>}
+      {labels.length > LEGEND && <li class="muted">and {labels.length - LEGEND} more</li>}
     </ul>
   );
 }
@@ -146,21 +146,21 @@ function lookOf({ sentences, explained }: MapPayload, labels: readonly string[],
   };
 }
 
-function drawing(payload: MapPayload, { parameters }: Place) {
+function drawing(payload: MapPayload, { parameters }: Route) {
   const { sentences } = payload;
   const labels = labelsOf(sentences);
-  const look = lookOf(payload, labels, whole(parameters, "at", sentences.length), parameters["find"] ?? "");
+  const look = lookOf(payload, labels, integerParameter(parameters, "at", sentences.length), parameters["find"] ?? "");
   const [width, height] = [900, 640];
   const named = labels.slice(0, LEGEND);
   const layout = layoutOf(sentences.map((one) => one.point), width, height);
   return {
     width,
     height: height + 20 * named.length + 8,
-    draw(surface: Surface) {
-      drawScatter(surface, layout, look);
+    draw(painter: Painter) {
+      drawScatter(painter, layout, look);
       named.forEach((label, kind) => {
-        surface.text(sign(kind), 16, height + 16 + 20 * kind, { size: 15, align: "center", color: series(kind) });
-        surface.text(label || "no label", 30, height + 16 + 20 * kind);
+        painter.text(sign(kind), 16, height + 16 + 20 * kind, { size: 15, align: "center", color: series(kind) });
+        painter.text(label || "no label", 30, height + 16 + 20 * kind);
       });
     },
   };

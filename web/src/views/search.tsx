@@ -1,7 +1,7 @@
 // A search, step by step: the tree of what was said and what was not, and a table for every step.
-import { choose, place, whole, type Place } from "../place";
+import { setParameters, currentRoute, integerParameter, type Route } from "../route";
 import type { Payload, View } from "../view";
-import { About, Results, Steps, TreeOf } from "./search/shown";
+import { About, Results, Steps, TreeOf } from "./search/tree_view";
 import { fate, type Trace } from "./search/trace";
 import { drawTree, treeOf } from "./search/tree";
 
@@ -20,13 +20,13 @@ const LEGENDS: Record<Trace["method"], string> = {
     "after the filters.",
 };
 
-function rowAt(payload: SearchPayload, { parameters }: Place) {
+function rowAt(payload: SearchPayload, { parameters }: Route) {
   const { rows } = payload.trace;
-  return rows[whole(parameters, "row", rows.length)]!;
+  return rows[integerParameter(parameters, "row", rows.length)]!;
 }
 
 function Show({ payload }: { payload: SearchPayload }) {
-  const here = place.use();
+  const here = currentRoute.use();
   const { trace } = payload;
   const row = rowAt(payload, here);
   return (
@@ -37,7 +37,7 @@ function Show({ payload }: { payload: SearchPayload }) {
         <div class="choices">
           <label>
             Text
-            <select value={String(trace.rows.indexOf(row))} onChange={(event) => choose({ row: event.currentTarget.value })}>
+            <select value={String(trace.rows.indexOf(row))} onChange={(event) => setParameters({ row: event.currentTarget.value })}>
               {trace.rows.map((one, number) => (
                 <option key={number} value={String(number)}>
                   {one.row + 1}
@@ -63,7 +63,7 @@ export const search: View<SearchPayload> = {
   Show,
   drawing(payload, here) {
     const tree = treeOf(rowAt(payload, here));
-    return { width: tree.width, height: tree.height, draw: (surface) => drawTree(surface, tree) };
+    return { width: tree.width, height: tree.height, draw: (painter) => drawTree(painter, tree) };
   },
   table(payload, here) {
     const rows = rowAt(payload, here).steps.flatMap((step) =>

@@ -1,8 +1,8 @@
 // One word in many texts: how like its vectors are in every layer, as a matrix of cosines and on a plane.
 import { useMemo } from "preact/hooks";
 import { Canvas } from "../canvas";
-import { choose, place, whole, type Place } from "../place";
-import { canvasSurface, type Surface } from "../surface";
+import { setParameters, currentRoute, integerParameter, type Route } from "../route";
+import { canvasPainter, type Painter } from "../painter";
 import { colors } from "../theme";
 import type { Payload, View } from "../view";
 import { TRAIN } from "./embeddings/examples";
@@ -24,7 +24,7 @@ interface Senses extends Payload {
 const THUMBNAIL = 104;
 
 function Show({ payload }: { payload: Senses }) {
-  const { parameters } = place.use();
+  const { parameters } = currentRoute.use();
   const layer = layerOf(payload, parameters);
   const plane = payload.planes[layer]!;
   const look = useMemo(() => lookOf(plane.explained), [plane]);
@@ -37,12 +37,12 @@ function Show({ payload }: { payload: Senses }) {
       <h2>Every layer’s plane, and the mean cosine of the {payload.texts.length} vectors of “{payload.word}”</h2>
       <div class="layers" role="group" aria-label="Layer">
         {payload.planes.map((one, number) => (
-          <button key={number} type="button" aria-pressed={number === layer} onClick={() => choose({ layer: String(number) })}>
+          <button key={number} type="button" aria-pressed={number === layer} onClick={() => setParameters({ layer: String(number) })}>
             <Canvas
               width={THUMBNAIL}
               height={THUMBNAIL}
               inputs={[one]}
-              draw={(context) => drawScatter(canvasSurface(context, colors.get().ink), layoutOf(one.points, THUMBNAIL, THUMBNAIL, 12), { ...lookOf(one.explained), size: 9 })}
+              draw={(context) => drawScatter(canvasPainter(context, colors.get().ink), layoutOf(one.points, THUMBNAIL, THUMBNAIL, 12), { ...lookOf(one.explained), size: 9 })}
             />
             {layerName(number)}
             <br />
@@ -76,7 +76,7 @@ function Show({ payload }: { payload: Senses }) {
       <div class="wide" tabIndex={0} role="region" aria-label="Cosines">
         <Matrix values={payload.similarity[layer]!} />
       </div>
-      <p class="quiet">A static vector would be the same in every text: all cosines 1. Colours run from the lowest cosine shown to 1.</p>
+      <p class="muted">A static vector would be the same in every text: all cosines 1. Colours run from the lowest cosine shown to 1.</p>
     </section>
   );
 }
@@ -88,7 +88,7 @@ function Marked({ text, place: [start, end], pieces }: { text: string; place: re
       {letters.slice(0, start).join("")}
       <mark>{letters.slice(start, end).join("")}</mark>
       {letters.slice(end).join("")}
-      {pieces.length > 1 && <span class="quiet"> ({pieces.join(" ")})</span>}
+      {pieces.length > 1 && <span class="muted"> ({pieces.join(" ")})</span>}
     </li>
   );
 }
@@ -128,11 +128,11 @@ function arrows(event: KeyboardEvent, { planes }: Senses, layer: number): void {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   if (!step || !(event.target as HTMLElement).closest(".layers")) return;
   event.preventDefault();
-  choose({ layer: String(Math.max(0, Math.min(planes.length - 1, layer + step))) });
+  setParameters({ layer: String(Math.max(0, Math.min(planes.length - 1, layer + step))) });
 }
 
-const layerOf = (payload: Senses, parameters: Place["parameters"]) =>
-  whole(parameters, "layer", payload.planes.length, payload.planes.length - 1);
+const layerOf = (payload: Senses, parameters: Route["parameters"]) =>
+  integerParameter(parameters, "layer", payload.planes.length, payload.planes.length - 1);
 const layerName = (layer: number) => (layer === 0 ? "0 (embeddings)" : `Layer ${layer}`);
 const lookOf = (explained: readonly number[]): Look => ({ explained, kind: () => 0, size: 15, name: (number) => String(number + 1) });
 const lowest = (values: readonly (readonly number[])[]) => values.flat().reduce((a, b) => Math.min(a, b), 1);
@@ -144,7 +144,7 @@ function mean(values: readonly (readonly number[])[]): number {
   return off.reduce((a, b) => a + b, 0) / off.length;
 }
 
-function drawing(payload: Senses, { parameters }: Place) {
+function drawing(payload: Senses, { parameters }: Route) {
   const layer = layerOf(payload, parameters);
   const { points, explained } = payload.planes[layer]!;
   const values = payload.similarity[layer]!;
@@ -154,31 +154,31 @@ function drawing(payload: Senses, { parameters }: Place) {
   return {
     width: 2 * side + 60,
     height: side + 50 + 18 * Math.min(shown, payload.texts.length),
-    draw(surface: Surface) {
+    draw(painter: Painter) {
       const { accent } = colors.get();
-      surface.text(`“${payload.word}” in ${payload.model.name}, ${layerName(layer)}`, 8, 14, { bold: true });
-      const inside = moved(surface, 0, 28);
+      painter.text(`“${payload.word}” in ${payload.model.name}, ${layerName(layer)}`, 8, 14, { bold: true });
+      const inside = moved(painter, 0, 28);
       drawScatter(inside, layoutOf(points, side, side), lookOf(explained));
       const cells = Float32Array.from(values.flat(), (value) => (0.45 * strength(value, low)) ** 2); // its opacity is the root
-      surface.matrix(cells, values.length, side + 40, 48, side - 20, side - 20, accent);
+      painter.matrix(cells, values.length, side + 40, 48, side - 20, side - 20, accent);
       const cell = (side - 20) / values.length;
       values.forEach((row, number) => {
-        surface.text(String(number + 1), side + 36, 48 + cell * (number + 0.5), { size: 11, align: "right" });
-        surface.text(String(number + 1), side + 40 + cell * (number + 0.5), 38, { size: 11, align: "center" });
-        if (cell > 34) row.forEach((value, column) => surface.text(value.toFixed(2), side + 40 + cell * (column + 0.5), 48 + cell * (number + 0.5), { size: 11, align: "center" }));
+        painter.text(String(number + 1), side + 36, 48 + cell * (number + 0.5), { size: 11, align: "right" });
+        painter.text(String(number + 1), side + 40 + cell * (number + 0.5), 38, { size: 11, align: "center" });
+        if (cell > 34) row.forEach((value, column) => painter.text(value.toFixed(2), side + 40 + cell * (column + 0.5), 48 + cell * (number + 0.5), { size: 11, align: "center" }));
       });
-      payload.texts.slice(0, shown).forEach((text, number) => surface.text(`${number + 1}  ${text.slice(0, 110)}`, 8, side + 46 + 18 * number, { size: 12 }));
+      payload.texts.slice(0, shown).forEach((text, number) => painter.text(`${number + 1}  ${text.slice(0, 110)}`, 8, side + 46 + 18 * number, { size: 12 }));
     },
   };
 }
 
-/** The same surface from another corner; a scatter needs no matrix. */
-function moved(surface: Surface, dx: number, dy: number): Surface {
+/** The same painter from another corner; a scatter needs no matrix. */
+function moved(painter: Painter, dx: number, dy: number): Painter {
   return {
-    ...surface,
-    lines: (ends, ...rest) => surface.lines(ends.map((end, number) => end + (number % 2 ? dy : dx)), ...rest),
-    rect: (x, y, ...rest) => surface.rect(x + dx, y + dy, ...rest),
-    text: (text, x, y, style) => surface.text(text, x + dx, y + dy, style),
+    ...painter,
+    lines: (ends, ...rest) => painter.lines(ends.map((end, number) => end + (number % 2 ? dy : dx)), ...rest),
+    rect: (x, y, ...rest) => painter.rect(x + dx, y + dy, ...rest),
+    text: (text, x, y, style) => painter.text(text, x + dx, y + dy, style),
   };
 }
 

@@ -1,7 +1,7 @@
 // A story: texts, tables, maps and charts one below the other, as the lessons tell them.
 import { useMemo, useState } from "preact/hooks";
 import { Canvas } from "../canvas";
-import { canvasSurface, type Surface } from "../surface";
+import { canvasPainter, type Painter } from "../painter";
 import { colors } from "../theme";
 import type { Drawing, Payload, View } from "../view";
 import { every, isFigure, type Block, type Figure, type Tabled } from "./story/blocks";
@@ -96,13 +96,13 @@ function Picture({ figure }: { figure: Figure }) {
         <Canvas
           width={picture.width}
           height={picture.height}
-          draw={(context) => picture.draw(canvasSurface(context, colors.get().ink))}
+          draw={(context) => picture.draw(canvasPainter(context, colors.get().ink))}
           inputs={[picture]}
           label={[figure.title, ...picture.cells.map((cell) => cell.tip)].join("; ")}
           canvas={{ onMouseMove: point, onMouseLeave: () => tell("") }}
         />
       </div>
-      <p class="quiet tip">{tip}</p>
+      <p class="muted tip">{tip}</p>
     </figure>
   );
 }
@@ -123,11 +123,11 @@ export const story: View<StoryPayload> = {
     return {
       width: Math.max(200, ...pictures.map((picture) => picture.width)),
       height: pictures.reduce((sum, picture) => sum + picture.height + GAP, 0) || 1,
-      draw(surface) {
+      draw(painter) {
         let below = 0;
         for (const picture of pictures) {
-          surface.text(picture.figure.title, 0, below + 14, { bold: true });
-          picture.draw(moved(surface, below + GAP - 6));
+          painter.text(picture.figure.title, 0, below + 14, { bold: true });
+          picture.draw(moved(painter, below + GAP - 6));
           below += picture.height + GAP;
         }
       },
@@ -144,13 +144,13 @@ export const story: View<StoryPayload> = {
   },
 };
 
-/** The same surface, further down. */
-function moved(surface: Surface, by: number): Surface {
+/** The same painter, further down. */
+function moved(painter: Painter, by: number): Painter {
   return {
-    line: (x1, y1, x2, y2, ...rest) => surface.line(x1, y1 + by, x2, y2 + by, ...rest),
-    lines: (ends, ...rest) => surface.lines(ends.map((value, number) => (number % 2 ? value + by : value)), ...rest),
-    rect: (x, y, ...rest) => surface.rect(x, y + by, ...rest),
-    text: (text, x, y, style) => surface.text(text, x, y + by, style),
-    matrix: (values, columns, x, y, ...rest) => surface.matrix(values, columns, x, y + by, ...rest),
+    line: (x1, y1, x2, y2, ...rest) => painter.line(x1, y1 + by, x2, y2 + by, ...rest),
+    lines: (ends, ...rest) => painter.lines(ends.map((value, number) => (number % 2 ? value + by : value)), ...rest),
+    rect: (x, y, ...rest) => painter.rect(x, y + by, ...rest),
+    text: (text, x, y, style) => painter.text(text, x, y + by, style),
+    matrix: (values, columns, x, y, ...rest) => painter.matrix(values, columns, x, y + by, ...rest),
   };
 }

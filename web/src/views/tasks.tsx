@@ -1,23 +1,23 @@
 // Tasks: what a tuned model says of a text (a class, entities, an answer), with attention and attributions beside it.
-import { modelsChanged } from "../news";
-import { choose, format, place } from "../place";
+import { modelsChanged } from "../api";
+import { setParameters, formatRoute, currentRoute } from "../route";
 import type { View } from "../view";
 import { attentionLink, Why } from "./tasks/evidence";
 import { chosen, summary, type Tasks } from "./tasks/payload";
-import { drawing, table } from "./tasks/picture";
-import { Told } from "./tasks/said";
+import { drawing, table } from "./tasks/export";
+import { Told } from "./tasks/prediction";
 import "./tasks/tasks.css";
 import { Train } from "./tasks/train";
 
 function Show({ payload }: { payload: Tasks }) {
-  const here = place.use();
+  const here = currentRoute.use();
   const { model, predictions, notes, studio } = payload;
   const said = chosen(payload, here);
   const reads = model && model.family !== "vit" && model.family !== "elmo" && model.task !== "choose";
   return (
     <>
       {model && (
-        <p class="quiet">
+        <p class="muted">
           {model.name}: {model.task}, a tuned {model.family} model
         </p>
       )}
@@ -47,7 +47,7 @@ function Tuned({ names, text }: { names: readonly string[]; text: string | undef
       {names.map((name, number) => (
         <>
           {number > 0 && ", "}
-          <a key={name} href={format({ view: "tasks", parameters: { model: name, ...(text && { text }) } })}>
+          <a key={name} href={formatRoute({ view: "tasks", parameters: { model: name, ...(text && { text }) } })}>
             {name}
           </a>
         </>
@@ -56,15 +56,15 @@ function Tuned({ names, text }: { names: readonly string[]; text: string | undef
   );
 }
 
-/** All examples of a file, to choose one from. */
+/** All examples of a file, to setParameters one from. */
 function Overview({ payload }: { payload: Tasks }) {
-  const here = place.use();
+  const here = currentRoute.use();
   const now = chosen(payload, here);
   return (
     <ol class="task-overview" aria-label="Examples">
       {payload.predictions.map((said, number) => (
         <li key={number}>
-          <button type="button" aria-pressed={said === now} onClick={() => choose({ example: String(number), about: "", answer: "" })}>
+          <button type="button" aria-pressed={said === now} onClick={() => setParameters({ example: String(number), about: "", answer: "" })}>
             <span dir="auto">{said.texts[0]}</span>
             <strong dir="auto">{summary(said)}</strong>
           </button>

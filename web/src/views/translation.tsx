@@ -1,11 +1,11 @@
 // Translation: a time slider over the steps of a decoding; at each the four sub-steps of encoder-decoder attention with
 // their numbers, the word that is said, and the alignment matrix of all steps.
 import { useMemo } from "preact/hooks";
-import { choose, format, place } from "../place";
+import { setParameters, formatRoute, currentRoute } from "../route";
 import type { View } from "../view";
 import { Matrix } from "./translation/matrix";
 import { choiceOf, type Choice, type Translation } from "./translation/payload";
-import { drawing, table } from "./translation/picture";
+import { drawing, table } from "./translation/export";
 import { Substeps } from "./translation/substeps";
 import { arrows, Likely, Time } from "./translation/time";
 import "./translation/translation.css";
@@ -19,7 +19,7 @@ const EXAMPLES = [
 const BEAM = "5";
 
 function Show({ payload }: { payload: Translation }) {
-  const here = place.use();
+  const here = currentRoute.use();
   const choice = useMemo(() => choiceOf(payload, here), [payload, here]);
   return (
     <section class="translation" aria-label="Translation" onKeyDown={(event) => choice && arrows(event, choice)}>
@@ -46,7 +46,7 @@ function Show({ payload }: { payload: Translation }) {
 
 /** The translators there are where this model is none, and the lectures' sentences. */
 function Elsewhere({ payload }: { payload: Translation }) {
-  const { parameters } = place.get();
+  const { parameters } = currentRoute.get();
   const names = payload.studio?.translators ?? [];
   if (!payload.model) {
     if (!names.length) return <p>None of the studio’s models that are loaded translates. Start it with one: regard studio --model DIR, where `regard train translate` wrote DIR.</p>;
@@ -56,7 +56,7 @@ function Elsewhere({ payload }: { payload: Translation }) {
         {names.map((name, number) => (
           <span key={name}>
             {number > 0 && ", "}
-            <a href={format({ view: "translation", parameters: { ...parameters, model: name } })}>{name}</a>
+            <a href={formatRoute({ view: "translation", parameters: { ...parameters, model: name } })}>{name}</a>
           </span>
         ))}
       </p>
@@ -68,12 +68,12 @@ function Elsewhere({ payload }: { payload: Translation }) {
   });
   const beam = parameters["beam"] ?? BEAM;
   return (
-    <p class="quiet">
+    <p class="muted">
       {examples.length > 0 && "Examples: "}
       {examples.map(({ text, model }, number) => (
         <span key={text}>
           {number > 0 && " · "}
-          <a href={format({ view: "translation", parameters: { model, text, beam } })}>{text}</a>
+          <a href={formatRoute({ view: "translation", parameters: { model, text, beam } })}>{text}</a>
         </span>
       ))}
     </p>
@@ -90,8 +90,8 @@ function Hypotheses({ choice }: { choice: Choice }) {
       </p>
       <div class="choices">
         <label>
-          <span class="quiet">Translation</span>
-          <select name="translation" value={number} onChange={(event) => choose({ translation: event.currentTarget.value })}>
+          <span class="muted">Translation</span>
+          <select name="translation" value={number} onChange={(event) => setParameters({ translation: event.currentTarget.value })}>
             {payload.hypotheses.map((one, at) => (
               <option key={at} value={at}>
                 {at + 1}. {one.text || "(nothing)"}
@@ -99,7 +99,7 @@ function Hypotheses({ choice }: { choice: Choice }) {
             ))}
           </select>
         </label>
-        <span class="quiet">
+        <span class="muted">
           {number + 1} of {payload.hypotheses.length} by the beam; score {told.score.toFixed(3)}, log-probability {told.log_probability.toFixed(3)}
           {!told.finished && ", cut off"}
         </span>
@@ -107,8 +107,8 @@ function Hypotheses({ choice }: { choice: Choice }) {
       {model.layers > 0 && model.kind === "transformer" && (
         <div class="choices">
           <label>
-            <span class="quiet">Decoder layer</span>
-            <select name="layer" value={layer} onChange={(event) => choose({ layer: event.currentTarget.value })}>
+            <span class="muted">Decoder layer</span>
+            <select name="layer" value={layer} onChange={(event) => setParameters({ layer: event.currentTarget.value })}>
               {Array.from({ length: model.layers }, (_, one) => (
                 <option key={one} value={one}>
                   {one}
@@ -121,18 +121,18 @@ function Hypotheses({ choice }: { choice: Choice }) {
             <legend>Head</legend>
             <span class="heads">
               {model.heads > 1 && (
-                <button type="button" aria-pressed={mean} onClick={() => choose({ head: "" })}>
+                <button type="button" aria-pressed={mean} onClick={() => setParameters({ head: "" })}>
                   mean of {usual?.heads.join(", ")}
                 </button>
               )}
               {Array.from({ length: model.heads }, (_, one) => (
-                <button key={one} type="button" aria-label={`Head ${one}`} aria-pressed={!mean && heads[0] === one} onClick={() => choose({ head: String(one) })}>
+                <button key={one} type="button" aria-label={`Head ${one}`} aria-pressed={!mean && heads[0] === one} onClick={() => setParameters({ head: String(one) })}>
                   {one}
                 </button>
               ))}
             </span>
           </fieldset>
-          {usual && <span class="quiet">Alignments are {usual.of}.</span>}
+          {usual && <span class="muted">Alignments are {usual.of}.</span>}
         </div>
       )}
     </>

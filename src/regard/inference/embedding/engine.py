@@ -105,7 +105,9 @@ class EmbeddingEngine:
         self.max_length = _limit(max_length, getattr(config, "positions", None), stated or tokenizer.max_length)
         around = len(tokenizer.encode("").ids)
         if self.max_length is not None and self.max_length <= around:
-            raise InputError(f"max_length is {self.max_length}, and {around} special tokens leave no room for text in it")
+            raise InputError(
+                f"max_length is {self.max_length}, and {around} special tokens leave no room for text in it"
+            )
         self.truncated = 0
 
     def check_texts(self, texts: Sequence[str]) -> None:
@@ -170,7 +172,9 @@ class EmbeddingEngine:
         return torch.cat([x.mean(1) if self.pooling == "mean" else x.amax(1) for x in rectangles])
 
     def _pieces(self, texts: Sequence[str]) -> Pieces:
-        ids, gone = self.tokenizer.ids_batch(list(texts), max_length=None if self.long == "windows" else self.max_length)
+        ids, gone = self.tokenizer.ids_batch(
+            list(texts), max_length=None if self.long == "windows" else self.max_length
+        )
         if self.long == "windows" and self.max_length is not None:
             gone = [max(0, len(one) - self.max_length) for one in ids]
         self._count(texts, gone)

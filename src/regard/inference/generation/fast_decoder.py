@@ -53,7 +53,9 @@ def reuse_packed_weights() -> Iterator[None]:
         _kept.reset(token)
 
 
-def fast_decoder(model: Decoder[StateT], device: torch.device, *, steps: int, argmax_only: bool = False) -> Decoder[StateT]:
+def fast_decoder(
+    model: Decoder[StateT], device: torch.device, *, steps: int, argmax_only: bool = False
+) -> Decoder[StateT]:
     """The same speaker for one decoding of up to so many steps: the same logits, up to rounding.
 
     `highest`: only each row's highest logit is wanted, and others may be -inf. Weights must stay as they are meanwhile.

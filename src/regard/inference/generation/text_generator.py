@@ -103,7 +103,9 @@ class TextGenerator:
         check_stop_strings(stop_strings)
         if num_return_sequences < 1:
             raise InputError(f"{num_return_sequences} texts are asked for; expected at least 1")
-        return GenerationStream(self, prompt, sampling=sampling, number=num_return_sequences, seed=seed, stops=stop_strings, trace=trace)
+        return GenerationStream(
+            self, prompt, sampling=sampling, number=num_return_sequences, seed=seed, stops=stop_strings, trace=trace
+        )
 
     def beam_search(
         self, prompt: EncodedPrompt, *, beam: Beam, stop_strings: Sequence[str] = (), trace: Trace | None = None
@@ -116,7 +118,9 @@ class TextGenerator:
         )
         texts = []
         for one in found:
-            said = TextStream(self.tokenizer, prompt_ids=prompt.ids if self.continues else (), stop_strings=stop_strings)
+            said = TextStream(
+                self.tokenizer, prompt_ids=prompt.ids if self.continues else (), stop_strings=stop_strings
+            )
             text = "".join([said.push(token) for token in one.ids]) + said.end()
             reason: FinishReason = "stop" if said.stopped else "end" if one.finished else "length"
             texts.append(GeneratedText(text, list(one.ids), reason, one.log_probability, one.score))

@@ -23,7 +23,9 @@ class TextStream:
     the one that is complete first, of several that end together the longest. `stopped` tells whether there was one.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, prompt_ids: Sequence[int] = (), stop_strings: Sequence[str] = ()) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, prompt_ids: Sequence[int] = (), stop_strings: Sequence[str] = ()
+    ) -> None:
         check_stop_strings(stop_strings)
         self.stopped = False
         self._tokenizer, self._stops = tokenizer, tuple(stop_strings)

@@ -108,7 +108,8 @@ def _answering(
         source, target, end = tokenizer.source, tokenizer.target, tokenizer.end
     else:
         raise InputError(
-            f"this {family_of(model)} model translates, so it needs its Subwords: regard.inference.translation.load"
+            f"this {family_of(model)} model translates, so it needs its Subwords: "
+            "load it with regard.inference.translation.load_translator"
         )
     read, cut = _ended(_ids(source, tokenizer, text), limit, end)
     if text_b is None:

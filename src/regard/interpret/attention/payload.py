@@ -28,8 +28,8 @@ from regard.data.examples import Picture
 from regard.errors import InputError
 from regard.interpret.attention.looking import Reader, attention
 from regard.interpret.attention.maps import Attention, Floats, Map
-from regard.interpret.attention.png import data_uri
 from regard.interpret.attention.rollout import FLOW_TOKENS, flow, rollout
+from regard.render.png import data_uri
 
 __all__ = ["MOST", "ROOM", "attention_payload", "fitted", "payload_of"]
 

@@ -105,11 +105,11 @@ def _python(name: str, text: str, beam: Beam | None) -> str:
     imported = "" if beam is None else "from regard.inference.generation.beam_search import Beam\n"
     return (
         f"{imported}from regard.interpret.translation.decoding import decoding\n"
-        "from regard.inference.translation import load\n"
-        f"decoding(load({name!r}), {text!r}{said})"
+        "from regard.inference.translation import load_translator\n"
+        f"decoding(load_translator({name!r}), {text!r}{said})"
     )
 
 
 def _written(beam: Beam) -> str:
     penalty = f", length_penalty={beam.length_penalty!r}" if beam.length_penalty != 1 else ""
-    return f"Beam(width={beam.num_beams}, nbest={beam.num_return_sequences}{penalty})"
+    return f"Beam(num_beams={beam.num_beams}, num_return_sequences={beam.num_return_sequences}{penalty})"

@@ -119,7 +119,7 @@ def distill(
     solved = read_task(teacher)
     config = config or Config.load(defaults=DEFAULTS["distill"])
     data = _told(read_data(solved.task.name, train, dev, table=table, parts=parts), say)
-    student = Student(solved, layers=layers, length=config.training.length)
+    student = Student(solved, layers=layers, length=config.training.max_length)
     _examined(student, data, say)
     name = f"{os.fspath(teacher)}, {layers} of {solved.model.encoder.config.depth} layers"
     return _run(student, name, data, config, Path(output), resume=resume, device=device, on_event=on_event)
@@ -129,7 +129,7 @@ def _reading(task: str, data: Mapping[str, Read[Any]], model: str, config: Confi
     """A model that reads text, once the data has been looked at."""
     learned = task_named(task).learn(data["train"].examples)
     encoder, tokenizer = loading.load(model)
-    start = Start(learned, encoder, tokenizer, length=config.training.length)
+    start = Start(learned, encoder, tokenizer, length=config.training.max_length)
     _examined(start, data, say)
     return start
 
@@ -145,8 +145,10 @@ def _looking(task: str, data: Mapping[str, Read[Any]], model: str, config: Confi
     pictures = data["train"].examples
     learned = Look.learn(pictures)
     if model == DEFAULT:
-        start = Looking(learned, Frame.around(pictures, patch=config.vision.patch), config.vision)
-        hint = f", in patches of {config.vision.patch} (vision.patch; with larger patches, larger pictures fit)"
+        start = Looking(learned, Frame.around(pictures, patch=config.vision.patch_size), config.vision)
+        hint = (
+            f", in patches of {config.vision.patch_size} (vision.patch_size; with larger patches, larger pictures fit)"
+        )
     else:
         encoder, _ = loading.load(model)
         if not isinstance(encoder, Vit):

@@ -34,7 +34,7 @@ BEST, SEED = "best", "seed.json"
 
 def seed_files(config: Config) -> list[str]:
     """What `tune_seeds` writes into its folder, as entries of a manifest."""
-    seeds = range(config.run.seed, config.run.seed + config.run.seeds)
+    seeds = range(config.run.seed, config.run.seed + config.run.num_seeds)
     return [f"{BEST}/", *(entry for seed in seeds for entry in (f"{seed}.json", f"checkpoints-{seed}/step-*/"))]
 
 
@@ -48,7 +48,7 @@ def tune_seeds(
     note: Note,
 ) -> list[Outcome]:
     """Tune once a seed, and leave the best model in `folder`; a seed that is done is not done again."""
-    seeds = range(config.run.seed, config.run.seed + config.run.seeds)
+    seeds = range(config.run.seed, config.run.seed + config.run.num_seeds)
     done = {seed: _report(folder, seed) for seed in seeds if _path(folder, seed).is_file()}
     _check_best(folder, done, start.task.main)
     task = start.task

@@ -117,24 +117,27 @@ class Looking(Start):
     def new(self, seed: int) -> Seen:
         torch.manual_seed(seed)
         if self.given is None:
-            return Seen(Vit(self._config()), shift=self.vision.shift)
+            return Seen(Vit(self._config()), shift=self.vision.max_shift)
         model = copy.deepcopy(self.given)
         model.classifier = nn.Linear(model.config.width, self.task.outputs)
         model.config = replace(model.config, labels=self.task.outputs)
         initial.normal(model.classifier)
-        return Seen(model, shift=self.vision.shift)
+        return Seen(model, shift=self.vision.max_shift)
 
     def _config(self) -> VitConfig:
         vision, frame = self.vision, self.frame
-        if vision.width % vision.heads:
-            raise InputError(f"vision.heads is {vision.heads}, which does not divide vision.width, {vision.width}")
+        if vision.hidden_size % vision.num_attention_heads:
+            raise InputError(
+                f"vision.num_attention_heads is {vision.num_attention_heads}, which does not divide "
+                f"vision.hidden_size, {vision.hidden_size}"
+            )
         return VitConfig(
-            width=vision.width,
-            depth=vision.depth,
-            heads=vision.heads,
-            ffn=vision.ffn,
+            width=vision.hidden_size,
+            depth=vision.num_hidden_layers,
+            heads=vision.num_attention_heads,
+            ffn=vision.intermediate_size,
             image=(frame.height, frame.width),
-            patch=(vision.patch, vision.patch),
+            patch=(vision.patch_size, vision.patch_size),
             channels=frame.channels,
             labels=self.task.outputs,
         )

@@ -76,7 +76,7 @@ class Trainer(Epochs):
         settings = config.training
         # A new layer alone learns well at a larger rate, and so do LSTMs.
         faster = settings.frozen or isinstance(model.encoder, Elmo)
-        self.rate = rate = settings.rate or best_rate(model.encoder.config.width) * (10 if faster else 1)
+        self.rate = rate = settings.learning_rate or best_rate(model.encoder.config.width) * (10 if faster else 1)
         optimizers = optimizer.build(
             self.model,
             name="adamw" if settings.frozen else settings.optimizer,
@@ -85,16 +85,16 @@ class Trainer(Epochs):
             weight_decay=settings.weight_decay,
         )
         self.levels = levels(self.model, model.encoder.config.depth)  # of all that is to learn, now or later
-        if settings.layer_decay < 1:
-            slower(optimizers, self.levels, settings.layer_decay)
+        if settings.layerwise_lr_decay < 1:
+            slower(optimizers, self.levels, settings.layerwise_lr_decay)
         super().__init__(
             self.model,
             objective(self.model) if objective else Objective(self.model, task),
             optimizers,
             training=settings,
             run=config.run,
-            per_epoch=-(-len(items) // settings.batch),
-            rate=lambda done: rate * factor(done, warmup=settings.warmup, shape="linear", floor=0.0),
+            per_epoch=-(-len(items) // settings.batch_size),
+            rate=lambda done: rate * factor(done, warmup=settings.warmup_ratio, shape="linear", floor=0.0),
             main=None if settings.select == "last" or judge is None else task.main,
             seed=seed,
             device=device,
@@ -116,7 +116,7 @@ class Trainer(Epochs):
     def _tell_turns(self) -> None:
         """Where layers differ: which learns when, and how fast."""
         settings = self.config.training
-        if settings.frozen or (settings.layer_decay == 1 and not settings.unfreeze):
+        if settings.frozen or (settings.layerwise_lr_decay == 1 and not settings.unfreeze):
             return
         found = turns(
             self.optimizers,
@@ -130,7 +130,7 @@ class Trainer(Epochs):
 
     def _adversary(self) -> Adversary | None:
         """None where there are no words, or where they do not learn."""
-        size, encoder = self.config.training.adversarial, self.model.encoder
+        size, encoder = self.config.training.adversarial_epsilon, self.model.encoder
         if not size or isinstance(encoder, Vit):
             return None
         words = encoder.get_parameter("embedding.weight" if isinstance(encoder, Elmo) else "embedding.tokens.weight")
@@ -138,7 +138,7 @@ class Trainer(Epochs):
 
     def _groups(self, epoch: int) -> list[list[int]]:
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.items)).tolist()
-        size = self.config.training.batch
+        size = self.config.training.batch_size
         return [order[start : start + size] for start in range(0, len(order), size)]
 
     def _inputs(self, group: Sequence[int], number: int) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Trainer(Epochs):
 
     def _scores(self, epoch: int) -> dict[str, float]:
         """Nothing where it would decide nothing."""
-        if self.judge is None or (self.main is None and epoch < self.config.training.epochs):
+        if self.judge is None or (self.main is None and epoch < self.config.training.num_epochs):
             return {}
         self.judging(0, 0)
         return self.judge(self.model)

@@ -26,11 +26,19 @@ from regard.training.pretraining.rows import Pairs, Rows, Stretches
 from regard.training.pretraining.sentinels import sentinels_of
 from regard.training.pretraining.spans import Corruption, Sizes
 
-__all__ = ["Learner", "corruption_for", "new_model", "objective_for", "portions_for", "started_model"]
+__all__ = ["SHAPE", "Learner", "corruption_for", "new_model", "objective_for", "portions_for", "started_model"]
 
 Learner = Bert | Gpt | T5 | Elmo
 FAMILIES = {"bert": "bert", "gpt": "gpt2", "t5": "t5", "elmo": "elmo"}  # of the models, which differ in one name
 DROPOUTS = ("dropout", "attention_dropout")
+# Settings that the models' own configurations call otherwise.
+SHAPE = {
+    "hidden_size": "width",
+    "num_hidden_layers": "depth",
+    "num_attention_heads": "heads",
+    "intermediate_size": "ffn",
+    "max_position_embeddings": "positions",
+}
 
 
 def new_model(config: Config, tokenizer: Tokenizer) -> Learner:
@@ -51,13 +59,16 @@ def new_model(config: Config, tokenizer: Tokenizer) -> Learner:
 def _settings(config: Config) -> dict[str, Any]:
     """The shape of a model in its own family's words."""
     model = config.model
-    shared: dict[str, Any] = {"width": model.width, "depth": model.depth, "dropout": model.dropout}
+    shared: dict[str, Any] = {"width": model.hidden_size, "depth": model.num_hidden_layers, "dropout": model.dropout}
     if model.family == "elmo":
-        return shared | {"cell": model.ffn, "characters": 0}
+        return shared | {"cell": model.intermediate_size, "characters": 0}
     if model.family == "t5":
-        shared |= {"heads": model.heads, "ffn": model.ffn, "activation": model.activation}
-        return shared | {"decoder_depth": model.depth, "head_width": model.width // model.heads}
-    return model.model_dump(exclude={"family"})
+        shared |= {"heads": model.num_attention_heads, "ffn": model.intermediate_size, "activation": model.activation}
+        return shared | {
+            "decoder_depth": model.num_hidden_layers,
+            "head_width": model.hidden_size // model.num_attention_heads,
+        }
+    return {SHAPE.get(key, key): value for key, value in model if key != "family"}
 
 
 def started_model(config: Config, tokenizer: Tokenizer, name: str) -> Learner:
@@ -92,7 +103,7 @@ def _alike(found: Learner, config: Config, dropouts: dict[str, Any]) -> Learner:
 
 
 def _heads(config: Config) -> tuple[str, ...] | None:
-    return ("masked",) if config.objective.pairs == "none" else None
+    return ("masked",) if config.objective.sentence_pairs == "none" else None
 
 
 def objective_for(config: Config, model: Learner, tokenizer: Tokenizer, device: torch.device) -> Objective:
@@ -105,12 +116,12 @@ def objective_for(config: Config, model: Learner, tokenizer: Tokenizer, device: 
     settings = config.objective
     masking = masking_for(
         tokenizer,
-        rate=settings.mask_rate,
-        replace=settings.replace,
-        whole_words=settings.whole_words,
+        rate=settings.mlm_probability,
+        replace=settings.replacement_probabilities,
+        whole_words=settings.whole_word_mask,
         device=device,
     )
-    return MaskedWords(model, masking, length=config.data.length)
+    return MaskedWords(model, masking, length=config.data.max_length)
 
 
 def corruption_for(config: Config, tokenizer: Tokenizer, device: torch.device | None = None) -> Corruption:
@@ -120,24 +131,32 @@ def corruption_for(config: Config, tokenizer: Tokenizer, device: torch.device | 
 
 
 def _sizes(config: Config) -> Sizes:
-    return Sizes.filling(config.data.length, rate=config.objective.mask_rate, span=config.objective.span)
+    return Sizes.filling(
+        config.data.max_length, rate=config.objective.mlm_probability, span=config.objective.mean_noise_span_length
+    )
 
 
 def portions_for(config: Config, material: Material, tokens: int) -> Portions:
     """Portions of `tokens` tokens."""
-    length, seed, family = config.data.length, config.run.seed, config.model.family
+    length, seed, family = config.data.max_length, config.run.seed, config.model.family
     if family in ("gpt", "t5"):
-        if config.data.shifted:
-            raise InputError(f"data.shifted is for a BERT; a {family.upper()}'s rows begin at position 0")
+        if config.data.position_shift_probability:
+            raise InputError(
+                f"data.position_shift_probability is for a BERT; a {family.upper()}'s rows begin at position 0"
+            )
         # A GPT's row is a token longer than the model reads, for it has to tell the last one too; a T5's is as much
         # text as, with stretches dropped, fills the encoder's rows.
         size = length + 1 if family == "gpt" else _sizes(config).tokens
         rows: Rows = Stretches(material.text, tokens=size, seed=seed)
         return Portions(rows, material.tokenizer, tokens=tokens // length * size, pairs=False, bare=True)
-    kind = config.objective.pairs
+    kind = config.objective.sentence_pairs
     if kind == "none":
         rows = Stretches(material.text, tokens=length - 2, seed=seed)
     else:
-        rows = Pairs(material.text, tokens=length - 3, seed=seed, kind=kind, short=config.objective.short_pairs)
-    shift = Shift(config.data.shifted, config.model.positions - length, seed) if config.data.shifted else None
+        rows = Pairs(material.text, tokens=length - 3, seed=seed, kind=kind, short=config.objective.short_seq_prob)
+    shift = (
+        Shift(config.data.position_shift_probability, config.model.max_position_embeddings - length, seed)
+        if config.data.position_shift_probability
+        else None
+    )
     return Portions(rows, material.tokenizer, tokens=tokens, pairs=kind != "none", shift=shift)

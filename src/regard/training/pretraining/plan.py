@@ -41,20 +41,22 @@ class Plan:
 
 def flops_per_token(config: Config, vocabulary: int) -> float:
     """Additions and multiplications of matrix products and attention, forward and backward, per token read."""
-    model, length = config.model, config.data.length
-    output = 2.0 * model.width * vocabulary
+    model, length = config.model, config.data.max_length
+    output = 2.0 * model.hidden_size * vocabulary
     if model.family == "elmo":
         return 3.0 * 2 * (2 * _lstms(model) + output)
-    layers = 2 * _layers(model) + 4 * model.depth * length * model.width
+    layers = 2 * _layers(model) + 4 * model.num_hidden_layers * length * model.hidden_size
     if model.family == "t5":
-        sizes = Sizes.filling(length, rate=config.objective.mask_rate, span=config.objective.span)
+        sizes = Sizes.filling(
+            length, rate=config.objective.mlm_probability, span=config.objective.mean_noise_span_length
+        )
         # The decoder's layers look at the encoder's states too, whose keys and values are made once for each.
-        looks = 2 * model.depth * 2 * model.width**2
-        said = layers - 4 * model.depth * (length - sizes.targets) * model.width + looks
-        said += 4 * model.depth * length * model.width
+        looks = 2 * model.num_hidden_layers * 2 * model.hidden_size**2
+        said = layers - 4 * model.num_hidden_layers * (length - sizes.targets) * model.hidden_size + looks
+        said += 4 * model.num_hidden_layers * length * model.hidden_size
         return 3.0 * (layers + looks + (said + output) * sizes.targets / length)
     if model.family == "bert":
-        output = (output + 2 * model.width**2) * config.objective.mask_rate
+        output = (output + 2 * model.hidden_size**2) * config.objective.mlm_probability
     return 3.0 * (layers + output)
 
 
@@ -98,7 +100,7 @@ def expected_loss(config: Config, vocabulary: int, tokens: int) -> float | None:
     alike = (
         model.family == "bert"
         and config.optimizer.name == "muon"
-        and config.objective.mask_rate == 0.15
+        and config.objective.mlm_probability == 0.15
         and 1 / 2 <= _layers(model) / MEASURED_LAYERS <= 2
         and 3 / 4 <= vocabulary / MEASURED_VOCABULARY <= 4 / 3
         and MEASURED_TOKENS[0] <= tokens <= MEASURED_TOKENS[1]
@@ -109,10 +111,10 @@ def expected_loss(config: Config, vocabulary: int, tokens: int) -> float | None:
 
 def _lstms(model: Model) -> int:
     """The parameters of the matrices in one direction's LSTMs."""
-    projected = model.ffn * model.width if model.ffn > model.width else 0
-    return model.depth * (8 * model.ffn * model.width + projected)
+    projected = model.intermediate_size * model.hidden_size if model.intermediate_size > model.hidden_size else 0
+    return model.num_hidden_layers * (8 * model.intermediate_size * model.hidden_size + projected)
 
 
 def _layers(model: Model) -> int:
     """The parameters of the matrices in the layers."""
-    return model.depth * (4 * model.width**2 + 2 * model.width * model.ffn)
+    return model.num_hidden_layers * (4 * model.hidden_size**2 + 2 * model.hidden_size * model.intermediate_size)

@@ -101,7 +101,7 @@ class Portions:
         if tokens < self.length:
             raise InputError(
                 f"a portion of {tokens} tokens has no room for one row of {self.length}: "
-                "use a larger data.batch or data.micro, or a smaller data.length"
+                "use a larger data.tokens_per_batch or data.tokens_per_micro_batch, or a smaller data.max_length"
             )
         self._most = tokens // self.length if self.full else self._estimate()
 

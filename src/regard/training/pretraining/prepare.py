@@ -127,9 +127,9 @@ def _tokenizer(config: Config, sources: Sequence[str], place: Path, say: Said) -
     origin = _origin(config, sources)
     if (place / ORIGIN).is_file():
         try:
-            before = read_checked_json(place / ORIGIN)
+            before: dict[str, Any] = read_checked_json(place / ORIGIN)
             verify_folder(place)
-            if before == origin:
+            if before | {"settings": config.with_new_keys(VOCABULARY, before["settings"])} == origin:
                 return Tokenizer.open(place)
         except InputError as error:
             say(f"{error}; the vocabulary is trained anew")
@@ -137,11 +137,11 @@ def _tokenizer(config: Config, sources: Sequence[str], place: Path, say: Said) -
     first = next(texts, None)
     if first is None:
         raise InputError(f"the corpus is empty: there is no text in {', '.join(sources)}")
-    say(f"training a {settings.kind} vocabulary of {settings.size:,} entries")
+    say(f"training a {settings.kind} vocabulary of {settings.vocab_size:,} entries")
     try:
         tokenizer = _trained(chain([first], texts), config)
     except SizeError as error:
-        raise InputError(f"{error}: --set vocabulary.size={error.size}") from None
+        raise InputError(f"{error}: --set vocabulary.vocab_size={error.size}") from None
     with replacing_folder(place) as staging:
         tokenizer.save(staging)
         (staging / ORIGIN).write_bytes(json_bytes(with_checksum(origin)))
@@ -151,17 +151,21 @@ def _tokenizer(config: Config, sources: Sequence[str], place: Path, say: Said) -
 
 
 def _trained(texts: Iterator[str], config: Config) -> Tokenizer:
-    settings, limit = config.vocabulary, config.model.positions
+    settings, limit = config.vocabulary, config.model.max_position_embeddings
     if config.model.family == "t5":
         return train_with_sentinels(
-            texts, size=settings.size, lowercase=settings.lowercase, minimum=settings.minimum, max_length=limit
+            texts,
+            size=settings.vocab_size,
+            lowercase=settings.lowercase,
+            minimum=settings.min_frequency,
+            max_length=limit,
         )
     return train_tokenizer(
         texts,
         kind=settings.kind,
-        size=settings.size,
+        size=settings.vocab_size,
         lowercase=settings.lowercase,
-        minimum=settings.minimum,
+        minimum=settings.min_frequency,
         max_length=limit,
     )
 
@@ -172,7 +176,7 @@ def _origin(config: Config, sources: Sequence[str]) -> dict[str, Any]:
     return {
         "settings": config.vocabulary.model_dump(),
         "sentinels": config.model.family == "t5",
-        "positions": config.model.positions,
+        "positions": config.model.max_position_embeddings,
         "sources": [[name, state.st_size, state.st_mtime_ns] for name, state in states],
     }
 

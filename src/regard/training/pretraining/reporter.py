@@ -26,7 +26,7 @@ def seconds_left(schedule: Schedule, *, steps: int, seconds: float) -> float:
     as before to its last step."""
     if schedule.budget:
         return max(parse_budget(schedule.budget) - seconds, 0.0)
-    return seconds * max(schedule.steps - steps, 0) / steps
+    return seconds * max(schedule.max_steps - steps, 0) / steps
 
 
 class Reporter:
@@ -83,8 +83,8 @@ class Reporter:
         if not (math.isfinite(losses["loss"]) and math.isfinite(norm)):
             raise RegardError(
                 f"the run has diverged: at step {number:,} the loss is {losses['loss']}, the gradient's norm {norm}. "
-                "Lower optimizer.rate, or make schedule.warmup longer; --resume would go on from the last checkpoint "
-                "with the same settings"
+                "Lower optimizer.learning_rate, or make schedule.warmup_ratio longer; --resume would go on from "
+                "the last checkpoint with the same settings"
             )
         speed = (run.tokens - self.tokens) / max(used - self.said, 1e-9)
         self.said, self.said_step, self.tokens = used, number, run.tokens

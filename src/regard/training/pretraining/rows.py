@@ -91,7 +91,7 @@ class Stretches(Rows):
         if not self.epoch:
             raise InputError(
                 f"the text has {text.tokens} tokens, too few for one row of {tokens}: use more text, "
-                "or a smaller data.length"
+                "or a smaller data.max_length"
             )
 
     def spans(self, first: int, count: int) -> Spans:
@@ -125,14 +125,14 @@ class Pairs(Rows):
         if self.full and unable > SHORT_DOCUMENTS:
             raise InputError(
                 f"{100 * unable:.0f}% of the text is in documents of fewer than {tokens} tokens, which cannot fill a "
-                "row: use a smaller data.length, or objective.short_pairs above 0"
+                "row: use a smaller data.max_length, or objective.short_seq_prob above 0"
             )
         # Where the B of a false pair comes from, or a pair whose document is not able to give one.
         sources = self._able if self.full or kind == "order" else np.full(len(sizes), True)
         if sources.sum() < (needed := 2 if kind == "next" else 1):
             raise InputError(
                 f"the text has {sources.sum()} documents of at least {whole} tokens, and such pairs need {needed}: "
-                "use more text, a smaller data.length, or objective.short_pairs above 0"
+                "use more text, a smaller data.max_length, or objective.short_seq_prob above 0"
             )
         # How many tokens of sources lie before each document.
         self._before: Places = np.concatenate([[0], np.cumsum(sizes * sources)])

@@ -87,9 +87,9 @@ def pretrain(
     of a finished one it returns the result. The token shards are compared with their checksums before the first step,
     as `verify` says: see `Corpus.open`.
     """
-    if bool(config.schedule.steps) == bool(config.schedule.budget):
+    if bool(config.schedule.max_steps) == bool(config.schedule.budget):
         raise InputError(
-            "how long to train? give a budget such as --budget 20min, or --set schedule.steps=N, one of them"
+            "how long to train? give a budget such as --budget 20min, or --set schedule.max_steps=N, one of them"
         )
     with ExitStack() as stack:
         world = stack.enter_context(joined())
@@ -138,7 +138,7 @@ def _open(output: Path, config: Config, *, resume: bool) -> None:
         raise InputError(f"{output} holds a run that was begun: go on with --resume, or choose another --output")
     if resume and saved.is_file():
         check_saved(saved)
-        before = Config.read(saved, family=config.model.family)
+        before = Config.read(saved, family=config.model.family, saved=True)
         if differences := before.differences(config):
             raise InputError(
                 f"{output} was begun with other settings: {'; '.join(differences)}. "

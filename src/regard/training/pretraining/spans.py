@@ -70,8 +70,8 @@ class Corruption:
         if len(sentinels) <= sizes.spans:
             raise InputError(
                 f"a row of {sizes.inputs} tokens has {sizes.spans} dropped stretches, and the vocabulary has "
-                f"{len(sentinels)} sentinels, of which one more is needed: use a smaller data.length or "
-                "objective.mask_rate, or a larger objective.span"
+                f"{len(sentinels)} sentinels, of which one more is needed: use a smaller data.max_length or "
+                "objective.mlm_probability, or a larger objective.mean_noise_span_length"
             )
         self.sizes, self.end = sizes, end
         self.sentinels = torch.tensor(sentinels[: sizes.spans + 1], device=device)

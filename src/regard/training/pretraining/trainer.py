@@ -80,19 +80,25 @@ class Trainer:
         self.optimizers = optimizer.build(
             self.model,
             name=config.optimizer.name,
-            rate=config.optimizer.rate,
-            betas=config.optimizer.betas,
-            eps=config.optimizer.eps,
+            rate=config.optimizer.learning_rate,
+            betas=config.optimizer.adam_betas,
+            eps=config.optimizer.adam_epsilon,
             weight_decay=config.optimizer.weight_decay,
         )
-        self.portions = portions_for(config, material, config.data.micro or config.data.batch // world.size)
-        self.parts = config.data.batch // config.data.micro if config.data.micro else world.size  # portions of a step
+        self.portions = portions_for(
+            config, material, config.data.tokens_per_micro_batch or config.data.tokens_per_batch // world.size
+        )
+        self.parts = (
+            config.data.tokens_per_batch // config.data.tokens_per_micro_batch
+            if config.data.tokens_per_micro_batch
+            else world.size
+        )  # portions of a step
         if self.parts % world.size:
             raise InputError(
-                f"{self.parts} forward passes a step (data.batch / data.micro) cannot be shared by {world.size} "
-                "processes; choose data.micro so that they can"
+                f"{self.parts} forward passes a step (data.tokens_per_batch / data.tokens_per_micro_batch) cannot be "
+                f"shared by {world.size} processes; choose data.tokens_per_micro_batch so that they can"
             )
-        self.checkpoints = Checkpoints(output / CHECKPOINTS, keep=config.run.keep)
+        self.checkpoints = Checkpoints(output / CHECKPOINTS, keep=config.run.save_total_limit)
         self.watch = Stopwatch()
         self.row = 0  # where the next step begins to read
         self.tokens = 0
@@ -127,11 +133,13 @@ class Trainer:
         return bool(asked)
 
     def _train(self, first: int) -> Iterator[Step]:
-        schedule, rate = self.config.schedule, self.config.optimizer.rate
-        progress = Clock(parse_budget(schedule.budget), self.watch) if schedule.budget else Counter(schedule.steps)
+        schedule, rate = self.config.schedule, self.config.optimizer.learning_rate
+        progress = Clock(parse_budget(schedule.budget), self.watch) if schedule.budget else Counter(schedule.max_steps)
 
         def at(done: float) -> float:
-            return rate * factor(done, warmup=schedule.warmup, shape=schedule.shape, floor=schedule.floor)
+            return rate * factor(
+                done, warmup=schedule.warmup_ratio, shape=schedule.lr_scheduler_type, floor=schedule.min_lr_ratio
+            )
 
         self.watch.start()
         yield from train(
@@ -140,7 +148,7 @@ class Trainer:
             self.optimizers,
             progress=lambda number: self.world.agree(progress(number))[0],
             rate=at,
-            clip=self.config.optimizer.clip or math.inf,
+            clip=self.config.optimizer.max_grad_norm or math.inf,
             half=self.half,
             first=first,
         )
@@ -175,7 +183,7 @@ class Trainer:
         if compiled == "on" or (compiled == "auto" and wanted):
             # Replaying a recorded step spares the processor its hundreds of launches, which a small model waits for.
             # Where gradients are gathered over several parts, a replay would write over those of the last.
-            replay = self.device.type == "cuda" and self.world.size == 1 and not self.config.data.micro
+            replay = self.device.type == "cuda" and self.world.size == 1 and not self.config.data.tokens_per_micro_batch
             module.compile(mode="reduce-overhead" if replay else None)
         return DistributedDataParallel(module) if self.world.size > 1 else module
 
@@ -199,8 +207,8 @@ class Trainer:
     def _plan(self, seconds: float, share: float) -> int:
         """Say what follows from the speed; returns the number of the first step."""
         config, vocabulary = self.config, self.material.tokenizer.size
-        batch = config.data.batch
-        count = config.schedule.steps or max(int(parse_budget(config.schedule.budget) / seconds), 1)
+        batch = config.data.tokens_per_batch
+        count = config.schedule.max_steps or max(int(parse_budget(config.schedule.budget) / seconds), 1)
         plan = Plan(
             tokens_per_second=batch / seconds,
             steps=count,

@@ -93,18 +93,18 @@ def _work_files(config: Config) -> list[str]:
     """What a run writes into its folder of work, as entries of a manifest."""
     sides = [SUBWORDS, *(f"{SUBWORDS}/{side}" for side in SIDES)]
     tokenizers = [f"{side}/{name}" for side in sides for name in TOKENIZER_FILES]
-    return [f"{SUBWORDS}/", *tokenizers, "checkpoints/step-*/", *kept_files(recent=config.training.average)]
+    return [f"{SUBWORDS}/", *tokenizers, "checkpoints/step-*/", *kept_files(recent=config.training.average_epochs)]
 
 
 def _trained(
     data: Mapping[str, Read[Pair]], config: Config, work: Path, *, device: torch.device, note: Note, say: Said
 ) -> tuple[Report, Translator]:
     subwords = _subwords(data["train"].examples, config, work / SUBWORDS, say)
-    pairs = _encoded(data["train"].examples, subwords, length=config.training.length, note=note)
+    pairs = _encoded(data["train"].examples, subwords, length=config.training.max_length, note=note)
     model = new_model(config.model, subwords, seed=config.run.seed)
     translator = Translator(model, subwords, default_alignment_heads(model))
     dev = data["dev"].examples
-    beam = Beam(num_beams=config.training.beam) if config.training.beam > 1 else None
+    beam = Beam(num_beams=config.training.num_beams) if config.training.num_beams > 1 else None
     references = [pair.target for pair in dev]
 
     def judge(told: Callable[[int, int], None]) -> dict[str, float]:
@@ -140,7 +140,7 @@ def _trained(
     settings = {name: dict(getattr(config, name)) for name in config.sections()}
     signed = bleu(references[:1], references[:1])
     report = Report(
-        config.model.kind,
+        config.model.family,
         count,
         device.type,
         about,
@@ -163,7 +163,7 @@ def _subwords(pairs: list[Pair], config: Config, folder: Path, say: Said) -> Sub
     """Those that the run was begun with, or new ones."""
     if not folder.is_dir():
         settings = config.vocabulary
-        new = train_subwords(pairs, size=settings.size, joint=settings.joint)
+        new = train_subwords(pairs, size=settings.vocab_size, joint=settings.joint)
         with replacing_folder(folder) as staging:
             files = new.files()
             for name, content in {**files, **checksums(files)}.items():
@@ -188,6 +188,6 @@ def _encoded(pairs: list[Pair], subwords: Subwords, *, length: int, note: Note) 
         note("left out", pairs=len(found) - len(kept), of=len(found), length=length)
     if not kept:
         raise InputError(
-            f"none of the {len(found):,} pairs has at most {length} tokens a side; set a larger training.length"
+            f"none of the {len(found):,} pairs has at most {length} tokens a side; set a larger training.max_length"
         )
     return kept

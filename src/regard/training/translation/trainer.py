@@ -91,14 +91,16 @@ class Trainer(Epochs):
         self.model, self.pairs, self.config, self.padding, self.judge = model.to(device), pairs, config, padding, judge
         settings = config.training
         per_epoch = len(self._groups(0))
-        warmup = settings.warmup / (settings.epochs * per_epoch)
+        warmup = settings.warmup_steps / (settings.num_epochs * per_epoch)
         super().__init__(
             self.model,
-            Objective(self.model, smoothing=settings.smoothing, padding=padding, consistency=settings.consistency),
+            Objective(
+                self.model, smoothing=settings.label_smoothing, padding=padding, consistency=settings.rdrop_weight
+            ),
             optimizer.build(
                 self.model,
                 name="adamw",
-                rate=settings.rate,
+                rate=settings.learning_rate,
                 betas=(0.9, 0.98),
                 eps=1e-9,
                 weight_decay=settings.weight_decay,
@@ -106,14 +108,16 @@ class Trainer(Epochs):
             training=settings,
             run=config.run,
             per_epoch=per_epoch,
-            rate=lambda done: settings.rate * factor(done, warmup=warmup, shape=settings.shape, floor=0.0),
+            rate=lambda done: (
+                settings.learning_rate * factor(done, warmup=warmup, shape=settings.lr_scheduler_type, floor=0.0)
+            ),
             main=MAIN,
             seed=config.run.seed,
             device=device,
             folder=folder / "checkpoints",
             note=note,
         )
-        self.kept = Kept(folder, recent=settings.average)
+        self.kept = Kept(folder, recent=settings.average_epochs)
         self.tokens_per_epoch = sum(len(pair.target) for pair in pairs)
 
     def go(self, stop: Stop) -> Outcome | None:
@@ -123,7 +127,7 @@ class Trainer(Epochs):
         return None if done is None else self._finish(done)
 
     def _groups(self, epoch: int) -> list[list[int]]:
-        return grouped(self.pairs, budget=self.config.training.tokens, seed=self.config.run.seed, epoch=epoch)
+        return grouped(self.pairs, budget=self.config.training.tokens_per_batch, seed=self.config.run.seed, epoch=epoch)
 
     def _inputs(self, group: Sequence[int], number: int) -> dict[str, Any]:
         return {"batch": gather([self.pairs[place] for place in group], padding=self.padding).to(self.device)}
@@ -138,7 +142,7 @@ class Trainer(Epochs):
 
     def _finish(self, done: int) -> Outcome:
         epoch, settings = done // self.per_epoch, self.config.training
-        last = list(range(max(epoch - settings.average, 0) + 1, epoch + 1))
+        last = list(range(max(epoch - settings.average_epochs, 0) + 1, epoch + 1))
         best = self.history[self.best_epoch - 1]
         self.kept.put_average(last, self.model)
         average = self.judge(self.judging)

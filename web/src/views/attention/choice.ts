@@ -1,5 +1,5 @@
 // What the user has chosen in the attention view, read from the address; and the maps, decoded once a payload.
-import { choose, whole, type Place } from "../../place";
+import { setParameters, integerParameter, type Route } from "../../route";
 import { Maps, type Level, type Pair, type Side, type Source, type Wanted } from "./maps";
 import type { AttentionPayload } from "./payload";
 
@@ -32,8 +32,8 @@ export function mapsOf(payload: AttentionPayload, number: number): Maps {
   return found;
 }
 
-export function choiceOf(payload: AttentionPayload, { parameters }: Place): Choice {
-  const map = whole(parameters, "map", payload.maps.length);
+export function choiceOf(payload: AttentionPayload, { parameters }: Route): Choice {
+  const map = integerParameter(parameters, "map", payload.maps.length);
   const maps = mapsOf(payload, map);
   const modes: readonly Mode[] = modesOf(payload, maps);
   const mode = among(parameters["mode"], modes);
@@ -43,7 +43,7 @@ export function choiceOf(payload: AttentionPayload, { parameters }: Place): Choi
   const wanted = { source, level, pair };
   const rows = maps.rows(wanted);
   const columns = maps.columns(wanted);
-  const layer = whole(parameters, "layer", maps.layers);
+  const layer = integerParameter(parameters, "layer", maps.layers);
   const heads = headsOf(source === "heads" ? parameters["heads"] : "0", source === "heads" ? maps.heads : 1);
   return { ...wanted, maps, mode, map, layer, heads, rows, columns, locked: lockOf(parameters["lock"], rows, columns) };
 }
@@ -55,13 +55,13 @@ export function modesOf(payload: AttentionPayload, maps: Maps): readonly Mode[] 
 
 /** Locked tokens are kept by their first piece, so that a change of level or pair does not move the lock. */
 export function lock(focus: Focus | null, choice: Choice): void {
-  if (!focus) return choose({ lock: "" });
+  if (!focus) return setParameters({ lock: "" });
   const token = choice[focus.side === "row" ? "rows" : "columns"].tokens[focus.index]?.[0];
-  choose({ lock: token === undefined ? "" : `${focus.side === "row" ? "r" : "c"}${token}` });
+  setParameters({ lock: token === undefined ? "" : `${focus.side === "row" ? "r" : "c"}${token}` });
 }
 
 export function chooseHead(layer: number, head: number): void {
-  choose({ layer: String(layer), heads: String(head) });
+  setParameters({ layer: String(layer), heads: String(head) });
 }
 
 function lockOf(text: string | undefined, rows: Side, columns: Side): Focus | null {

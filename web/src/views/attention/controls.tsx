@@ -1,7 +1,7 @@
 // The choices above the attention view: which maps, layer and heads, by pieces or words, from which text to which.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { choose } from "../../place";
+import { setParameters } from "../../route";
 import { series, strip } from "../../theme";
 import { modesOf, type Choice, type Mode } from "./choice";
 import type { Level, Pair, Source } from "./maps";
@@ -18,11 +18,11 @@ export function Controls({ payload, choice }: { payload: AttentionPayload; choic
   const modes = Object.fromEntries(modesOf(payload, maps).map((one) => [one, MODES[one]]));
   return (
     <div class="choices">
-      <Group title="View" values={modes} value={mode} choose={(value) => choose({ mode: value })} />
+      <Group title="View" values={modes} value={mode} setParameters={(value) => setParameters({ mode: value })} />
       {payload.maps.length > 1 && (
         <label>
-          <span class="quiet">Maps</span>
-          <select value={choice.map} onChange={(event) => choose({ map: event.currentTarget.value, lock: "" })}>
+          <span class="muted">Maps</span>
+          <select value={choice.map} onChange={(event) => setParameters({ map: event.currentTarget.value, lock: "" })}>
             {payload.maps.map((one, number) => (
               <option key={number} value={number}>
                 {KINDS[one.kind]}
@@ -36,13 +36,13 @@ export function Controls({ payload, choice }: { payload: AttentionPayload; choic
           title="Of"
           values={Object.fromEntries(maps.sources.map((one) => [one, SOURCES[one]]))}
           value={source}
-          choose={(value) => choose({ source: value === "heads" ? "" : value })}
+          setParameters={(value) => setParameters({ source: value === "heads" ? "" : value })}
         />
       )}
       {mode !== "neuron" && maps.words && (
-        <Group title="By" values={LEVELS} value={level} choose={(value) => choose({ level: value === "piece" ? "" : value })} />
+        <Group title="By" values={LEVELS} value={level} setParameters={(value) => setParameters({ level: value === "piece" ? "" : value })} />
       )}
-      {maps.paired && <Group title="From → to" values={PAIRS} value={pair} choose={(value) => choose({ pair: value === "all" ? "" : value })} />}
+      {maps.paired && <Group title="From → to" values={PAIRS} value={pair} setParameters={(value) => setParameters({ pair: value === "all" ? "" : value })} />}
       {source !== "flow" && <Stepper layer={layer} layers={maps.layers} />}
       {source === "heads" && <Heads choice={choice} />}
     </div>
@@ -51,7 +51,7 @@ export function Controls({ payload, choice }: { payload: AttentionPayload; choic
 
 function Stepper({ layer, layers }: { layer: number; layers: number }) {
   if (layers < 2) return null;
-  const step = (change: number) => choose({ layer: String(layer + change) });
+  const step = (change: number) => setParameters({ layer: String(layer + change) });
   return (
     <fieldset>
       <legend>Layer</legend>
@@ -59,7 +59,7 @@ function Stepper({ layer, layers }: { layer: number; layers: number }) {
         <button type="button" aria-label="Layer below" disabled={layer === 0} onClick={() => step(-1)}>
           −
         </button>
-        <select aria-label="Layer" value={layer} onChange={(event) => choose({ layer: event.currentTarget.value })}>
+        <select aria-label="Layer" value={layer} onChange={(event) => setParameters({ layer: event.currentTarget.value })}>
           {Array.from({ length: layers }, (_, number) => (
             <option key={number}>{number}</option>
           ))}
@@ -78,9 +78,9 @@ function Heads({ choice }: { choice: Choice }) {
   if (maps.heads < 2) return null;
   const single = mode === "neuron" || mode === "grid";
   const press = (head: number, event: MouseEvent) => {
-    if (single || (!several && !event.ctrlKey && !event.metaKey && !event.shiftKey)) return choose({ heads: String(head) });
+    if (single || (!several && !event.ctrlKey && !event.metaKey && !event.shiftKey)) return setParameters({ heads: String(head) });
     const next = heads.includes(head) ? heads.filter((one) => one !== head) : [...heads, head];
-    choose({ heads: next.length === maps.heads ? "all" : next.join(",") });
+    setParameters({ heads: next.length === maps.heads ? "all" : next.join(",") });
   };
   const shown = single ? heads.slice(0, 1) : heads;
   return (
@@ -105,7 +105,7 @@ function Heads({ choice }: { choice: Choice }) {
       </span>
       {!single && (
         <>
-          <button type="button" aria-pressed={heads.length === maps.heads} onClick={() => choose({ heads: heads.length === maps.heads ? "0" : "all" })}>
+          <button type="button" aria-pressed={heads.length === maps.heads} onClick={() => setParameters({ heads: heads.length === maps.heads ? "0" : "all" })}>
             all
           </button>
           <label>
@@ -122,10 +122,10 @@ interface GroupProps {
   readonly title: string;
   readonly values: Readonly<Record<string, ComponentChildren>>;
   readonly value: string;
-  choose(value: string): void;
+  setParameters(value: string): void;
 }
 
-function Group({ title, values, value, choose: pick }: GroupProps) {
+function Group({ title, values, value, setParameters: pick }: GroupProps) {
   return (
     <fieldset>
       <legend>{title}</legend>

@@ -1,8 +1,8 @@
 // Model view: a thumbnail of every head of every layer, and the chosen one large.
 import { useEffect, useRef } from "preact/hooks";
-import { later } from "../../later";
-import { useWidth } from "../../size";
-import { raster } from "../../surface";
+import { later } from "./idle_queue";
+import { useWidth } from "../../canvas";
+import { raster } from "../../painter";
 import { colors } from "../../theme";
 import { chooseHead, type Choice } from "./choice";
 import { Heat } from "./heat";
@@ -21,7 +21,7 @@ export function Grid({ choice }: { choice: Choice }) {
     <div class="split grid">
       <div ref={element}>
         <table class="thumbnails">
-          <caption class="quiet">{source === "heads" ? "Layers down, heads across" : source === "flow" ? "Flow through all layers" : "Rollout, layer by layer"}</caption>
+          <caption class="muted">{source === "heads" ? "Layers down, heads across" : source === "flow" ? "Flow through all layers" : "Rollout, layer by layer"}</caption>
           {source === "heads" && (
             <thead>
               <tr>

@@ -1,8 +1,8 @@
 // One map as a heat map, with names where there is room and the number of the cell that is pointed at.
 import { useState } from "preact/hooks";
 import { Canvas } from "../../canvas";
-import { useWidth } from "../../size";
-import { canvasSurface, type Surface } from "../../surface";
+import { useWidth } from "../../canvas";
+import { canvasPainter, type Painter } from "../../painter";
 import { colors } from "../../theme";
 import type { Choice } from "./choice";
 
@@ -26,19 +26,19 @@ export function layoutOf({ rows, columns }: Choice, room: number): Layout {
   return { cell, left, top, width: left + cell * columns.names.length, height: top + cell * rows.names.length };
 }
 
-export function drawHeat(surface: Surface, choice: Choice, head: number, { cell, left, top }: Layout, x = 0, y = 0): void {
+export function drawHeat(painter: Painter, choice: Choice, head: number, { cell, left, top }: Layout, x = 0, y = 0): void {
   const { rows, columns, maps, layer } = choice;
-  const { accent, quiet } = colors.get();
+  const { accent, muted } = colors.get();
   const size = Math.min(12, cell - 1);
   if (left) {
-    rows.names.forEach((name, i) => surface.text(cut(name), x + left - 5, y + top + (i + 0.5) * cell, { align: "right", size, color: quiet, mono: true }));
-    columns.names.forEach((name, j) => surface.text(cut(name), x + left + (j + 0.5) * cell, y + top - 5, { turned: true, size, color: quiet, mono: true }));
+    rows.names.forEach((name, i) => painter.text(cut(name), x + left - 5, y + top + (i + 0.5) * cell, { align: "right", size, color: muted, mono: true }));
+    columns.names.forEach((name, j) => painter.text(cut(name), x + left + (j + 0.5) * cell, y + top - 5, { turned: true, size, color: muted, mono: true }));
   }
   const [width, height] = [cell * columns.names.length, cell * rows.names.length];
-  surface.matrix(maps.shown(layer, head, choice), columns.names.length, x + left, y + top, width, height, accent);
+  painter.matrix(maps.shown(layer, head, choice), columns.names.length, x + left, y + top, width, height, accent);
   const { rule } = colors.get();
   const [x1, y1, x2, y2] = [x + left, y + top, x + left + width, y + top + height];
-  surface.lines([x1, y1, x2, y1, x2, y1, x2, y2, x2, y2, x1, y2, x1, y2, x1, y1], rule, 1, false, 1);
+  painter.lines([x1, y1, x2, y1, x2, y1, x2, y2, x2, y2, x1, y2, x1, y2, x1, y1], rule, 1, false, 1);
 }
 
 export function Heat({ choice, head }: { choice: Choice; head: number }) {
@@ -61,10 +61,10 @@ export function Heat({ choice, head }: { choice: Choice; head: number }) {
         height={Math.ceil(layout.height) + 1}
         inputs={[choice, head, layout.cell, layout.left]}
         label={`Map of layer ${layer}, head ${head}: ${rows.names.length} by ${columns.names.length} weights`}
-        draw={(context) => drawHeat(canvasSurface(context, colors.get().ink), choice, head, layout)}
+        draw={(context) => drawHeat(canvasPainter(context, colors.get().ink), choice, head, layout)}
         canvas={{ onPointerMove: move, onPointerLeave: () => point(null) }}
       />
-      <p class="note quiet">
+      <p class="note muted">
         {at && weight !== null && weight !== undefined ? (
           <>
             <bdi class="token">{rows.names[at[0]]}</bdi> looks at <bdi class="token">{columns.names[at[1]]}</bdi>: {weight.toFixed(3)}

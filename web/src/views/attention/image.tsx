@@ -1,11 +1,11 @@
 // Patches over the image: where one patch, or [CLS], looks. Press a patch to ask from there.
 import { useEffect, useState } from "preact/hooks";
 import { Canvas } from "../../canvas";
-import { useWidth } from "../../size";
+import { useWidth } from "../../canvas";
 import { colors } from "../../theme";
 import { lock, type Choice } from "./choice";
-import { Looks } from "./looks";
-import { looks } from "./strokes";
+import { Looks } from "./weights_panel";
+import { looks } from "./draw_lines";
 
 const LARGEST = 520;
 
@@ -65,7 +65,7 @@ export function Picture({ choice, source, grid: [down, across] }: Props) {
         />
         <div class="choices">
           <label>
-            <span class="quiet">Patch that looks</span>
+            <span class="muted">Patch that looks</span>
             <select value={focus.index} onChange={(event) => lock({ side: "row", index: Number(event.currentTarget.value) }, choice)}>
               {choice.rows.names.map((name, index) => (
                 <option key={index} value={index}>
@@ -74,7 +74,7 @@ export function Picture({ choice, source, grid: [down, across] }: Props) {
               ))}
             </select>
           </label>
-          <span class="quiet">Bright: looked at; strongest {most.toFixed(3)}.</span>
+          <span class="muted">Bright: looked at; strongest {most.toFixed(3)}.</span>
         </div>
       </div>
       <Looks choice={choice} focus={focus} weights={weights} />

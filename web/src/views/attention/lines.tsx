@@ -1,12 +1,12 @@
 // Head view: who looks (left), at whom (right). Point at a token to see its lines alone, press it to lock it.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { Canvas } from "../../canvas";
-import { useWidth } from "../../size";
-import { canvasSurface } from "../../surface";
+import { useWidth } from "../../canvas";
+import { canvasPainter } from "../../painter";
 import { colors } from "../../theme";
 import { lock, type Choice, type Focus } from "./choice";
-import { Looks } from "./looks";
-import { alike, drawStrokes, headColor, looks } from "./strokes";
+import { Looks } from "./weights_panel";
+import { alike, drawStrokes, headColor, looks } from "./draw_lines";
 
 const MANY = 120; // tokens from which lines get closer
 const TALL = 1600; // pixels from which only what is in sight is drawn
@@ -23,10 +23,10 @@ export function Lines({ choice }: { choice: Choice }) {
   const middle = (index: number) => index * high + high / 2 - sight.top;
   const weights = useMemo(() => (focus ? looks(choice, focus) : null), [choice, focus?.side, focus?.index]);
   const draw = (context: CanvasRenderingContext2D) => {
-    const surface = canvasSurface(context, colors.get().ink);
+    const painter = canvasPainter(context, colors.get().ink);
     const seen = [Math.floor(sight.top / high), Math.ceil((sight.top + sight.height) / high)] as const;
     const ends = { left: 2, right: width - 2, row: middle, column: middle, sight: seen };
-    const { lines, left } = drawStrokes(surface, choice, focus, ends);
+    const { lines, left } = drawStrokes(painter, choice, focus, ends);
     const where = sight.height < most * high ? " in sight" : "";
     say(left > 0 ? `The ${lines.toLocaleString("en")} strongest lines${where} are drawn; ${left.toLocaleString("en")} weaker ones are not.` : "");
   };
@@ -55,8 +55,8 @@ export function Lines({ choice }: { choice: Choice }) {
           </div>
           {tokens("column")}
         </div>
-        <p class="quiet note">{said}</p>
-        {choice.source === "heads" && alike(choice) && <p class="quiet">{alike(choice)}</p>}
+        <p class="muted note">{said}</p>
+        {choice.source === "heads" && alike(choice) && <p class="muted">{alike(choice)}</p>}
       </div>
       <Looks choice={choice} focus={focus} weights={weights} />
     </div>

@@ -2,8 +2,8 @@
 // score; softmax over the scores gives the weights. Real numbers, computed here from the query and the keys.
 import { useMemo, useState } from "preact/hooks";
 import { Canvas } from "../../canvas";
-import { useWidth } from "../../size";
-import { raster } from "../../surface";
+import { useWidth } from "../../canvas";
+import { raster } from "../../painter";
 import { colors } from "../../theme";
 import { lock, type Choice } from "./choice";
 import { softmax } from "./maps";
@@ -58,7 +58,7 @@ export function Neuron({ choice }: { choice: Choice }) {
     <div>
       <div class="choices">
         <label>
-          <span class="quiet">Token that looks</span>
+          <span class="muted">Token that looks</span>
           <select value={line} onChange={(event) => lock({ side: "row", index: Number(event.currentTarget.value) }, choice)}>
             {rows.names.map((name, index) => (
               <option key={index} value={index}>
@@ -67,7 +67,7 @@ export function Neuron({ choice }: { choice: Choice }) {
             ))}
           </select>
         </label>
-        <span class="quiet">
+        <span class="muted">
           score = {maps.raw.bias ? "q · k × scale + position bias" : "q · k × scale"}, scale {maps.raw.scale!.toPrecision(4)}; layer {layer}, head {heads[0]}
         </span>
       </div>
@@ -92,7 +92,7 @@ export function Neuron({ choice }: { choice: Choice }) {
               <td class="strip" ref={element}>
                 <Strip rows={[found.query]} most={strongest} width={strip} label="The query" canvas={hover(null)} />
               </td>
-              <td colSpan={3} class="quiet value" role="status">
+              <td colSpan={3} class="muted value" role="status">
                 {at ? cell(found, at, columns.names) : "Point at a cell for its numbers."}
               </td>
             </tr>
@@ -123,7 +123,7 @@ export function Neuron({ choice }: { choice: Choice }) {
           </tbody>
         </table>
       </div>
-      <p class="quiet note">
+      <p class="muted note">
         Blue is above zero, orange below; strongest: q {strongest.toFixed(2)}, k {strongestKey.toFixed(2)}, q × k {strongestProduct.toFixed(2)}.
       </p>
     </div>

@@ -1,7 +1,7 @@
 // A scatter on the page: as wide as there is room, with the token under the pointer told in words.
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Canvas } from "../../canvas";
-import { canvasSurface } from "../../surface";
+import { canvasPainter } from "../../painter";
 import { colors } from "../../theme";
 import type { Scatter } from "./scatter";
 import { drawScatter, nearest } from "./scatter";
@@ -26,7 +26,7 @@ export function Plot({ chart, label, most, tell }: Props) {
     watcher.observe(element);
     return () => watcher.disconnect();
   }, [most]);
-  const draw = (context: CanvasRenderingContext2D) => drawScatter(canvasSurface(context, look.ink), chart, { x: 0, y: 0, size }, look);
+  const draw = (context: CanvasRenderingContext2D) => drawScatter(canvasPainter(context, look.ink), chart, { x: 0, y: 0, size }, look);
   const move = (event: PointerEvent) => {
     const { left, top } = (event.currentTarget as Element).getBoundingClientRect();
     point(nearest(chart, { x: 0, y: 0, size }, event.clientX - left, event.clientY - top));
@@ -35,7 +35,7 @@ export function Plot({ chart, label, most, tell }: Props) {
   return (
     <div ref={box} class="plot">
       <Canvas width={size} height={size} draw={draw} inputs={[chart, size]} label={label} canvas={{ onPointerMove: move, onPointerDown: move, onPointerLeave: () => point(undefined) }} />
-      <p class="told quiet">{shown ? tell(under) : " "}</p>
+      <p class="told muted">{shown ? tell(under) : " "}</p>
     </div>
   );
 }

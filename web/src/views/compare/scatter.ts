@@ -1,6 +1,6 @@
 // A scatter of tokens: points coloured by a difference, with as many names as there is room for. Knows no payload.
 import { ticks as roundNumbers } from "d3-array";
-import type { Surface } from "../../surface";
+import type { Painter } from "../../painter";
 import type { Colors } from "../../theme";
 import type { Axes } from "./payload";
 
@@ -72,35 +72,35 @@ function frameOf(chart: Scatter, room: Room): Frame {
   };
 }
 
-export function drawScatter(surface: Surface, chart: Scatter, room: Room, look: Colors): void {
+export function drawScatter(painter: Painter, chart: Scatter, room: Room, look: Colors): void {
   const frame = frameOf(chart, room);
-  drawAxes(surface, chart, frame, look);
+  drawAxes(painter, chart, frame, look);
   const { x, y } = frame;
   const half = chart.dot / 2;
   for (const place of chart.places) {
-    surface.rect(x(chart.x(place)) - half, y(chart.y(place)) - half, chart.dot, chart.dot, tintOf(chart.tint(place), look), 0.75);
+    painter.rect(x(chart.x(place)) - half, y(chart.y(place)) - half, chart.dot, chart.dot, tintOf(chart.tint(place), look), 0.75);
   }
   for (const name of named(chart, frame)) {
-    surface.text(name.text, name.x, name.y, { size: SIZE, color: look.ink, align: name.align });
+    painter.text(name.text, name.x, name.y, { size: SIZE, color: look.ink, align: name.align });
   }
 }
 
-function drawAxes(surface: Surface, chart: Scatter, { x, y, left, top, wide, high }: Frame, look: Colors): void {
+function drawAxes(painter: Painter, chart: Scatter, { x, y, left, top, wide, high }: Frame, look: Colors): void {
   const right = left + wide;
   const bottom = top + high;
   const said = (value: number) => String(Math.round(value * 100) / 100).replace("-", "−");
   for (const tick of ticks(chart.across)) {
-    surface.line(x(tick), top, x(tick), bottom, look.rule, tick === 0 ? 1 : 0.6);
-    surface.text(said(tick), x(tick), bottom + 11, { size: 10, align: "center", color: look.quiet });
+    painter.line(x(tick), top, x(tick), bottom, look.rule, tick === 0 ? 1 : 0.6);
+    painter.text(said(tick), x(tick), bottom + 11, { size: 10, align: "center", color: look.muted });
   }
   for (const tick of ticks(chart.up)) {
-    surface.line(left, y(tick), right, y(tick), look.rule, tick === 0 ? 1 : 0.6);
-    surface.text(said(tick), left - 6, y(tick), { size: 10, align: "right", color: look.quiet });
+    painter.line(left, y(tick), right, y(tick), look.rule, tick === 0 ? 1 : 0.6);
+    painter.text(said(tick), left - 6, y(tick), { size: 10, align: "right", color: look.muted });
   }
   if (chart.diagonal) {
     const low = Math.max(chart.across[0], chart.up[0]);
     const high = Math.min(chart.across[1], chart.up[1]);
-    if (low < high) surface.line(x(low), y(low), x(high), y(high), look.quiet, 0.7);
+    if (low < high) painter.line(x(low), y(low), x(high), y(high), look.muted, 0.7);
   }
   const color = (end: keyof Axes) => (chart.sides[end] ? tintOf(chart.sides[end] === "a" ? 1 : -1, look) : look.ink);
   const { axes } = chart;
@@ -108,18 +108,18 @@ function drawAxes(surface: Surface, chart: Scatter, { x, y, left, top, wide, hig
   const middle = left + wide / 2;
   const size = wide < 300 ? 12 : 13;
   if (axes.left) {
-    surface.text(axes.left, middle - 8, below, { size, align: "right", color: color("left") });
-    surface.text(axes.right, middle + 8, below, { size, color: color("right") });
+    painter.text(axes.left, middle - 8, below, { size, align: "right", color: color("left") });
+    painter.text(axes.right, middle + 8, below, { size, color: color("right") });
   } else {
-    surface.text(axes.right, middle, below, { size, align: "center", color: color("right") });
+    painter.text(axes.right, middle, below, { size, align: "center", color: color("right") });
   }
   const beside = right + 18;
   const centre = top + high / 2;
   if (axes.down) {
-    surface.text(axes.down, beside, centre + 8, { size, align: "right", turned: true, color: color("down") });
-    surface.text(axes.up, beside, centre - 8, { size, turned: true, color: color("up") });
+    painter.text(axes.down, beside, centre + 8, { size, align: "right", turned: true, color: color("down") });
+    painter.text(axes.up, beside, centre - 8, { size, turned: true, color: color("up") });
   } else {
-    surface.text(axes.up, beside, centre, { size, align: "center", turned: true, color: color("up") });
+    painter.text(axes.up, beside, centre, { size, align: "center", turned: true, color: color("up") });
   }
 }
 

@@ -1,5 +1,5 @@
 // Which tokens a chart shows. The ranges come from the library; here they are only applied. Knows no pixel.
-import type { Place } from "../../place";
+import type { Route } from "../../route";
 import type { ChartKind, Charts, Pair } from "./payload";
 import { logits } from "./payload";
 
@@ -8,7 +8,7 @@ export interface Choice {
   readonly chart: ChartKind;
 }
 
-export function choiceOf(payload: Charts, { parameters }: Place): Choice {
+export function choiceOf(payload: Charts, { parameters }: Route): Choice {
   const number = Number(parameters["number"] ?? Number.NaN);
   const chart = parameters["chart"];
   const first = payload.numbers.includes(payload.asked.number) ? payload.asked.number : payload.numbers[0]!;

@@ -1,7 +1,7 @@
 // Two sentences or a grid of them: the controls, the charts, the caption and the numbers.
 import { useMemo } from "preact/hooks";
-import type { Place } from "../../place";
-import { choose, go, place, whole } from "../../place";
+import type { Route } from "../../route";
+import { setParameters, navigate, currentRoute, integerParameter } from "../../route";
 import { pairChart, section, squareChart, tints } from "./charts";
 import type { Charts, Pair } from "./payload";
 import { Plot } from "./plot";
@@ -14,7 +14,7 @@ const signed = (value: number) => (value < 0 ? "−" : "+") + Math.abs(value).to
 
 export function Reset() {
   return (
-    <button type="button" onClick={() => go({ view: place.get().view, parameters: {} }, { step: true })}>
+    <button type="button" onClick={() => navigate({ view: currentRoute.get().view, parameters: {} }, { step: true })}>
       ↻ Reset
     </button>
   );
@@ -27,7 +27,7 @@ function Controls({ payload, choice }: { payload: Charts; choice: Choice }) {
         <legend>Number of Tokens</legend>
         <span class="group">
           {payload.numbers.map((number) => (
-            <button key={number} type="button" aria-pressed={choice.number === number} onClick={() => choose({ number: String(number) })}>
+            <button key={number} type="button" aria-pressed={choice.number === number} onClick={() => setParameters({ number: String(number) })}>
               {number || "All"}
             </button>
           ))}
@@ -37,7 +37,7 @@ function Controls({ payload, choice }: { payload: Charts; choice: Choice }) {
         <legend>Chart Type</legend>
         <span class="group">
           {(["likelihoods", "differences"] as const).map((chart) => (
-            <button key={chart} type="button" aria-pressed={choice.chart === chart} onClick={() => choose({ chart })}>
+            <button key={chart} type="button" aria-pressed={choice.chart === chart} onClick={() => setParameters({ chart })}>
               {chart === "likelihoods" ? "Likelihoods" : "Differences"}
             </button>
           ))}
@@ -57,20 +57,20 @@ function teller(payload: Charts, pair: Pair): (place: number) => string {
 }
 
 /** The rows and columns of a grid that are looked at, and the pair that gives the colours. */
-export function gridOf(payload: Charts, { parameters }: Place) {
+export function gridOf(payload: Charts, { parameters }: Route) {
   const two = (name: string, count: number): [number, number] => {
-    const first = whole(parameters, `${name}1`, count);
-    const second = whole(parameters, `${name}2`, count, first ? 0 : 1);
+    const first = integerParameter(parameters, `${name}1`, count);
+    const second = integerParameter(parameters, `${name}2`, count, first ? 0 : 1);
     return first < second ? [first, second] : first > second ? [second, first] : [0, Math.min(1, count - 1)];
   };
   const parts = section(payload, two("row", payload.rows!.length), two("column", payload.columns!.length));
   const pairs = parts.flatMap(({ pair }) => (pair === undefined ? [] : [pair]));
-  const wanted = whole(parameters, "color", payload.pairs.length, pairs[1] ?? pairs[0]!);
+  const wanted = integerParameter(parameters, "color", payload.pairs.length, pairs[1] ?? pairs[0]!);
   return { parts, by: pairs.includes(wanted) ? wanted : (pairs[1] ?? pairs[0]!) };
 }
 
 export function ShowPair({ payload }: { payload: Charts }) {
-  const here = place.use();
+  const here = currentRoute.use();
   const choice = choiceOf(payload, here);
   const pair = payload.pairs[0]!;
   const chart = useMemo(() => pairChart(payload, pair, choice, tints(payload, pair, choice)), [payload, choice.number, choice.chart]);
@@ -83,7 +83,7 @@ export function ShowPair({ payload }: { payload: Charts }) {
         <Plot chart={chart} label={`Scatter of ${chart.places.length} tokens. ${caption}`} most={640} tell={teller(payload, pair)} />
         <Numbers payload={payload} pair={pair} choice={choice} />
       </div>
-      <p class="quiet warning">⚠ {payload.warning}</p>
+      <p class="muted warning">⚠ {payload.warning}</p>
     </section>
   );
 }
@@ -94,7 +94,7 @@ function Numbers({ payload, pair, choice }: { payload: Charts; pair: Pair; choic
   return (
     <div class="wide" tabIndex={0} role="region" aria-label="Numbers">
       <table>
-        <caption class="quiet">
+        <caption class="muted">
           {places.length > LISTED ? `${LISTED} of the ${places.length.toLocaleString("en")} tokens shown` : `${places.length} tokens`}, the highest mean first
         </caption>
         <thead>
@@ -122,13 +122,13 @@ function Numbers({ payload, pair, choice }: { payload: Charts; pair: Pair; choic
 
 function Axis({ payload, name, names }: { payload: Charts; name: string; names: readonly string[] }) {
   if (names.length < 3) return null;
-  const { parameters } = place.use();
+  const { parameters } = currentRoute.use();
   return (
     <>
       {[1, 2].map((number) => (
         <label key={number}>
           {number === 1 ? `${name}s` : "and"}
-          <select value={whole(parameters, `${name}${number}`, names.length, number - 1)} onChange={(event) => choose({ [`${name}${number}`]: event.currentTarget.value })}>
+          <select value={integerParameter(parameters, `${name}${number}`, names.length, number - 1)} onChange={(event) => setParameters({ [`${name}${number}`]: event.currentTarget.value })}>
             {names.map((one, value) => (
               <option key={value} value={value}>
                 {one}
@@ -137,13 +137,13 @@ function Axis({ payload, name, names }: { payload: Charts; name: string; names: 
           </select>
         </label>
       ))}
-      {payload.rows!.length > 1 && <span class="quiet">of {names.length}</span>}
+      {payload.rows!.length > 1 && <span class="muted">of {names.length}</span>}
     </>
   );
 }
 
 export function ShowGrid({ payload }: { payload: Charts }) {
-  const here = place.use();
+  const here = currentRoute.use();
   const choice = choiceOf(payload, here);
   const { parts, by } = gridOf(payload, here);
   const tint = useMemo(() => tints(payload, payload.pairs[by]!, choice), [payload, by, choice.number, choice.chart]);
@@ -164,7 +164,7 @@ export function ShowGrid({ payload }: { payload: Charts }) {
           ),
         )}
       </div>
-      <p class="quiet warning">⚠ {payload.warning}</p>
+      <p class="muted warning">⚠ {payload.warning}</p>
     </section>
   );
 }
@@ -182,7 +182,7 @@ function Cell({ payload, number, choice, tint, by }: Part) {
   const chart = useMemo(() => pairChart(payload, pair, choice, tint), [payload, pair, choice.number, choice.chart, tint]);
   return (
     <div>
-      <button type="button" class="title" aria-pressed={by === number} title="colour all charts by this difference" onClick={() => choose({ color: String(number) })}>
+      <button type="button" class="title" aria-pressed={by === number} title="colour all charts by this difference" onClick={() => setParameters({ color: String(number) })}>
         {pair.labels[0]} · {pair.labels[1]}
       </button>
       <Plot chart={chart} label={pair.captions[choice.chart][String(choice.number)]!} most={380} tell={teller(payload, pair)} />

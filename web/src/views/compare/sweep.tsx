@@ -1,10 +1,10 @@
 // One line a token over a range of numbers: how the difference of two words moves along it.
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Canvas } from "../../canvas";
-import type { Place } from "../../place";
-import { choose, place } from "../../place";
-import type { Surface } from "../../surface";
-import { canvasSurface } from "../../surface";
+import type { Route } from "../../route";
+import { setParameters, currentRoute } from "../../route";
+import type { Painter } from "../../painter";
+import { canvasPainter } from "../../painter";
 import type { Colors } from "../../theme";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
@@ -36,24 +36,24 @@ function frameOf(payload: Sweep, width: number, height: number) {
   };
 }
 
-function drawSweep(surface: Surface, payload: Sweep, width: number, height: number, look: Colors, chosen: string): void {
+function drawSweep(painter: Painter, payload: Sweep, width: number, height: number, look: Colors, chosen: string): void {
   const { two, range, right, value, x, y } = frameOf(payload, width, height);
   const last = payload.values.length - 1;
   if (two) {
-    surface.rect(MARGIN.left, MARGIN.top, right - MARGIN.left, y(0) - MARGIN.top, tintOf(1, look), 0.08);
-    surface.rect(MARGIN.left, y(0), right - MARGIN.left, y(range[0]) - y(0), tintOf(-1, look), 0.08);
+    painter.rect(MARGIN.left, MARGIN.top, right - MARGIN.left, y(0) - MARGIN.top, tintOf(1, look), 0.08);
+    painter.rect(MARGIN.left, y(0), right - MARGIN.left, y(range[0]) - y(0), tintOf(-1, look), 0.08);
   }
   for (const tick of ticks(range)) {
-    surface.line(MARGIN.left, y(tick), right, y(tick), look.rule, tick === 0 ? 1 : 0.5);
-    surface.text(String(Math.round(tick * 100) / 100).replace("-", "−"), MARGIN.left - 6, y(tick), { size: 10, align: "right", color: look.quiet });
+    painter.line(MARGIN.left, y(tick), right, y(tick), look.rule, tick === 0 ? 1 : 0.5);
+    painter.text(String(Math.round(tick * 100) / 100).replace("-", "−"), MARGIN.left - 6, y(tick), { size: 10, align: "right", color: look.muted });
   }
   const first = payload.values[0]!;
   const years = ticks([first, payload.values[last]!]).filter(Number.isInteger);
-  for (const tick of years) surface.text(String(tick), x(tick - first), height - MARGIN.bottom + 14, { size: 10, align: "center", color: look.quiet });
+  for (const tick of years) painter.text(String(tick), x(tick - first), height - MARGIN.bottom + 14, { size: 10, align: "center", color: look.muted });
   const line = (token: number, color: string, opacity: number, thick: number) => {
     const ends = [];
     for (let step = 0; step < last; step++) ends.push(x(step), y(value(token, step)), x(step + 1), y(value(token, step + 1)));
-    surface.lines(ends, color, opacity, false, thick);
+    painter.lines(ends, color, opacity, false, thick);
   };
   const taken: number[] = [];
   const mark = payload.tokens.indexOf(chosen);
@@ -65,18 +65,18 @@ function drawSweep(surface: Surface, payload: Sweep, width: number, height: numb
     if (taken.some((other) => Math.abs(other - at) < LINE)) continue;
     taken.push(at);
     const strong = token === mark;
-    surface.text(payload.tokens[token]!, right + 6, at, { size: 11, color: strong ? look.accent : look.quiet, bold: strong });
+    painter.text(payload.tokens[token]!, right + 6, at, { size: 11, color: strong ? look.accent : look.muted, bold: strong });
   }
   if (two) {
-    surface.text(`${payload.labels[0]} →`, MARGIN.left + 8, MARGIN.top + 10, { size: 12, color: tintOf(1, look) });
-    surface.text(`← ${payload.labels[1]}`, MARGIN.left + 8, height - MARGIN.bottom - 10, { size: 12, color: tintOf(-1, look) });
+    painter.text(`${payload.labels[0]} →`, MARGIN.left + 8, MARGIN.top + 10, { size: 12, color: tintOf(1, look) });
+    painter.text(`← ${payload.labels[1]}`, MARGIN.left + 8, height - MARGIN.bottom - 10, { size: 12, color: tintOf(-1, look) });
   }
 }
 
 export function ShowSweep({ payload }: { payload: Sweep }) {
   const box = useRef<HTMLDivElement>(null);
   const [width, resize] = useState(0);
-  const { parameters } = place.use();
+  const { parameters } = currentRoute.use();
   const look = colors.use();
   const chosen = parameters["token"] ?? "";
   const height = 460;
@@ -96,9 +96,9 @@ export function ShowSweep({ payload }: { payload: Sweep }) {
       const distance = Math.abs(y(value(token, at)) - (event.clientY - top));
       if (distance < least) [best, least] = [token, distance];
     });
-    choose({ token: payload.tokens[best]! });
+    setParameters({ token: payload.tokens[best]! });
   };
-  const draw = (context: CanvasRenderingContext2D) => drawSweep(canvasSurface(context, look.ink), payload, width, height, look, chosen);
+  const draw = (context: CanvasRenderingContext2D) => drawSweep(canvasPainter(context, look.ink), payload, width, height, look, chosen);
   const token = payload.tokens.indexOf(chosen);
   const series = floats(payload.series);
   const ends = token < 0 ? [] : [series[token * payload.values.length]!, series[(token + 1) * payload.values.length - 1]!];
@@ -108,7 +108,7 @@ export function ShowSweep({ payload }: { payload: Sweep }) {
       <div class="choices">
         <label>
           Token
-          <select value={chosen} onChange={(event) => choose({ token: event.currentTarget.value })}>
+          <select value={chosen} onChange={(event) => setParameters({ token: event.currentTarget.value })}>
             <option value="">none</option>
             {payload.tokens.map((one) => (
               <option key={one}>{one}</option>
@@ -120,14 +120,14 @@ export function ShowSweep({ payload }: { payload: Sweep }) {
       <div ref={box} class="plot">
         <Canvas width={width} height={height} draw={draw} inputs={[payload, width, chosen]} label={payload.caption} canvas={{ onPointerDown: move }} />
       </div>
-      <p class="told quiet">{ends.length ? `${chosen}: ${ends[0]!.toFixed(2)} at ${payload.values[0]}, ${ends[1]!.toFixed(2)} at ${payload.values.at(-1)}` : "Click a line to name it."}</p>
-      <p class="quiet warning">⚠ {payload.warning}</p>
+      <p class="told muted">{ends.length ? `${chosen}: ${ends[0]!.toFixed(2)} at ${payload.values[0]}, ${ends[1]!.toFixed(2)} at ${payload.values.at(-1)}` : "Click a line to name it."}</p>
+      <p class="muted warning">⚠ {payload.warning}</p>
     </section>
   );
 }
 
-export function sweepDrawing(payload: Sweep, { parameters }: Place): Drawing {
-  return { width: 900, height: 460, draw: (surface) => drawSweep(surface, payload, 900, 460, colors.get(), parameters["token"] ?? "") };
+export function sweepDrawing(payload: Sweep, { parameters }: Route): Drawing {
+  return { width: 900, height: 460, draw: (painter) => drawSweep(painter, payload, 900, 460, colors.get(), parameters["token"] ?? "") };
 }
 
 export function tableOfSweep(payload: Sweep): Table {

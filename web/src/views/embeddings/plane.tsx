@@ -1,8 +1,8 @@
 // A scatter one can point at: hovering says what a point is, a click keeps it. Knows points and pixels.
 import { useMemo, useState } from "preact/hooks";
 import { Canvas } from "../../canvas";
-import { useWidth } from "../../size";
-import { canvasSurface } from "../../surface";
+import { useWidth } from "../../canvas";
+import { canvasPainter } from "../../painter";
 import { colors } from "../../theme";
 import { drawJoined, drawScatter, layoutOf, type Look, type Point } from "./scatter";
 
@@ -44,7 +44,7 @@ export function Plane({ points, look, label, height, tell, joined, onChoose }: P
           height={height}
           label={label}
           inputs={[layout, look]}
-          draw={(context) => drawScatter(canvasSurface(context, colors.get().ink), layout, look)}
+          draw={(context) => drawScatter(canvasPainter(context, colors.get().ink), layout, look)}
           canvas={canvas}
         />
       )}
@@ -55,7 +55,7 @@ export function Plane({ points, look, label, height, tell, joined, onChoose }: P
           inputs={[layout, over]}
           draw={(context) => {
             const { accent, ink } = colors.get();
-            drawJoined(canvasSurface(context, ink), layout, over, joined(over), look.size, accent);
+            drawJoined(canvasPainter(context, ink), layout, over, joined(over), look.size, accent);
           }}
           canvas={{ class: "above" }}
         />

@@ -1,5 +1,5 @@
 // Points on a plane, drawn on a screen or into a file. Knows pixels; knows nothing of what the points are.
-import type { Surface } from "../../surface";
+import type { Painter } from "../../painter";
 import { colors, series } from "../../theme";
 
 export type Point = readonly [number, number];
@@ -62,40 +62,40 @@ export function layoutOf(points: readonly Point[], width: number, height: number
   };
 }
 
-export function drawScatter(surface: Surface, layout: Layout, look: Look): void {
-  const { quiet, rule, ink, page } = colors.get();
+export function drawScatter(painter: Painter, layout: Layout, look: Look): void {
+  const { muted, rule, ink, page } = colors.get();
   const { width, height, at } = layout;
-  surface.rect(0, 0, width, 1, rule);
-  surface.rect(0, height - 1, width, 1, rule);
-  surface.rect(0, 0, 1, height, rule);
-  surface.rect(width - 1, 0, 1, height, rule);
+  painter.rect(0, 0, width, 1, rule);
+  painter.rect(0, height - 1, width, 1, rule);
+  painter.rect(0, 0, 1, height, rule);
+  painter.rect(width - 1, 0, 1, height, rule);
   const share = (component: number) => `${(100 * look.explained[component]!).toFixed(1)}%`;
   if (width > 200) {
-    surface.text(`component 1: ${share(0)} of the variance →`, width - 8, height - 12, { size: 12, color: quiet, align: "right" });
-    surface.text(`component 2: ${share(1)} →`, 12, height - 8, { size: 12, color: quiet, turned: true });
+    painter.text(`component 1: ${share(0)} of the variance →`, width - 8, height - 12, { size: 12, color: muted, align: "right" });
+    painter.text(`component 2: ${share(1)} →`, 12, height - 8, { size: 12, color: muted, turned: true });
   }
   const faded = look.bright ? at.map((_, place) => place).filter((place) => !look.bright!.has(place)) : [];
   for (const place of faded) dot(place, rule);
   at.forEach((_, place) => (!look.bright || look.bright.has(place)) && dot(place, series(look.kind(place))));
-  if (look.chosen !== undefined) drawJoined(surface, layout, look.chosen, look.joined ?? [], look.size, ink);
+  if (look.chosen !== undefined) drawJoined(painter, layout, look.chosen, look.joined ?? [], look.size, ink);
   if (look.name) {
     at.forEach(([x, y], place) => {
       const back = x > width - 40;
-      surface.text(look.name!(place), x + (back ? -1 : 1) * (look.size * 0.5 + 3), y, { size: 12, align: back ? "right" : "left", color: ink });
+      painter.text(look.name!(place), x + (back ? -1 : 1) * (look.size * 0.5 + 3), y, { size: 12, align: back ? "right" : "left", color: ink });
     });
   }
   function dot(place: number, color: string): void {
     const [x, y] = at[place]!;
     const mark = sign(look.kind(place));
-    surface.text(mark, x, y, { size: look.size + 3, align: "center", color: page }); // a rim, so that neighbours stay apart
-    surface.text(mark, x, y, { size: look.size, align: "center", color });
+    painter.text(mark, x, y, { size: look.size + 3, align: "center", color: page }); // a rim, so that neighbours stay apart
+    painter.text(mark, x, y, { size: look.size, align: "center", color });
   }
 }
 
 /** A frame around a point, and strokes from it to others; above the points, where they can be seen. */
-export function drawJoined(surface: Surface, { at }: Layout, place: number, joined: readonly number[], size: number, color: string): void {
+export function drawJoined(painter: Painter, { at }: Layout, place: number, joined: readonly number[], size: number, color: string): void {
   const [x, y] = at[place]!;
-  surface.lines(joined.flatMap((other) => [x, y, ...at[other]!]), color, 0.7, false, 1.3);
+  painter.lines(joined.flatMap((other) => [x, y, ...at[other]!]), color, 0.7, false, 1.3);
   const [left, right, top, low] = [x - size * 0.8, x + size * 0.8, y - size * 0.8, y + size * 0.8];
-  surface.lines([left, top, right, top, right, top, right, low, right, low, left, low, left, low, left, top], color, 1, false, 1.6);
+  painter.lines([left, top, right, top, right, top, right, low, right, low, left, low, left, low, left, top], color, 1, false, 1.6);
 }

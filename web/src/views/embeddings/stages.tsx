@@ -1,7 +1,7 @@
 // Each stage of the walk with its numbers. Knows the walk; which stage is shown is the view's choice.
 import type { ComponentChildren } from "preact";
 import { Canvas } from "../../canvas";
-import { canvasSurface } from "../../surface";
+import { canvasPainter } from "../../painter";
 import { colors } from "../../theme";
 import { BOX, drawTensor } from "./tensor";
 import { by, STAGES, type Outcome, type Walk } from "./walk";
@@ -125,7 +125,7 @@ function Rows({ rows, kind, pad }: RowsProps) {
                   {value}
                 </td>
               ))}
-              {row.length > COLUMNS && <td class="quiet">and {row.length - COLUMNS} more</td>}
+              {row.length > COLUMNS && <td class="muted">and {row.length - COLUMNS} more</td>}
             </tr>
           ))}
         </tbody>
@@ -141,7 +141,7 @@ function Box({ walk, slice }: { walk: Walk; slice: string | null }) {
         {...BOX}
         inputs={[walk, slice]}
         label={`A box of ${by(walk.hidden)} numbers${slice ? `, of which ${by(walk.slice)} are kept` : ""}`}
-        draw={(context) => drawTensor(canvasSurface(context, colors.get().ink), walk.hidden, slice)}
+        draw={(context) => drawTensor(canvasPainter(context, colors.get().ink), walk.hidden, slice)}
       />
     </div>
   );
@@ -204,7 +204,7 @@ function Score({ masked, unmasked }: { masked: Outcome; unmasked: Outcome }) {
         By 5-fold cross-validation on all texts: {masked.mean.toFixed(2)} ± {masked.deviation.toFixed(2)}% with mask, {unmasked.mean.toFixed(2)} ±{" "}
         {unmasked.deviation.toFixed(2)}% without.
       </p>
-      {masked.test < 100 && <p class="quiet">On {masked.test} texts one more right answer is {(100 / masked.test).toFixed(1)} points: take more texts before you believe it.</p>}
+      {masked.test < 100 && <p class="muted">On {masked.test} texts one more right answer is {(100 / masked.test).toFixed(1)} points: take more texts before you believe it.</p>}
     </>
   );
 }

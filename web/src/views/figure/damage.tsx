@@ -1,12 +1,12 @@
 // The switches, and what each of them costs: the loss of the text, and what the model says.
-import { choose } from "../../place";
+import { setParameters } from "../../route";
 import { seen, type Asked, type FigurePayload, type Outcome } from "./payload";
 
 export function Switches({ payload }: { payload: FigurePayload }) {
   const press = (name: string) => {
     const off = payload.switches.filter((one) => (one.name === name ? !one.off : one.off)).map((one) => one.name);
     // The text goes along: where it is still the one that the form began with, the address does not have it.
-    choose({ text: payload.text, target: payload.given, without: off.join(",") });
+    setParameters({ text: payload.text, target: payload.given, without: off.join(",") });
   };
   const reasons = payload.switches.filter((one) => one.disabled);
   return (
@@ -22,11 +22,11 @@ export function Switches({ payload }: { payload: FigurePayload }) {
         </fieldset>
       </div>
       {reasons.map((one) => (
-        <p key={one.name} class="quiet">
+        <p key={one.name} class="muted">
           {one.title}: {one.disabled}.
         </p>
       ))}
-      {!payload.studio && <p class="quiet">This file holds one run of the model. For other switches use --without, or the studio.</p>}
+      {!payload.studio && <p class="muted">This file holds one run of the model. For other switches use --without, or the studio.</p>}
     </>
   );
 }
@@ -41,7 +41,7 @@ export function Damage({ payload }: { payload: FigurePayload }) {
   return (
     <section aria-labelledby="damage" class="figure-damage">
       <h2 id="damage">What each part is good for</h2>
-      <p class="quiet">
+      <p class="muted">
         Loss: {damage.measure}.{payload.target !== null && ` The translation is “${payload.target}”${payload.given ? "" : ", the whole model’s own"}.`}
       </p>
       <div class="wide" tabIndex={0} role="region" aria-label="Damage of each switch">
@@ -85,7 +85,7 @@ export function Damage({ payload }: { payload: FigurePayload }) {
           </ul>
         </details>
       ) : (
-        <p class="quiet">Only this text is measured: for this model’s languages we have no sentences of our own.</p>
+        <p class="muted">Only this text is measured: for this model’s languages we have no sentences of our own.</p>
       )}
       <h3>Token by token{now === whole ? "" : `, ${nameOf(now)}`}</h3>
       <Places before={whole.places} after={now === whole ? null : now.places} />

@@ -1,11 +1,11 @@
 // The figure with a button over every box: pressed with the mouse, with Tab and Enter, or walked with the arrow keys.
 import { Canvas } from "../../canvas";
-import { choose } from "../../place";
-import { useWidth } from "../../size";
-import { canvasSurface } from "../../surface";
+import { setParameters } from "../../route";
+import { useWidth } from "../../canvas";
+import { canvasPainter } from "../../painter";
 import { colors } from "../../theme";
 import { by, type Choice, type FigurePayload } from "./payload";
-import { drawFigure } from "./strokes";
+import { drawFigure } from "./draw";
 
 const LARGEST = 1.25;
 
@@ -19,7 +19,7 @@ export function Diagram({ payload, choice }: { payload: FigurePayload; choice: C
     const next = step === undefined ? undefined : names[names.indexOf(choice.name) + step];
     if (next === undefined) return;
     event.preventDefault();
-    choose({ box: next, tensor: "" });
+    setParameters({ box: next, tensor: "" });
     (event.currentTarget as Element).querySelector<HTMLElement>(`[data-box="${next}"]`)?.focus();
   };
   return (
@@ -30,7 +30,7 @@ export function Diagram({ payload, choice }: { payload: FigurePayload; choice: C
             width={layout.width * scale}
             height={layout.height * scale}
             inputs={[payload, scale, choice.name]}
-            draw={(context) => drawFigure(canvasSurface(context, colors.get().ink), payload, scale, choice.name)}
+            draw={(context) => drawFigure(canvasPainter(context, colors.get().ink), payload, scale, choice.name)}
           />
           {layout.shapes.map((shape) => (
             <button
@@ -41,7 +41,7 @@ export function Diagram({ payload, choice }: { payload: FigurePayload; choice: C
               aria-label={`${boxes[shape.box]!.title}, ${boxes[shape.box]!.part}`}
               title={`${boxes[shape.box]!.title}: ${by(payload.tensors[boxes[shape.box]!.steps[0]!.tensors.at(-1)![1]]!.shape)}`}
               style={{ left: `${shape.x * scale}px`, top: `${shape.y * scale}px`, width: `${shape.width * scale}px`, height: `${shape.height * scale}px` }}
-              onClick={() => choose({ box: shape.box, tensor: "" })}
+              onClick={() => setParameters({ box: shape.box, tensor: "" })}
             />
           ))}
         </div>

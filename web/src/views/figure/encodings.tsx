@@ -1,6 +1,6 @@
 // Heat maps of positional encodings: sinusoids as wide and long as is wanted, in both layouts, and the model's own.
 import { useMemo } from "preact/hooks";
-import { choose, place } from "../../place";
+import { setParameters, currentRoute } from "../../route";
 import { HeatMap } from "./heat";
 import type { FigurePayload } from "./payload";
 import { learned, LONGEST, SHOWN, sinusoids, wanted, WIDEST } from "./positions";
@@ -8,7 +8,7 @@ import { learned, LONGEST, SHOWN, sinusoids, wanted, WIDEST } from "./positions"
 const HIGH = 9; // pixels of a row
 
 export function Encodings({ payload }: { payload: FigurePayload }) {
-  const { width, count, layout } = wanted(place.use());
+  const { width, count, layout } = wanted(currentRoute.use());
   const matrix = useMemo(() => sinusoids({ width, count, layout }), [width, count, layout]);
   const own = useMemo(() => learned(payload), [payload]);
   const high = count > 24 ? HIGH : 14;
@@ -22,16 +22,16 @@ export function Encodings({ payload }: { payload: FigurePayload }) {
       <div class="choices">
         <label>
           Dimension
-          <input type="number" min={2} max={WIDEST} step={2} value={width} onChange={(event) => choose({ width: event.currentTarget.value })} />
+          <input type="number" min={2} max={WIDEST} step={2} value={width} onChange={(event) => setParameters({ width: event.currentTarget.value })} />
         </label>
         <label>
           Positions
-          <input type="number" min={1} max={LONGEST} value={count} onChange={(event) => choose({ count: event.currentTarget.value })} />
+          <input type="number" min={1} max={LONGEST} value={count} onChange={(event) => setParameters({ count: event.currentTarget.value })} />
         </label>
         <fieldset>
           <legend>Layout</legend>
           {(["interleaved", "halves"] as const).map((one) => (
-            <button key={one} type="button" aria-pressed={layout === one} onClick={() => choose({ layout: one })}>
+            <button key={one} type="button" aria-pressed={layout === one} onClick={() => setParameters({ layout: one })}>
               {one}
             </button>
           ))}
@@ -39,14 +39,14 @@ export function Encodings({ payload }: { payload: FigurePayload }) {
         <fieldset>
           <legend>Sizes of the lectures</legend>
           {SHOWN.map((one) => (
-            <button key={one.width} type="button" onClick={() => choose({ width: String(one.width), count: String(one.count), layout: one.layout })}>
+            <button key={one.width} type="button" onClick={() => setParameters({ width: String(one.width), count: String(one.count), layout: one.layout })}>
               {one.width} × {one.count}
             </button>
           ))}
         </fieldset>
       </div>
       <HeatMap matrix={matrix} label={`Sinusoids, ${count} positions × ${width} dimensions, ${layout}`} highest={high} full={1} />
-      <p class="quiet">
+      <p class="muted">
         In Python: <code>regard.interpret.figure.positions.encoding({width}, {count}, "{layout}")</code>
       </p>
       {own ? (
@@ -57,7 +57,7 @@ export function Encodings({ payload }: { payload: FigurePayload }) {
           <HeatMap matrix={own} label={`Learned positions of ${payload.model.name}, ${own.rows.length} × ${own.across}`} highest={HIGH} />
         </>
       ) : (
-        <p class="quiet">
+        <p class="muted">
           {payload.positions ? `${payload.model.name} adds sinusoids, ${payload.positions.arrangement}, ${payload.positions.shape[1]} wide.` : `${payload.model.name} adds no positions.`}
         </p>
       )}

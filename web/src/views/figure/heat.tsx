@@ -1,11 +1,11 @@
 // A matrix as a heat map, with the number of the cell that is pointed at.
 import { useMemo, useState } from "preact/hooks";
 import { Canvas } from "../../canvas";
-import { useWidth } from "../../size";
-import { canvasSurface } from "../../surface";
+import { useWidth } from "../../canvas";
+import { canvasPainter } from "../../painter";
 import { colors } from "../../theme";
 import { figures, seen, type Matrix } from "./payload";
-import { drawHeat, heatOf, largest } from "./strokes";
+import { drawHeat, heatOf, largest } from "./draw";
 
 interface Props {
   readonly matrix: Matrix;
@@ -38,12 +38,12 @@ export function HeatMap({ matrix, label, highest, full }: Props) {
             height={heat.height}
             inputs={[matrix, heat, most]}
             label={label}
-            draw={(context) => drawHeat(canvasSurface(context, colors.get().ink), matrix, heat, most)}
+            draw={(context) => drawHeat(canvasPainter(context, colors.get().ink), matrix, heat, most)}
             canvas={{ onMouseMove: move, onMouseLeave: () => point(null) }}
           />
         </div>
       )}
-      <p class="note quiet">
+      <p class="note muted">
         {said
           ? `${seen(matrix.rows[at[0]]!)}, ${matrix.columns ? seen(matrix.columns[at[1]]!) : `number ${at[1]}`}: ${figures(matrix.values[at[0] * matrix.across + at[1]]!)}`
           : `Blue is above zero, orange below; full at ±${figures(most)}. Point at a cell for its number.`}

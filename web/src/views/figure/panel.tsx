@@ -1,6 +1,6 @@
 // What is in the chosen box: its lines of code, and the tensors of the sentence that went through it.
 import { useMemo } from "preact/hooks";
-import { choose } from "../../place";
+import { setParameters } from "../../route";
 import { HeatMap } from "./heat";
 import { by, figures, matrixOf, seen, type Choice, type FigurePayload, type Matrix, type Tensor } from "./payload";
 
@@ -15,14 +15,14 @@ export function Panel({ payload, choice }: { payload: FigurePayload; choice: Cho
   return (
     <section class="figure-panel" aria-labelledby="box">
       <h2 id="box">
-        {box.title} <span class="quiet">{Object.keys(payload.tokens).length > 1 ? `of the ${box.part}` : ""}</span>
+        {box.title} <span class="muted">{Object.keys(payload.tokens).length > 1 ? `of the ${box.part}` : ""}</span>
       </h2>
       <p>{box.about}</p>
       {depth > 1 && <Layers layer={layer} depth={depth} />}
       <pre tabIndex={0} aria-label="Code of this box">
         {box.code}
       </pre>
-      <p class="quiet">
+      <p class="muted">
         {weights.length > 0 && `With ${weights.join(", ")}. `}
         These lines were run on this sentence; they give the model’s own numbers, the largest difference is <span class="figure-number">{step.difference ? step.difference.toExponential(1) : 0}</span>.
       </p>
@@ -30,7 +30,7 @@ export function Panel({ payload, choice }: { payload: FigurePayload; choice: Cho
         <fieldset>
           <legend>Tensor</legend>
           {step.tensors.map(([name, number]) => (
-            <button key={name} type="button" aria-pressed={name === called} onClick={() => choose({ tensor: name })}>
+            <button key={name} type="button" aria-pressed={name === called} onClick={() => setParameters({ tensor: name })}>
               {name} <small>{by(payload.tensors[number]!.shape)}</small>
             </button>
           ))}
@@ -38,7 +38,7 @@ export function Panel({ payload, choice }: { payload: FigurePayload; choice: Cho
         {tensor.shape.length === 3 && (
           <label>
             Head
-            <select value={head} onChange={(event) => choose({ head: event.currentTarget.value })}>
+            <select value={head} onChange={(event) => setParameters({ head: event.currentTarget.value })}>
               {Array.from({ length: tensor.shape[0]! }, (_, number) => (
                 <option key={number} value={number}>
                   {number}
@@ -56,7 +56,7 @@ export function Panel({ payload, choice }: { payload: FigurePayload; choice: Cho
 }
 
 function Layers({ layer, depth }: { layer: number; depth: number }) {
-  const go = (to: number) => choose({ layer: String(to) });
+  const go = (to: number) => setParameters({ layer: String(to) });
   return (
     <div class="choices">
       <label>
@@ -75,7 +75,7 @@ function Layers({ layer, depth }: { layer: number; depth: number }) {
       <button type="button" disabled={layer === depth - 1} onClick={() => go(layer + 1)} aria-label="Layer above">
         ↑
       </button>
-      <span class="quiet">of {depth}, from 0</span>
+      <span class="muted">of {depth}, from 0</span>
     </div>
   );
 }

@@ -1,6 +1,6 @@
 // Figure 1 as the library sends it, and what is chosen of it. Knows names and numbers, no drawing.
-import type { Place } from "../../place";
-import { whole } from "../../place";
+import type { Route } from "../../route";
+import { integerParameter } from "../../route";
 import type { Payload } from "../../view";
 import { bytes, halves } from "../attention/payload";
 
@@ -100,12 +100,12 @@ export interface Choice {
   readonly head: number;
 }
 
-export function choiceOf(payload: FigurePayload, { parameters }: Place): Choice {
+export function choiceOf(payload: FigurePayload, { parameters }: Route): Choice {
   const names = Object.keys(payload.boxes);
   const asked = parameters["box"] ?? "";
   const name = asked in payload.boxes ? asked : (names.find((one) => payload.boxes[one]!.kind === "attention") ?? names[0]!);
   const box = payload.boxes[name]!;
-  const layer = whole(parameters, "layer", payload.model.depth);
+  const layer = integerParameter(parameters, "layer", payload.model.depth);
   const step = box.steps[Math.min(layer, box.steps.length - 1)]!;
   const usual = box.kind === "attention" ? "weights" : "out";
   const found = step.tensors.find(([one]) => one === parameters["tensor"]) ?? step.tensors.find(([one]) => one === usual) ?? step.tensors.at(-1)!;
@@ -118,7 +118,7 @@ export function choiceOf(payload: FigurePayload, { parameters }: Place): Choice 
     step,
     called: found[0],
     tensor,
-    head: tensor.shape.length === 3 ? whole(parameters, "head", tensor.shape[0]!) : 0,
+    head: tensor.shape.length === 3 ? integerParameter(parameters, "head", tensor.shape[0]!) : 0,
   };
 }
 

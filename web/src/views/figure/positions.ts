@@ -1,5 +1,5 @@
 // Positional encodings as numbers: the paper's formula in both layouts. Knows no drawing.
-import type { Place } from "../../place";
+import type { Route } from "../../route";
 import { bytes, halves } from "../attention/payload";
 import type { FigurePayload, Matrix } from "./payload";
 
@@ -21,7 +21,7 @@ export interface Wanted {
   readonly layout: Arrangement;
 }
 
-export function wanted({ parameters }: Place): Wanted {
+export function wanted({ parameters }: Route): Wanted {
   const number = (name: string, most: number, otherwise: number) => {
     const value = Number.parseInt(parameters[name] ?? "", 10);
     return value >= 1 && value <= most ? value : otherwise;

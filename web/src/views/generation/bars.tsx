@@ -22,11 +22,11 @@ export function Bars({ run, at, pick }: Props) {
   const more = kept - listed.length;
   const rest = Math.max(0, share - listed.reduce((sum, bar) => sum + bar.tempered, 0));
   return (
-    <section class="speech-bars" aria-label="What may come next">
+    <section class="generation-bars" aria-label="What may come next">
       <h3>
         Place {at + 1} of {run.tokens.length}: <span class="token">{visible(token.name)}</span> was said
       </h3>
-      <p class="quiet">
+      <p class="muted">
         {kept === vocabulary
           ? `All ${vocabulary.toLocaleString("en")} tokens may be said here.`
           : `${kept.toLocaleString("en")} of ${vocabulary.toLocaleString("en")} tokens may be said here; they have ${percent(share)} of the probability.`}
@@ -35,14 +35,14 @@ export function Bars({ run, at, pick }: Props) {
         <thead>
           <tr>
             <th scope="col">Token</th>
-            <th scope="col" class="speech-wide">
+            <th scope="col" class="generation-wide">
               Probability{run.settings.method === "sample" ? ` at temperature ${run.settings.temperature}` : ""}
             </th>
             <th scope="col" title="of this token and the likelier ones">
               Sum
             </th>
             {byChance && (
-              <th scope="col" class="speech-chance" title="after all filters">
+              <th scope="col" class="generation-chance" title="after all filters">
                 Chance
               </th>
             )}
@@ -50,7 +50,7 @@ export function Bars({ run, at, pick }: Props) {
         </thead>
         <tbody>
           {token.bars.map((bar, number) => (
-            <tr key={bar.token} class={[bar.by ? "speech-cut" : "speech-kept", bar.token === token.id && "speech-said", edge(token.bars, number) && "speech-edge"].filter(Boolean).join(" ")}>
+            <tr key={bar.token} class={[bar.by ? "generation-cut" : "generation-kept", bar.token === token.id && "generation-said", edge(token.bars, number) && "generation-edge"].filter(Boolean).join(" ")}>
               <th scope="row">
                 {pick ? (
                   <button type="button" onClick={() => pick(bar)} title="go on from here with this token" aria-label={`go on with ${quoted(bar.text)}`}>
@@ -60,7 +60,7 @@ export function Bars({ run, at, pick }: Props) {
                   <span class="token">{visible(bar.text)}</span>
                 )}
               </th>
-              <td class="speech-bar" title={`${bar.tempered}; the model's own probability: ${bar.probability}`}>
+              <td class="generation-bar" title={`${bar.tempered}; the model's own probability: ${bar.probability}`}>
                 <div style={{ width: width(bar.tempered) }} />
                 <i style={{ left: width(bar.probability) }} />
                 <span>{percent(bar.tempered)}</span>
@@ -70,7 +70,7 @@ export function Bars({ run, at, pick }: Props) {
             </tr>
           ))}
           {more > 0 && (
-            <tr class={kept < vocabulary ? "speech-more speech-edge" : "speech-more"}>
+            <tr class={kept < vocabulary ? "generation-more generation-edge" : "generation-more"}>
               <td colSpan={byChance ? 4 : 3}>
                 … and {more.toLocaleString("en")} more that may be said, {percent(rest)} together
               </td>
@@ -78,7 +78,7 @@ export function Bars({ run, at, pick }: Props) {
           )}
         </tbody>
       </table>
-      <p class="quiet speech-legend">
+      <p class="muted generation-legend">
         {run.settings.method === "beam"
           ? "A search takes the model's probabilities as they are."
           : "Full bars may be said, striped ones were cut; the thick line is where what may be said ends, the nucleus of top-p. A small stroke marks the model's own probability, at temperature 1."}

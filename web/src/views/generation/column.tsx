@@ -1,6 +1,6 @@
 // One text: what was said, token by token, the bars at one place, and the tree where a beam searched. Knows no server.
-import { choose, place } from "../../place";
-import { Results, Steps, TreeOf } from "../search/shown";
+import { setParameters, currentRoute } from "../../route";
+import { Results, Steps, TreeOf } from "../search/tree_view";
 import { quoted, visible } from "../search/trace";
 import { tokensTo } from "../search/tree";
 import { Bars } from "./bars";
@@ -24,34 +24,34 @@ const ENDS: Readonly<Record<Run["reason"], (run: Run) => string>> = {
 };
 
 export function Column({ prompt, run, running, branch }: Props) {
-  const { parameters } = place.use();
+  const { parameters } = currentRoute.use();
   const at = placeOf(run, parameters);
   const row = run.trace?.rows[0];
   const going = running && run.reason === "interrupted";
   const go = branch && run.continues ? (ids: readonly number[]) => branch(run, ids) : undefined;
   return (
-    <section class="speech-column" aria-label={`${run.model.name}, ${told(run)}`}>
+    <section class="generation-column" aria-label={`${run.model.name}, ${told(run)}`}>
       <h2>{run.model.name}</h2>
-      <p class="quiet">{told(run)}</p>
+      <p class="muted">{told(run)}</p>
       {run.cut > 0 && (
-        <p class="quiet">
+        <p class="muted">
           The prompt is too long for this model: its first {run.cut.toLocaleString("en")} tokens were cut, up to “{run.lost.slice(-40)}”.
         </p>
       )}
-      <div class="speech-split">
+      <div class="generation-split">
         <div>
           <Said prompt={prompt} run={run} at={at} going={going} />
-          <p class="quiet" role="status">
+          <p class="muted" role="status">
             {going ? (run.progress ? `Searching: step ${run.progress.step} of at most ${run.progress.of} …` : "Writing …") : ENDS[run.reason](run)}
           </p>
-          {run.tokens.length > 0 && <p class="quiet speech-legend">The less likely a token was, the stronger its shade. Press one for its bars.</p>}
+          {run.tokens.length > 0 && <p class="muted generation-legend">The less likely a token was, the stronger its shade. Press one for its bars.</p>}
         </div>
         <Bars run={run} at={at} {...(go && { pick: (bar) => go([...run.tokens.slice(0, at).map((token) => token.id), bar.token]) })} />
       </div>
       {row && (
         <div class="search">
           <h3>The search, step by step</h3>
-          <p class="quiet">
+          <p class="muted">
             A column for each step, the likeliest beginnings on top. Filled boxes were kept, a double frame ended a text, a dagger marks a
             beginning of which nothing was kept; the thick line is the best text.{go && " Press a box to go on from it; arrow keys go from box to box."}
           </p>
@@ -73,33 +73,33 @@ function Said({ prompt, run, at, going }: { prompt: string; run: Run; at: number
     if (step === undefined) return;
     event.preventDefault();
     const next = Math.max(0, Math.min(run.tokens.length - 1, at + step));
-    choose({ lock: String(next) });
+    setParameters({ lock: String(next) });
     const list = event.currentTarget as HTMLElement;
     requestAnimationFrame(() => list.querySelectorAll<HTMLElement>("[role=button]")[next]?.focus());
   };
   return (
-    <div class="speech-text" dir="auto">
-      <span class="quiet">{prompt}</span>
+    <div class="generation-text" dir="auto">
+      <span class="muted">{prompt}</span>
       {!run.continues && "\n"}
       <span role="group" aria-label="What was said; left and right go through the tokens" onKeyDown={move}>
         {run.tokens.map((token, number) => (
-          <Piece key={number} token={token} chosen={number === at} choose={() => choose({ lock: String(number) })} />
+          <Piece key={number} token={token} chosen={number === at} setParameters={() => setParameters({ lock: String(number) })} />
         ))}
       </span>
-      {run.progress && !run.tokens.length && <span class="speech-yet">{run.progress.text}</span>}
-      {going && <span class="speech-cursor" aria-hidden="true" />}
+      {run.progress && !run.tokens.length && <span class="generation-yet">{run.progress.text}</span>}
+      {going && <span class="generation-cursor" aria-hidden="true" />}
     </div>
   );
 }
 
-function Piece({ token, chosen, choose: press }: { token: Token; chosen: boolean; choose(): void }) {
+function Piece({ token, chosen, setParameters: press }: { token: Token; chosen: boolean; setParameters(): void }) {
   const share = token.bars.find((bar) => bar.token === token.id)?.probability ?? 0;
   return (
     <span
       role="button"
       tabIndex={chosen ? 0 : -1}
       aria-pressed={chosen}
-      class={token.text ? "" : "speech-hollow"}
+      class={token.text ? "" : "generation-hollow"}
       style={{ "--doubt": `${Math.round(26 * (1 - share))}%` }}
       title={`${quoted(token.name)}, ${percent(share)}`}
       onClick={press}

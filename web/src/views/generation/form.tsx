@@ -29,23 +29,23 @@ export function Ask({ payload, studio, running, run, stop }: Props) {
   };
   return (
     <form
-      class="speech-form"
+      class="generation-form"
       aria-label="What to write"
       onSubmit={(event) => {
         event.preventDefault();
         run(asked(prompt, columns));
       }}
     >
-      <div class="speech-prompt">
+      <div class="generation-prompt">
         <label class="field">
           <span>Prompt</span>
           <textarea
-            name="speech-prompt"
+            name="generation-prompt"
             rows={3}
             dir="auto"
             spellcheck={false}
             title={KEYS}
-            aria-describedby="speech-keys"
+            aria-describedby="generation-keys"
             value={prompt}
             onInput={(event) => setPrompt(event.currentTarget.value)}
             onKeyDown={(event) => {
@@ -69,10 +69,10 @@ export function Ask({ payload, studio, running, run, stop }: Props) {
           </select>
         </label>
       </div>
-      <p id="speech-keys" class="quiet speech-hint">
+      <p id="generation-keys" class="muted generation-hint">
         {KEYS}
       </p>
-      <div class={second ? "speech-columns" : ""}>
+      <div class={second ? "generation-columns" : ""}>
         {columns.map((column, number) => (
           <Settings
             key={number}
@@ -83,7 +83,7 @@ export function Ask({ payload, studio, running, run, stop }: Props) {
           />
         ))}
       </div>
-      <div class="speech-buttons">
+      <div class="generation-buttons">
         <button type="submit" class="main" title="Ctrl+Enter in the prompt">
           Run
         </button>
@@ -112,7 +112,7 @@ function Settings({ legend, column, studio, change }: SettingsProps) {
   const searching = Number(column.beam) > 0;
   const about = legend && ` (${legend.toLowerCase()})`;
   const number = (name: Setting, label: string, limits: { min: number; max?: number; step: number }, off = false) => (
-    <label class="speech-number">
+    <label class="generation-number">
       <span>{label}</span>
       <input
         type="number"
@@ -127,7 +127,7 @@ function Settings({ legend, column, studio, change }: SettingsProps) {
     </label>
   );
   const slider = (name: Setting, label: string, limits: { min: number; max: number; step: number }) => (
-    <div class="speech-slider">
+    <div class="generation-slider">
       {number(name, label, limits, searching)}
       <input
         type="range"
@@ -140,9 +140,9 @@ function Settings({ legend, column, studio, change }: SettingsProps) {
     </div>
   );
   return (
-    <fieldset class="speech-settings">
+    <fieldset class="generation-settings">
       {legend && <legend>{legend}</legend>}
-      <label class="speech-number speech-model">
+      <label class="generation-number generation-model">
         <span>Model</span>
         <select aria-label={`Model${about}`} value={column.model} onChange={(event) => change({ model: event.currentTarget.value })}>
           {[...new Set([column.model, ...studio.writers])].map((name) => (

@@ -1,6 +1,6 @@
 // The tree of a search in its place: a column for each step, a box for each candidate, a line from its beginning to it.
 // Knows the trace and pixels. The page and the SVG and PNG files are drawn from the same places.
-import type { Surface } from "../../surface";
+import type { Painter } from "../../painter";
 import { colors } from "../../theme";
 import { decimal, fate, percent, quoted, visible, type Candidate, type Row } from "./trace";
 
@@ -130,27 +130,27 @@ function tipOf(one: Candidate, died: ReadonlyMap<number, number>): string {
   return lines.join("\n");
 }
 
-export function drawTree(surface: Surface, tree: Tree): void {
-  const { accent, quiet, ink, rule } = colors.get();
-  surface.text("prompt", MARGIN, MARGIN + HIGH / 2, { color: quiet });
-  for (const [text, x] of tree.heads) surface.text(text, x, 12, { color: quiet, size: 12 });
+export function drawTree(painter: Painter, tree: Tree): void {
+  const { accent, muted, ink, rule } = colors.get();
+  painter.text("prompt", MARGIN, MARGIN + HIGH / 2, { color: muted });
+  for (const [text, x] of tree.heads) painter.text(text, x, 12, { color: muted, size: 12 });
   for (const box of tree.boxes) {
     const ends = [...box.from, box.x, box.y + HIGH / 2];
-    surface.lines(ends, quiet, box.taken ? 1 : 0.35, true, box.best ? 3 : box.taken ? 1.2 : 0.6);
+    painter.lines(ends, muted, box.taken ? 1 : 0.35, true, box.best ? 3 : box.taken ? 1.2 : 0.6);
   }
   for (const box of tree.boxes) {
     const { x, y, one } = box;
-    surface.rect(x, y, WIDE, HIGH, accent, box.best ? 0.3 : box.taken ? 0.14 : 0);
-    frame(surface, x, y, WIDE, HIGH, box.taken ? accent : rule);
-    if (one.fate === "ended") frame(surface, x + 2.5, y + 2.5, WIDE - 5, HIGH - 5, accent);
-    surface.text(box.label, x + 6, y + HIGH / 2, { size: 12, color: box.taken ? ink : quiet });
-    if (one.fate === "cut") surface.lines([x + 5, y + HIGH / 2, x + 70, y + HIGH / 2], quiet, 1, false, 1);
-    surface.text(box.share, x + WIDE - 6, y + HIGH / 2, { size: 11, align: "right", color: quiet });
+    painter.rect(x, y, WIDE, HIGH, accent, box.best ? 0.3 : box.taken ? 0.14 : 0);
+    frame(painter, x, y, WIDE, HIGH, box.taken ? accent : rule);
+    if (one.fate === "ended") frame(painter, x + 2.5, y + 2.5, WIDE - 5, HIGH - 5, accent);
+    painter.text(box.label, x + 6, y + HIGH / 2, { size: 12, color: box.taken ? ink : muted });
+    if (one.fate === "cut") painter.lines([x + 5, y + HIGH / 2, x + 70, y + HIGH / 2], muted, 1, false, 1);
+    painter.text(box.share, x + WIDE - 6, y + HIGH / 2, { size: 11, align: "right", color: muted });
   }
 }
 
-function frame(surface: Surface, x: number, y: number, width: number, height: number, color: string): void {
+function frame(painter: Painter, x: number, y: number, width: number, height: number, color: string): void {
   const [right, bottom] = [x + width, y + height];
   const ends = [x, y, right, y, right, y, right, bottom, right, bottom, x, bottom, x, bottom, x, y];
-  surface.lines(ends, color, 1, false, 1);
+  painter.lines(ends, color, 1, false, 1);
 }

@@ -1,7 +1,7 @@
 // Heat maps and line charts, drawn on a canvas or into a file. Knows pixels and colours; one hue, so that no kind of
 // colour sight is needed, and lines that differ in their dashes.
 import type { Drawing } from "../../view";
-import type { Surface } from "../../surface";
+import type { Painter } from "../../painter";
 import { colors } from "../../theme";
 import type { Chart, Figure, HeatMap } from "./blocks";
 
@@ -41,28 +41,28 @@ function mapDrawn(map: HeatMap): Drawn {
       tip: `${map.row_title} ${map.rows[i]}, ${map.column_title} ${map.columns[j]}: ${(100 * weight).toFixed(1)}%`,
     })),
   );
-  const draw = (surface: Surface) => {
-    const { accent, ink, page, quiet, rule } = colors.get();
-    surface.text(map.column_title, left + across / 2, 10, { align: "center", color: quiet });
-    surface.text(map.row_title, 10, top + down / 2, { align: "center", color: quiet, turned: true });
+  const draw = (painter: Painter) => {
+    const { accent, ink, page, muted, rule } = colors.get();
+    painter.text(map.column_title, left + across / 2, 10, { align: "center", color: muted });
+    painter.text(map.row_title, 10, top + down / 2, { align: "center", color: muted, turned: true });
     map.columns.forEach((name, j) => {
       const x = left + size * (j + 0.5);
-      if (upright) surface.text(name, x, top - 12, { align: "center", mono: true });
-      else surface.text(name, x, top - 6, { mono: true, turned: true });
+      if (upright) painter.text(name, x, top - 12, { align: "center", mono: true });
+      else painter.text(name, x, top - 6, { mono: true, turned: true });
     });
-    map.rows.forEach((name, i) => surface.text(name, left - 8, top + size * (i + 0.5), { align: "right", mono: true }));
+    map.rows.forEach((name, i) => painter.text(name, left - 8, top + size * (i + 0.5), { align: "right", mono: true }));
     map.weights.flat().forEach((weight, number) => {
       const { x, y } = cells[number]!;
-      surface.rect(x, y, size, size, accent, weight);
+      painter.rect(x, y, size, size, accent, weight);
       const color = weight >= STRONG ? page : ink;
-      if (size > 18) surface.text((100 * weight).toFixed(0), x + size / 2, y + size / 2, { align: "center", size: 12, color });
+      if (size > 18) painter.text((100 * weight).toFixed(0), x + size / 2, y + size / 2, { align: "center", size: 12, color });
     });
-    frame(surface, left, top, wide, high, rule);
+    frame(painter, left, top, wide, high, rule);
     const y = top + high + 16;
-    surface.text("0%", left, y + 6, { size: 12, color: quiet });
-    for (let step = 0; step <= 10; step++) surface.rect(left + 28 + 12 * step, y, 12, 12, accent, step / 10);
-    frame(surface, left + 28, y, 132, 12, rule);
-    surface.text("100%", left + 166, y + 6, { size: 12, color: quiet });
+    painter.text("0%", left, y + 6, { size: 12, color: muted });
+    for (let step = 0; step <= 10; step++) painter.rect(left + 28 + 12 * step, y, 12, 12, accent, step / 10);
+    frame(painter, left + 28, y, 132, 12, rule);
+    painter.text("100%", left + 166, y + 6, { size: 12, color: muted });
   };
   return { width: left + Math.max(across, 205) + 2, height: top + Math.max(high + 36, down), cells, draw };
 }
@@ -83,23 +83,23 @@ function chartDrawn(chart: Chart): Drawn {
       tip: `${line.name}, ${chart.across} ${place}: ${line.values[i]!.toFixed(1)}%`,
     })),
   );
-  const draw = (surface: Surface) => {
-    const { accent, quiet, rule } = colors.get();
+  const draw = (painter: Painter) => {
+    const { accent, muted, rule } = colors.get();
     for (let percent = 0; percent <= 100; percent += 20) {
-      surface.lines([left, y(percent), left + width, y(percent)], rule, 1, false, 1);
-      surface.text(String(percent), left - 8, y(percent), { align: "right", size: 12, color: quiet });
+      painter.lines([left, y(percent), left + width, y(percent)], rule, 1, false, 1);
+      painter.text(String(percent), left - 8, y(percent), { align: "right", size: 12, color: muted });
     }
-    for (const place of chart.at) surface.text(String(place), x(place), top + height + 16, { align: "center", size: 12, color: quiet });
-    surface.text(chart.across, left + width / 2, top + height + 38, { align: "center", color: quiet });
-    surface.text(chart.up, 10, top + height / 2, { align: "center", color: quiet, turned: true });
+    for (const place of chart.at) painter.text(String(place), x(place), top + height + 16, { align: "center", size: 12, color: muted });
+    painter.text(chart.across, left + width / 2, top + height + 38, { align: "center", color: muted });
+    painter.text(chart.up, 10, top + height / 2, { align: "center", color: muted, turned: true });
     const order = chart.lines.map((line, number) => ({ line, number })).sort((a, b) => b.line.values.at(-1)! - a.line.values.at(-1)!);
     let lowest = 0; // two names must not lie on each other
     for (const { line, number } of order) {
       const points = chart.at.map((place, i) => [x(place), y(line.values[i]!)] as const);
-      surface.lines(strokes(points, DASHES[number % DASHES.length]!), accent, 1, false, 2.5);
-      for (const [px, py] of points) surface.rect(px - 4, py - 4, 8, 8, accent);
+      painter.lines(strokes(points, DASHES[number % DASHES.length]!), accent, 1, false, 2.5);
+      for (const [px, py] of points) painter.rect(px - 4, py - 4, 8, 8, accent);
       lowest = Math.max(points.at(-1)![1], lowest + 18);
-      surface.text(line.name, left + width + 10, lowest, { color: quiet });
+      painter.text(line.name, left + width + 10, lowest, { color: muted });
     }
   };
   const names = Math.max(...chart.lines.map((line) => line.name.length)) * LETTER + 20;
@@ -121,7 +121,7 @@ function strokes(points: readonly (readonly [number, number])[], dash: number): 
   return ends;
 }
 
-function frame(surface: Surface, x: number, y: number, width: number, height: number, color: string): void {
+function frame(painter: Painter, x: number, y: number, width: number, height: number, color: string): void {
   const [right, bottom] = [x + width, y + height];
-  surface.lines([x, y, right, y, right, y, right, bottom, right, bottom, x, bottom, x, bottom, x, y], color, 1, false, 1);
+  painter.lines([x, y, right, y, right, y, right, bottom, right, bottom, x, bottom, x, bottom, x, y], color, 1, false, 1);
 }

@@ -1,5 +1,5 @@
 // Why: the tokens that spoke for or against a prediction, and those the model looked at. Knows no server.
-import { choose, format, place, whole } from "../../place";
+import { setParameters, formatRoute, currentRoute, integerParameter } from "../../route";
 import { looked, signed, type Evidence, type Said } from "./payload";
 
 interface Strip {
@@ -11,7 +11,7 @@ interface Strip {
 
 /** The layer whose attention is shown; as many as there are layers means all of them joined. */
 export function layerOf(evidence: Evidence, parameters: Readonly<Record<string, string>>): number {
-  return whole(parameters, "layer", evidence.attention.length + 1, evidence.attention.length);
+  return integerParameter(parameters, "layer", evidence.attention.length + 1, evidence.attention.length);
 }
 
 export function strips(evidence: Evidence, layer: number): readonly Strip[] {
@@ -47,9 +47,9 @@ export function strengths(values: readonly number[], special: readonly boolean[]
 }
 
 export function Why({ said, link }: { said: Said; link?: string }) {
-  const here = place.use();
+  const here = currentRoute.use();
   const evidence = looked(said, here);
-  if (!evidence) return said.why ? <p class="quiet">No attention and attribution here: {said.why}.</p> : null;
+  if (!evidence) return said.why ? <p class="muted">No attention and attribution here: {said.why}.</p> : null;
   const layer = layerOf(evidence, here.parameters);
   const rows = strips(evidence, layer);
   return (
@@ -59,7 +59,7 @@ export function Why({ said, link }: { said: Said; link?: string }) {
         {said.evidence.length > 1 && (
           <label>
             Look into
-            <select value={said.evidence.indexOf(evidence)} onChange={(event) => choose({ about: event.currentTarget.value })}>
+            <select value={said.evidence.indexOf(evidence)} onChange={(event) => setParameters({ about: event.currentTarget.value })}>
               {said.evidence.map((one, number) => (
                 <option key={number} value={number}>
                   {one.about}
@@ -70,7 +70,7 @@ export function Why({ said, link }: { said: Said; link?: string }) {
         )}
         <label>
           Attention of
-          <select value={layer} onChange={(event) => choose({ layer: event.currentTarget.value })}>
+          <select value={layer} onChange={(event) => setParameters({ layer: event.currentTarget.value })}>
             <option value={evidence.attention.length}>all layers joined</option>
             {evidence.attention.map((_, number) => (
               <option key={number} value={number}>
@@ -80,7 +80,7 @@ export function Why({ said, link }: { said: Said; link?: string }) {
           </select>
         </label>
         {said.evidence.length < (said.prediction.entities?.length ?? 0) && (
-          <span class="quiet">
+          <span class="muted">
             the first {said.evidence.length} of {said.prediction.entities?.length}
           </span>
         )}
@@ -89,11 +89,11 @@ export function Why({ said, link }: { said: Said; link?: string }) {
       {rows.map((row) => (
         <div key={row.name} class="task-strip-row">
           <h3>{row.name}</h3>
-          <p class="quiet">{row.about}</p>
+          <p class="muted">{row.about}</p>
           <Tokens evidence={evidence} row={row} />
         </div>
       ))}
-      <p class="quiet task-key">
+      <p class="muted task-key">
         <span class="task-for">for</span> <span class="task-against">against</span> it; each strip is coloured relative to its own strongest word. Attention shows
         where a model looks, not why it decides.
       </p>
@@ -162,5 +162,5 @@ function Numbers({ evidence, rows }: { evidence: Evidence; rows: readonly Strip[
 /** Where the studio shows every head for the same text. */
 export function attentionLink(model: string, texts: readonly string[]): string {
   const [text = "", second = ""] = texts;
-  return format({ view: "attention", parameters: { model, text, ...(second && { text_b: second }) } });
+  return formatRoute({ view: "attention", parameters: { model, text, ...(second && { text_b: second }) } });
 }

@@ -1,6 +1,6 @@
 // What the library sends for this view, and how its numbers are written. Draws nothing.
-import type { Place } from "../../place";
-import { whole } from "../../place";
+import type { Route } from "../../route";
+import { integerParameter } from "../../route";
 import type { Payload } from "../../view";
 
 export interface Span {
@@ -103,13 +103,13 @@ export interface Tasks extends Payload {
 }
 
 /** The example that is shown in detail. */
-export function chosen(payload: Tasks, here: Place): Said | undefined {
-  return payload.predictions[whole(here.parameters, "example", payload.predictions.length)];
+export function chosen(payload: Tasks, here: Route): Said | undefined {
+  return payload.predictions[integerParameter(here.parameters, "example", payload.predictions.length)];
 }
 
 /** What is looked into, of what a prediction stands on. */
-export function looked(said: Said, here: Place): Evidence | undefined {
-  return said.evidence[whole(here.parameters, "about", said.evidence.length)];
+export function looked(said: Said, here: Route): Evidence | undefined {
+  return said.evidence[integerParameter(here.parameters, "about", said.evidence.length)];
 }
 
 /** Names and shares, the largest first; endings are named by their texts. */
@@ -144,7 +144,7 @@ export function summary(said: Said): string {
   return names.map((name) => `${percent(all.get(name) ?? 0)} ${name}`).join(", ") || "no label";
 }
 
-/** Offsets count whole characters, and a script's strings count halves of some. */
+/** Offsets count integerParameter characters, and a script's strings count halves of some. */
 export function cut(text: string, start: number, end?: number): string {
   return Array.from(text).slice(start, end).join("");
 }

@@ -1,8 +1,8 @@
 // Training a new model from the page: what to train on, how far it is, stopping it. Knows the studio's server.
 import { useEffect, useState } from "preact/hooks";
 import { ask } from "../../api";
-import { modelsChanged } from "../../news";
-import { format, place } from "../../place";
+import { modelsChanged } from "../../api";
+import { formatRoute, currentRoute } from "../../route";
 import { store } from "../../store";
 import type { Job, Tasks } from "./payload";
 
@@ -181,9 +181,9 @@ function Order({ studio }: { studio: Studio }) {
 function Progress({ job, cancel }: { job: Job; cancel(): void }) {
   const share = job.steps ? job.step / job.steps : 0;
   const heading = { running: job.stopping ? "Stopping" : "Training", done: "Trained", failed: "Failed", cancelled: "Stopped" }[job.state];
-  const here = place.use();
+  const here = currentRoute.use();
   const use = () => {
-    location.hash = format({ view: "tasks", parameters: { model: job.output } });
+    location.hash = formatRoute({ view: "tasks", parameters: { model: job.output } });
     scrollTo(0, 0);
   };
   return (
@@ -192,7 +192,7 @@ function Progress({ job, cancel }: { job: Job; cancel(): void }) {
         {heading}: {job.task} on {job.data}
       </h3>
       {job.state === "running" && <progress aria-label="Steps done" max={1} {...(job.steps ? { value: share } : {})} />}
-      <p class="quiet" role="status">
+      <p class="muted" role="status">
         {job.steps
           ? `step ${job.step.toLocaleString("en")} of ${job.steps.toLocaleString("en")}, epoch ${job.epoch} of ${job.epochs}, ` +
             `loss ${(job.loss ?? 0).toFixed(3)}, ${job.rate.toPrecision(2)} steps/s` +
@@ -202,7 +202,7 @@ function Progress({ job, cancel }: { job: Job; cancel(): void }) {
             : ""}
       </p>
       {job.said.length > 0 && (
-        <ul class="quiet">
+        <ul class="muted">
           {job.said.map((line, number) => (
             <li key={number}>{line}</li>
           ))}

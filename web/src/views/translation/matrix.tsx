@@ -2,9 +2,9 @@
 // row. Knows what is aligned and pixels; the page and the picture files are drawn by the same function.
 import { useMemo, useState } from "preact/hooks";
 import { Canvas } from "../../canvas";
-import { choose } from "../../place";
-import { useWidth } from "../../size";
-import { canvasSurface, type Surface } from "../../surface";
+import { setParameters } from "../../route";
+import { useWidth } from "../../canvas";
+import { canvasPainter, type Painter } from "../../painter";
 import { colors } from "../../theme";
 import { alignedOf, hardOf, manyOf, pharaoh, type Aligned } from "./alignment";
 import { headsOf, type Choice } from "./payload";
@@ -31,32 +31,32 @@ export function layoutOf({ rows, columns }: Aligned, room: number): Layout {
   return { cell, left, top, width: left + cell * columns.length, height: top + cell * rows.length };
 }
 
-export function drawMatrix(surface: Surface, aligned: Aligned, hard: boolean, layout: Layout, x = 0, y = 0): void {
+export function drawMatrix(painter: Painter, aligned: Aligned, hard: boolean, layout: Layout, x = 0, y = 0): void {
   const { rows, columns, weights, current } = aligned;
-  const { accent, other, ink, quiet, rule, page } = colors.get();
+  const { accent, other, ink, muted, rule, page } = colors.get();
   const { cell, left, top } = layout;
   const size = Math.min(13, cell - 1);
   const cut = (name: string) => ([...name].length > 14 ? `${[...name].slice(0, 13).join("")}…` : name);
   const [x1, y1, x2, y2] = [x + left, y + top, x + layout.width, y + layout.height];
   if (left) {
-    rows.forEach((name, i) => surface.text(cut(name), x1 - 6, y1 + (i + 0.5) * cell, { align: "right", size, color: i === current ? ink : quiet, bold: i === current }));
-    columns.forEach((name, j) => surface.text(cut(name), x1 + (j + 0.5) * cell, y1 - 6, { turned: true, size, color: quiet }));
+    rows.forEach((name, i) => painter.text(cut(name), x1 - 6, y1 + (i + 0.5) * cell, { align: "right", size, color: i === current ? ink : muted, bold: i === current }));
+    columns.forEach((name, j) => painter.text(cut(name), x1 + (j + 0.5) * cell, y1 - 6, { turned: true, size, color: muted }));
   }
-  if (hard) hardOf(aligned).forEach((column, row) => columns.length && surface.rect(x1 + column * cell + 1, y1 + row * cell + 1, cell - 2, cell - 2, accent));
-  else if (weights.length) surface.matrix(weights, columns.length, x1, y1, x2 - x1, y2 - y1, accent);
+  if (hard) hardOf(aligned).forEach((column, row) => columns.length && painter.rect(x1 + column * cell + 1, y1 + row * cell + 1, cell - 2, cell - 2, accent));
+  else if (weights.length) painter.matrix(weights, columns.length, x1, y1, x2 - x1, y2 - y1, accent);
   if (!hard && cell >= WRITTEN)
     weights.forEach((weight, at) => {
       const [row, column] = [Math.floor(at / columns.length), at % columns.length];
       const text = weight.toFixed(2).replace(/^0/, "");
-      if (text !== ".00") surface.text(text, x1 + (column + 0.5) * cell, y1 + (row + 0.5) * cell, { align: "center", size: 11, color: weight > 0.3 ? page : ink });
+      if (text !== ".00") painter.text(text, x1 + (column + 0.5) * cell, y1 + (row + 0.5) * cell, { align: "center", size: 11, color: weight > 0.3 ? page : ink });
     });
   const lines: number[] = [];
   for (let i = 0; i <= rows.length; i++) if (hard || i === 0 || i === rows.length) lines.push(x1, y1 + i * cell, x2, y1 + i * cell);
   for (let j = 0; j <= columns.length; j++) if (hard || j === 0 || j === columns.length) lines.push(x1 + j * cell, y1, x1 + j * cell, y2);
-  surface.lines(lines, rule, 1, false, 1);
+  painter.lines(lines, rule, 1, false, 1);
   if (current >= 0) {
     const [upper, lower] = [y1 + current * cell, y1 + (current + 1) * cell];
-    surface.lines([x1, upper, x2, upper, x1, lower, x2, lower, x1, upper, x1, lower, x2, upper, x2, lower], other, 1, false, 2);
+    painter.lines([x1, upper, x2, upper, x1, lower, x2, lower, x1, upper, x1, lower, x2, upper, x2, lower], other, 1, false, 2);
   }
 }
 
@@ -66,12 +66,12 @@ export function Matrix({ choice }: { choice: Choice }) {
   return (
     <section class="alignment" aria-label="Alignment">
       <h2>Alignment</h2>
-      <p class="quiet">
+      <p class="muted">
         Of {headsOf(choice)}. {level === "word" ? "A word is what stands between spaces; what fell on the source’s end is left out." : "Pieces, with the end of both."}
       </p>
       <div class="choices">
-        <Pair title="Alignment" values={["soft", "hard"]} value={hard ? "hard" : "soft"} pick={(value) => choose({ alignment: value === "hard" ? value : "" })} />
-        <Pair title="By" values={["words", "pieces"]} value={level === "word" ? "words" : "pieces"} pick={(value) => choose({ level: value === "pieces" ? "piece" : "" })} />
+        <Pair title="Alignment" values={["soft", "hard"]} value={hard ? "hard" : "soft"} pick={(value) => setParameters({ alignment: value === "hard" ? value : "" })} />
+        <Pair title="By" values={["words", "pieces"]} value={level === "word" ? "words" : "pieces"} pick={(value) => setParameters({ level: value === "pieces" ? "piece" : "" })} />
       </div>
       {aligned.rows.length && aligned.columns.length ? <Map choice={choice} aligned={aligned} /> : <p>Nothing was said, so there is nothing to align.</p>}
       {hard && aligned.rows.length > 0 && <Hard aligned={aligned} />}
@@ -99,7 +99,7 @@ function Map({ choice, aligned }: { choice: Choice; aligned: Aligned }) {
         height={Math.ceil(layout.height) + 2}
         inputs={[aligned, hard, layout.cell, layout.left]}
         label={`${hard ? "Hard" : "Soft"} alignment of ${rows.length} target by ${columns.length} source ${choice.level}s`}
-        draw={(context) => drawMatrix(canvasSurface(context, colors.get().ink), aligned, hard, layout)}
+        draw={(context) => drawMatrix(canvasPainter(context, colors.get().ink), aligned, hard, layout)}
         canvas={{
           onPointerMove: (event: PointerEvent) => point(find(event)),
           onPointerLeave: () => point(null),
@@ -109,7 +109,7 @@ function Map({ choice, aligned }: { choice: Choice; aligned: Aligned }) {
           },
         }}
       />
-      <p class="note quiet">
+      <p class="note muted">
         {shown ? (
           <>
             <bdi class="token">{rows[shown[0]]}</bdi> looks at <bdi class="token">{columns[shown[1]]}</bdi>: {weights[shown[0] * columns.length + shown[1]]!.toFixed(3)}

@@ -1,6 +1,6 @@
 // What the library sends for a translation (src/regard/interpret/translation), and what the user chose to see of it.
 // Knows the numbers, draws nothing.
-import { whole, type Place } from "../../place";
+import { integerParameter, type Route } from "../../route";
 import type { Payload } from "../../view";
 import { bytes } from "../attention/payload";
 
@@ -95,15 +95,15 @@ export interface Choice {
   readonly look: Look | null;
 }
 
-export function choiceOf(payload: Translation, { parameters }: Place): Choice | null {
+export function choiceOf(payload: Translation, { parameters }: Route): Choice | null {
   const { model, hypotheses, looking } = payload;
   if (!model || !hypotheses.length) return null;
-  const number = whole(parameters, "translation", hypotheses.length);
+  const number = integerParameter(parameters, "translation", hypotheses.length);
   const told = hypotheses[number]!;
   // Another translation may be shorter: then it is its last step.
   const step = Math.max(0, Math.min(Number.parseInt(parameters["step"] ?? "", 10) || 0, told.steps.length - 1));
-  const layer = whole(parameters, "layer", model.layers, looking?.layer ?? 0);
-  const one = whole(parameters, "head", model.heads, model.heads === 1 ? 0 : -1);
+  const layer = integerParameter(parameters, "layer", model.layers, looking?.layer ?? 0);
+  const one = integerParameter(parameters, "head", model.heads, model.heads === 1 ? 0 : -1);
   const heads = one >= 0 ? [one] : (looking?.heads ?? []);
   const look = told.looks && lookOf(payload, told, step, layer, heads);
   return {
@@ -115,8 +115,8 @@ export function choiceOf(payload: Translation, { parameters }: Place): Choice | 
     layer,
     heads,
     mean: one < 0,
-    shown: whole(parameters, "sub", 5, 4) || 4,
-    d: whole(parameters, "d", look?.context.length ?? 1),
+    shown: integerParameter(parameters, "sub", 5, 4) || 4,
+    d: integerParameter(parameters, "d", look?.context.length ?? 1),
     level: parameters["level"] === "piece" ? "piece" : "word",
     hard: parameters["alignment"] === "hard",
     look,

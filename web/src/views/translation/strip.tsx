@@ -1,6 +1,6 @@
 // A vector as a row of cells: one colour above zero, another below, the paler the smaller. Knows numbers and pixels.
 import { Canvas } from "../../canvas";
-import { canvasSurface, type Surface } from "../../surface";
+import { canvasPainter, type Painter } from "../../painter";
 import { colors } from "../../theme";
 
 export const HIGH = 16;
@@ -10,17 +10,17 @@ export function largest(vectors: readonly Float32Array[]): number {
   return Math.max(1e-12, ...vectors.map((one) => one.reduce((most, value) => Math.max(most, Math.abs(value)), 0)));
 }
 
-export function drawStrip(surface: Surface, vector: Float32Array, most: number, x: number, y: number, width: number, marked: number): void {
+export function drawStrip(painter: Painter, vector: Float32Array, most: number, x: number, y: number, width: number, marked: number): void {
   const { accent, other, ink, rule } = colors.get();
   const cell = width / vector.length;
   vector.forEach((value, d) => {
     const share = Math.min(1, Math.abs(value) / most);
-    if (share > 0.004) surface.rect(x + d * cell, y, cell, HIGH, value < 0 ? other : accent, share);
+    if (share > 0.004) painter.rect(x + d * cell, y, cell, HIGH, value < 0 ? other : accent, share);
   });
-  surface.lines([x, y + HIGH, x + width, y + HIGH], rule, 1, false, 1);
+  painter.lines([x, y + HIGH, x + width, y + HIGH], rule, 1, false, 1);
   if (marked >= 0 && marked < vector.length) {
     const middle = x + (marked + 0.5) * cell;
-    surface.lines([middle, y - 1, middle, y + HIGH + 1], ink, 0.8, false, 1);
+    painter.lines([middle, y - 1, middle, y + HIGH + 1], ink, 0.8, false, 1);
   }
 }
 
@@ -43,7 +43,7 @@ export function Strip({ vector, most, width, d = -1, onChoose }: Props) {
       width={width}
       height={HIGH + 2}
       inputs={[vector, most, d]}
-      draw={(context) => drawStrip(canvasSurface(context, colors.get().ink), vector, most, 0, 1, width, d)}
+      draw={(context) => drawStrip(canvasPainter(context, colors.get().ink), vector, most, 0, 1, width, d)}
       {...(onChoose && { canvas: { onClick: press, class: "pressed" } })}
     />
   );

@@ -1,11 +1,11 @@
 // The four sub-steps of one look, with their numbers: the encoder's states, their scores, softmax and weighted states,
 // and the context vector that is their sum.
-import { choose } from "../../place";
-import { useWidth } from "../../size";
+import { setParameters } from "../../route";
+import { useWidth } from "../../canvas";
 import { visible } from "../search/trace";
 import { headsOf, SUBSTEPS, type Choice, type Look } from "./payload";
 import { HIGH, largest, Strip } from "./strip";
-import { asker, narration } from "./words";
+import { asker, narration } from "./explanations";
 
 function numeral(value: number, digits = 3): string {
   const text = value.toFixed(digits);
@@ -18,14 +18,14 @@ export function Substeps({ choice, look }: { choice: Choice; look: Look }) {
   return (
     <section class="substeps" aria-label="Encoder-decoder attention">
       <h2>Encoder-decoder attention at time step {step + 1}</h2>
-      <p class="quiet">
+      <p class="muted">
         {model.name}: {headsOf(choice)}
       </p>
       <fieldset class="parts">
-        <legend class="quiet">Sub-steps up to</legend>
+        <legend class="muted">Sub-steps up to</legend>
         <span class="group">
           {SUBSTEPS.map((name, number) => (
-            <button key={name} type="button" aria-pressed={number + 1 === shown} onClick={() => choose({ sub: number === 3 ? "" : String(number + 1) })}>
+            <button key={name} type="button" aria-pressed={number + 1 === shown} onClick={() => setParameters({ sub: number === 3 ? "" : String(number + 1) })}>
               {number + 1}. {name}
             </button>
           ))}
@@ -49,7 +49,7 @@ function Numbers({ choice, look }: { choice: Choice; look: Look }) {
   const strip = Math.max(24, width - 10);
   const strong = look.weights.reduce((best, weight, at) => (weight > look.weights[best]! ? at : best), 0);
   const value = model.kind === "transformer" ? "v" : "h";
-  const press = (next: number) => choose({ d: String(next) });
+  const press = (next: number) => setParameters({ d: String(next) });
   const recurrent = model.kind !== "transformer";
   return (
     <>
@@ -122,11 +122,11 @@ function Numbers({ choice, look }: { choice: Choice; look: Look }) {
       </div>
       {shown > 2 && (
         <label class="which">
-          <span class="quiet">
+          <span class="muted">
             Which of the {look.context.length} numbers is written out
             {mean && ` (this one is of head ${heads[Math.floor((d * heads.length) / look.context.length)]}, and is multiplied by that head’s own weight)`}: press a strip, or
           </span>
-          <input type="number" name="d" min={0} max={look.context.length - 1} value={d} onInput={(event) => choose({ d: event.currentTarget.value })} />
+          <input type="number" name="d" min={0} max={look.context.length - 1} value={d} onInput={(event) => setParameters({ d: event.currentTarget.value })} />
         </label>
       )}
     </>

@@ -1,12 +1,12 @@
 // The time slider: which token is said at which step, how likely it was, and what else was likely.
-import { choose } from "../../place";
+import { setParameters } from "../../route";
 import { visible } from "../search/trace";
 import type { Choice } from "./payload";
 
 export const percent = (share: number, digits = 1) => `${(100 * share).toFixed(digits)}%`;
 
 export function go(step: number, { told }: Choice): void {
-  choose({ step: String(Math.max(0, Math.min(told.steps.length - 1, step))) });
+  setParameters({ step: String(Math.max(0, Math.min(told.steps.length - 1, step))) });
 }
 
 /** Left and right change the step wherever the focus is in the view but in a field; the slider itself does so anyway. */

@@ -1,0 +1,107 @@
+"""Who may use the studio: only a client that has its token.
+
+Knows tokens, cookies and HTTP headers. Knows no view and no model. A browser gets the token from the printed address,
+`/?token=...`, and keeps it as a cookie; a script sends `Authorization: Bearer TOKEN`. The token is never written to a
+file or a log.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+__all__ = ["HEADERS", "TokenMiddleware", "cookie_name", "generate_token"]
+
+TOKEN_BYTES = 32
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    # No other page may show this one inside itself and have its buttons pressed unseen.
+    "X-Frame-Options": "DENY",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+}
+REFUSAL = "this request has no valid token: open the address that `regard studio` printed in the terminal"
+PAGE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Regard studio: token needed</title></head>
+<body>
+<h1>This studio needs its token</h1>
+<p>The studio answers only the person who started it.
+Open the address that <code>regard studio</code> printed in the terminal; it ends in <code>?token=…</code>.</p>
+<p>The token changes each time the studio starts.</p>
+</body>
+</html>
+"""
+
+
+def generate_token() -> str:
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def cookie_name(port: int) -> str:
+    """Browsers send a cookie to all ports of a host, so each studio needs a name of its own."""
+    return f"regard-{port}"
+
+
+class TokenMiddleware:
+    """Middleware: passes requests with the token on, and answers all others with 401."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        if not token:
+            raise ValueError("the token is empty; expected the one that generate_token() made")
+        self.app, self._token = app, token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self.app(scope, receive, send)
+        if scope["type"] != "http":
+            return await send({"type": "websocket.close", "code": 1008})
+        request = Request(scope)
+        response = self._sign_in(request)
+        if response is None and not self._has_token(request):
+            response = _refuse(request)
+        await (response or self.app)(scope, receive, send)
+
+    def _sign_in(self, request: Request) -> Response | None:
+        """The answer to the printed address: a cookie, and the address without the token. The browser keeps the part
+        behind the #."""
+        if request.url.path != "/" or request.method not in ("GET", "HEAD"):
+            return None
+        given = parse_qs(request.url.query).get("token")
+        if given is None:
+            return None
+        if not self._is_token(given[-1]):
+            # An old address in a browser that has signed in since: there is nothing to refuse.
+            return RedirectResponse("/", 303, HEADERS) if self._has_token(request) else None
+        response = RedirectResponse("/", 303, HEADERS)
+        response.set_cookie(_cookie_of(request), given[-1], httponly=True, samesite="strict")
+        return response
+
+    def _has_token(self, request: Request) -> bool:
+        scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self._is_token(credentials.strip()):
+            return True
+        return self._is_token(request.cookies.get(_cookie_of(request), ""))
+
+    def _is_token(self, given: str) -> bool:
+        return secrets.compare_digest(given.encode("utf-8", "replace"), self._token)
+
+
+def _cookie_of(request: Request) -> str:
+    server = request.scope.get("server")
+    return cookie_name(server[1] if server else 0)
+
+
+def _refuse(request: Request) -> Response:
+    headers = {**HEADERS, "WWW-Authenticate": "Bearer"}
+    if request.url.path.startswith("/api/"):
+        return Response(f'{{"error":"{REFUSAL}"}}', 401, headers, "application/json")
+    return HTMLResponse(PAGE, 401, headers)

@@ -1,0 +1,120 @@
+"""The page of a search: whole, self-contained, true to the trace, and with the lines that make it again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+import torch
+
+from regard.inference.generation import Beam, Sampling, Trace, beam_search, sample
+from regard.inference.generation.search_page import search_page, search_payload
+from regard.inference.generation.text_generator import TextGenerator
+from regard.inference.generation.trace import TraceDocument
+from tests.inference.generation.models import Chain
+from tests.render.shown import payload_of
+
+PROMPTS = torch.tensor([[1, 2], [3, 1]])
+NASTY = ["<end>", "</script><script>alert(1)</script>", "a&b", '"', "\n", "\x1b", " ", "é", "\ud800"]
+
+
+@pytest.fixture(scope="module")
+def beam() -> TraceDocument:
+    trace = Trace(top=4, token_text=lambda token: f"word{token}")
+    beam_search(
+        Chain(9, seed=1), PROMPTS, beam=Beam(num_beams=3, num_return_sequences=2), end=0, max_new_tokens=6, trace=trace
+    )
+    return trace.document({"prompt": "x < y", "settings": {"num_beams": 3, "length_penalty": 1.0}})
+
+
+@pytest.fixture(scope="module")
+def chance() -> TraceDocument:
+    trace = Trace(top=9, token_text=NASTY.__getitem__)
+    sampling = Sampling(temperature=2.0, top_p=0.7)
+    list(sample(Chain(9, seed=1), PROMPTS, sampling=sampling, end=0, max_new_tokens=5, trace=trace))
+    return trace.document({"prompt": "\udcff"})
+
+
+@pytest.mark.usefixtures("page_built")
+def test_the_document_is_in_the_page(beam: TraceDocument, chance: TraceDocument) -> None:
+    for document in (beam, chance):
+        text = search_page(document)
+        text.encode("utf-8")  # a lone surrogate of a token or a prompt would fail here
+        shown = payload_of(text)
+        assert shown["trace"] == json.loads(json.dumps(document)) and shown["view"] == "search"
+
+
+def test_the_lines_of_a_beam(beam: TraceDocument) -> None:
+    about = {"model": "folder of mine", "prompt": "it's x < y", "max_tokens": 7, "method": "beam"}
+    settings = {"num_beams": 3, "length_penalty": 1.0, "num_return_sequences": 2, "early_stopping": True}
+    payload = search_payload({**beam, "about": {**about, "settings": settings}})
+    words = shlex.split(str(payload["cli"]))
+    assert words[:3] == ["regard", "generate", "it's x < y"]
+    options = dict(zip(words[3::2], words[4::2], strict=False))
+    assert options["--model"] == "folder of mine" and options["--max-tokens"] == "7"
+    assert (options["--beam"], options["--nbest"], options["--length-penalty"]) == ("3", "2", "1.0")
+    assert "--early" in words and words[-2:] == ["--trace", "page.html"]
+
+
+@pytest.mark.parametrize("prompt", ["-5 degrees", "--beam 9", "plain"])
+def test_the_command_takes_a_prompt_that_begins_with_a_dash(beam: TraceDocument, prompt: str) -> None:
+    import typer
+    from typer.main import get_command
+
+    from regard.cli import generate
+
+    about = {
+        "model": "m",
+        "prompt": prompt,
+        "max_tokens": 7,
+        "method": "beam",
+        "settings": {"num_beams": 3, "num_return_sequences": 2},
+    }
+    words = shlex.split(str(search_payload({**beam, "about": about})["cli"]))
+    app = typer.Typer()
+    generate.register(app)
+    given = get_command(app).make_context("generate", words[2:]).params
+    assert (given["prompt"], given["model"], given["max_tokens"]) == (prompt, "m", 7)
+    assert (given["beam"], given["nbest"], str(given["trace"])) == (3, 2, "page.html")
+
+
+def test_the_lines_of_chance_can_be_run(chance: TraceDocument, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"temperature": 2.0, "top_k": None, "top_p": 0.7}
+    about = {"model": "m", "prompt": "\udcff", "max_tokens": 5, "method": "sample", "settings": settings, "seed": 4}
+    payload = search_payload({**chance, "about": about})
+    words = shlex.split(str(payload["cli"]))
+    assert words[words.index("--temperature") : -2] == ["--temperature", "2.0", "--top-p", "0.7", "--seed", "4"]
+    assert "--top-k" not in words
+    calls: dict[str, Any] = {}
+
+    class Written(TextGenerator):
+        def __init__(self, name: str) -> None:
+            calls["model"] = name
+
+        def encode_prompt(self, text: str, *, max_new_tokens: int) -> Any:
+            calls["prompt"] = text, max_new_tokens
+
+        def stream(self, prompt: Any, **options: Any) -> Any:
+            calls.update(options)
+            return []
+
+        def trace(self, *, top: int = 10) -> Trace:
+            return Trace()
+
+    monkeypatch.setattr("regard.inference.generation.TextGenerator", Written)
+    monkeypatch.setattr("regard.checkpoints.loading.load", lambda name: [name])
+    exec(str(payload["python"]), {"print": lambda document: None})
+    assert calls["model"] == "m" and calls["prompt"] == ("\udcff", 5)
+    assert calls["sampling"] == Sampling(temperature=2.0, top_p=0.7) and calls["seed"] == 4
+
+
+def test_the_lines_of_a_translation(beam: TraceDocument) -> None:
+    settings = {"num_beams": 5, "length_penalty": 1.0, "num_return_sequences": 1}
+    about = {"model": "de-en", "texts": ["Das ist's.", "Ja."], "settings": settings}
+    payload = search_payload({**beam, "about": about})
+    texts, command = str(payload["cli"]).split(" | ")
+    assert texts == "printf %s 'Das ist'\"'\"'s.\nJa.\n'"
+    assert command == "regard translate de-en - --beam 5 --length-penalty 1.0 --nbest 1 --trace page.html"
+    assert "translator.translate([\"Das ist's.\", 'Ja.'], beam=Beam(num_beams=5" in str(payload["python"])

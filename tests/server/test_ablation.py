@@ -1,0 +1,241 @@
+"""The surgery view in a browser: heads are pressed out and back, and its numbers are the library's."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from starlette.testclient import TestClient
+
+import regard
+from regard.interpret.ablation.ablation import ablate, sweep_heads
+from regard.interpret.ablation.payload import MAX_SWEEP_TARGETS
+from regard.interpret.attribution.every_token import MAX_MASKED_TOKENS, open_probe_at, probe_at, subsample_targets
+from regard.tasks.folder import write_task
+from regard.text import Tokenizer
+from tests.inference.folders import tiny_gpt
+from tests.interpret.classifiers import deciding
+
+pytest.importorskip("playwright")
+from playwright.sync_api import Browser, Page, expect
+
+from tests.server.conftest import serious_findings
+
+expect.set_options(timeout=30_000)
+
+TEXT = "the good film was a dull day for them and for <b>him</b>"
+CLASSED = "it is a good day for them"
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    place = tmp_path_factory.mktemp("models")
+    write_task(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), place / "classifier")
+    gpt = tiny_gpt(tmp_path_factory.mktemp("gpt"))
+    return {"bert": str(tiny_bert_folder), "gpt": str(gpt), "classifier": str(place / "classifier")}
+
+
+def asked(client: TestClient, **arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = client.post("/api/ablation", json=arguments).json()
+    return found
+
+
+def open_at_place(page: Page, address: str, **parameters: str) -> None:
+    page.goto(f"{address}/#ablation?{urlencode(parameters)}")
+    page.wait_for_selector(".keep")
+
+
+def head(page: Page, name: str) -> Any:
+    return page.get_by_role("button", name=re.compile(rf"Head {re.escape(name)}(,|$)"))
+
+
+def test_heads_are_pressed_out_and_back(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at_place(page, address, model=folders["bert"], text=TEXT)
+    expect(page.locator(".ablation-gone")).to_contain_text("Nothing is out")
+    trial = open_probe_at(folders["bert"], TEXT, at="masked")
+    wanted = {
+        (one.layer, one.head): one.strength for one in sweep_heads(subsample_targets(trial, MAX_SWEEP_TARGETS)).ranked
+    }
+    for (layer, number), strength in wanted.items():
+        title = head(page, f"{layer}.{number}").get_attribute("title")
+        assert title == f"{layer}.{number} alone: {strength:.3f} nats"
+    head(page, "0.1").click()
+    head(page, "0.1").press("ArrowDown")
+    expect(head(page, "1.1")).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Space")
+    expect(page.locator(".ablation-gone")).to_contain_text("heads 0.1,1.2")
+    effects = ablate(trial, heads=[(0, 1), (1, 2)]).effects
+    tokens = page.locator(".ablation-text button")
+    expect(tokens).to_have_count(len(effects))
+    strongest = max(range(len(effects)), key=lambda number: effects[number].strength)
+    expect(tokens.nth(strongest)).to_have_attribute("title", f"{effects[strongest].strength:.3f} nats")
+    for number, effect in enumerate(effects):
+        assert tokens.nth(number).get_attribute("title") == f"{effect.strength:.3f} nats"
+        said = tokens.nth(number).locator(".ablation-said").all_inner_texts()
+        for text, word, share in zip(
+            said,
+            (effect.before, effect.after),
+            (effect.likeliest[0].before, effect.successors[0].after),
+            strict=True,
+        ):
+            assert text.split() == [word, f"{share:.1%}"]
+    changed = sum(effect.before != effect.after for effect in effects)
+    expect(page.locator(".ablation-sum")).to_contain_text(f"at {changed} of {len(effects)} tokens")
+    assert "heads=0.1%2C1.2" in page.url
+    head(page, "0.1").click()
+    expect(page.locator(".ablation-gone")).to_contain_text("Out: heads 1.2.")
+    page.get_by_role("button", name="all back").click()
+    expect(page.locator(".ablation-gone")).to_contain_text("Nothing is out")
+
+
+def test_bars_begin_at_the_left_and_leave_the_digits_alone(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at_place(page, address, model=folders["classifier"], text=CLASSED)
+    expect(page.locator(".ablation-changes thead th")).to_have_text(["label", "probability"])
+    (effect,) = ablate(open_probe_at(folders["classifier"], CLASSED), heads=[(0, 1)]).effects
+    cells = page.locator(".ablation-changes tbody td")
+    expect(cells).to_have_count(len(effect.likeliest))
+    for cell, one in zip(cells.all(), effect.likeliest, strict=True):
+        track, bar, digits = (
+            cell.locator(part).bounding_box() for part in (".ablation-bar", ".ablation-bar span", ".ablation-digits")
+        )
+        assert track is not None and bar is not None and digits is not None
+        assert bar["x"] == track["x"] and bar["width"] == pytest.approx(track["width"] * one.before, abs=1)
+        assert track["x"] + track["width"] <= digits["x"]
+    head(page, "0.1").click()
+    expect(page.locator(".ablation-changes thead th")).to_have_text(["label", "before", "after"])
+
+
+def test_whole_layers(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at_place(page, address, model=folders["bert"], text=TEXT, at="plain")
+    page.get_by_role("button", name="All heads of layer 1").click()
+    expect(page.locator(".ablation-gone")).to_contain_text("heads 1.*")
+    page.get_by_role("button", name="skip layer 0").click()
+    expect(page.locator(".ablation-gone")).to_contain_text("layers 0")
+    trial = open_probe_at(folders["bert"], TEXT, at="plain")
+    effect = ablate(trial, heads=[(1, number) for number in range(4)], layers=[0]).effects[4]
+    token = page.locator(".ablation-text button").nth(4)
+    expect(token).to_have_attribute("title", f"{effect.strength:.3f} nats")
+    token.click()
+    rows = page.locator(".ablation-changes").first.locator("tbody tr").all()
+    shown = [[float(cell.get_attribute("title") or "nan") for cell in row.locator("td").all()] for row in rows]
+    assert shown == [pytest.approx([one.before, one.after], rel=1e-4) for one in effect.likeliest[:6]]
+    assert "place=4" in page.url and "heads=1.*" in page.url and "layers=0" in page.url
+    page.locator(".choices").get_by_label("Ask").select_option("masked")
+    hidden = ablate(open_probe_at(folders["bert"], TEXT, at="masked"), heads=[(1, n) for n in range(4)], layers=[0])
+    expect(page.locator(".ablation-text button").nth(4)).to_have_attribute(
+        "title", f"{hidden.effects[4].strength:.3f} nats"
+    )
+    assert "at=masked" in page.url
+
+
+def test_a_gpt_and_a_classifier(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at_place(page, address, model=folders["gpt"], text="the good film day", heads="0.0")
+    trial = probe_at(*regard.load(folders["gpt"]), "the good film day", at="plain")
+    effects = ablate(trial, heads=[(0, 0)]).effects
+    tokens = page.locator(".ablation-text button")
+    expect(tokens).to_have_count(len(effects))
+    expect(page.locator(".ablation-text li").first).to_have_text("the")
+    assert tokens.last.locator(".ablation-token").inner_text() == "…"
+    assert tokens.last.get_attribute("title") == f"{effects[-1].strength:.3f} nats"
+    open_at_place(page, address, model=folders["classifier"], text=CLASSED, heads="0.1")
+    expect(page.locator("blockquote")).to_have_text(CLASSED)
+    (effect,) = ablate(open_probe_at(folders["classifier"], CLASSED), heads=[(0, 1)]).effects
+    rows = page.locator(".ablation-changes tbody tr").all()
+    found = {
+        row.locator("th").inner_text(): [float(one.get_attribute("title") or "nan") for one in row.locator("td").all()]
+        for row in rows
+    }
+    wanted = {one.output: pytest.approx([one.before, one.after], rel=1e-4) for one in effect.likeliest}
+    assert found == wanted
+
+
+def test_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:
+    open_at_place(page, address, model=folders["bert"], text=TEXT, heads="0.1", place="2")
+    files = {}
+    for name in ("HTML", "SVG", "PNG", "CSV", "JSON"):
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name=name, exact=True).click()
+        files[name] = tmp_path / waiting.value.suggested_filename
+        waiting.value.save_as(files[name])
+    trial = open_probe_at(folders["bert"], TEXT, at="masked")
+    effects = ablate(trial, heads=[(0, 1)]).effects
+    rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
+    places = [row for row in rows if row["what"] == "place"]
+    assert [float(row["divergence"]) for row in places] == pytest.approx([one.strength for one in effects], rel=1e-4)
+    assert sum(row["what"] == "head" for row in rows) == 8
+    assert json.loads(files["JSON"].read_text("utf-8"))[0]["name"] == effects[0].place
+    assert "without heads 0.1" in files["SVG"].read_text("utf-8")
+    assert files["PNG"].read_bytes()[:4] == b"\x89PNG"
+    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
+    alone = context.new_page()
+    alone.goto(files["HTML"].as_uri())
+    alone.wait_for_selector(".keep")
+    assert alone.locator(".ablation-text").inner_text() == page.locator(".ablation-text").inner_text()
+    assert alone.get_by_role("button", name="skip layer 0").count() == 0
+    head(alone, "1.2").click()  # without a server each head can still be seen missing alone
+    expect(alone.locator(".ablation-gone")).to_contain_text("without head 1.2 alone")
+    few = subsample_targets(trial, MAX_SWEEP_TARGETS)
+    one = next(one for one in sweep_heads(few).ranked if (one.layer, one.head) == (1, 2))
+    expect(alone.locator(".ablation-text button")).to_have_count(MAX_SWEEP_TARGETS)
+    titles = [button.get_attribute("title") for button in alone.locator(".ablation-text button").all()]
+    assert titles == [f"{strength:.3f} nats" for strength in one.strengths]
+    context.close()
+
+
+def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, str]) -> None:
+    assert asked(client, model=folders["bert"], text=TEXT)["at"] == "masked"
+    assert asked(client, model=folders["bert"], text=TEXT, at="plain")["at"] == "plain"
+    assert asked(client, model=folders["bert"], text="the _ film", at="blanks")["spots"] == [2]
+    assert "studio" not in asked(client, model=folders["bert"], text=TEXT, place="#ablation")
+    for arguments, error in (
+        ({"model": folders["bert"], "text": TEXT, "heads": "7.0"}, "this model has 2: 0 to 1"),
+        ({"model": folders["bert"], "text": TEXT, "layers": "x"}, "expected its number from 0"),
+        ({"model": folders["bert"], "text": TEXT, "at": "never"}, "unknown --at 'never'"),
+        ({"model": folders["bert"], "text": TEXT, "text_b": "b"}, "a second text is for a tuned model"),
+        ({"model": folders["bert"], "text": "a " * (MAX_MASKED_TOKENS + 10), "at": "masked"}, "shorten it"),
+        ({"model": folders["gpt"], "text": "the", "at": "masked"}, "'masked' is for a BERT"),
+        ({"model": folders["classifier"], "text": " "}, "'text' is empty"),
+        ({"model": "nothing", "text": "a"}, "the studio has no model"),
+    ):
+        assert error in asked(client, **arguments)["error"], arguments
+
+
+def test_heads_are_tried_once_a_text(
+    client: TestClient, folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+    from regard.interpret.ablation import payload as surgery_payload
+
+    def counting(trial: Any) -> Any:
+        counted.append(trial.texts[0])
+        return before(trial)
+
+    before = surgery_payload.sweep_subsample
+    monkeypatch.setattr(surgery_payload, "sweep_subsample", counting)
+    first = asked(client, model=folders["bert"], text="a good day")
+    second = asked(client, model=folders["bert"], text="a good day", heads="0.0")
+    assert (first["sweep"], counted) == (second["sweep"], ["a good day"])
+    for number in range(5):
+        asked(client, model=folders["bert"], text=f"day {number}")
+    asked(client, model=folders["bert"], text="a good day")
+    assert counted.count("a good day") == 2  # forgotten meanwhile
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("name", ["bert", "gpt", "classifier"])
+def test_it_is_accessible_and_fits(
+    browser: Browser, address: str, folders: dict[str, str], name: str, width: int, scheme: Any, axe: str
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    text = {"bert": TEXT, "gpt": "the good film day", "classifier": CLASSED}[name]
+    open_at_place(page, address, model=folders[name], text=text, heads="0.0,0.1")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert serious_findings(page, axe) == []
+    page.close()

@@ -1,0 +1,222 @@
+"""The honesty view in a browser: the verdict and every number are the meter's."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from starlette.testclient import TestClient
+
+from regard.interpret.attribution.evidence import gather_evidence
+from regard.interpret.attribution.probe import open_probe
+from regard.interpret.faithfulness.faithfulness import Faithfulness, measure_faithfulness
+from regard.interpret.faithfulness.payload import EXAMPLE_WITH_BLANK as BLANKED
+from regard.tasks.folder import write_task
+from regard.text import Tokenizer
+from tests.interpret.classifiers import deciding
+
+pytest.importorskip("playwright")
+from playwright.sync_api import Browser, Page, Route, expect
+
+from tests.server.conftest import serious_findings
+
+expect.set_options(timeout=30_000)
+
+TEXT = "it is a good day for them"
+BLANK = "the _ was a good film"
+MINUS = "\N{MINUS SIGN}"
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    place, tokenizer = tmp_path_factory.mktemp("classifiers"), Tokenizer.open(tiny_bert_folder)
+    write_task(deciding(tokenizer, 3), place / "honest")
+    write_task(deciding(tokenizer, 3, uniform=True), place / "uniform")
+    write_task(deciding(tokenizer, 3, astray=True), place / "astray")
+    names = ("honest", "uniform", "astray")
+    return {"plain": str(tiny_bert_folder), **{name: str(place / name) for name in names}}
+
+
+def asked(client: TestClient, **arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = client.post("/api/faithfulness", json=arguments).json()
+    return found
+
+
+def open_at(page: Page, address: str, **parameters: str) -> None:
+    page.goto(f"{address}/#faithfulness?{urlencode(parameters)}")
+    page.wait_for_selector(".keep")
+
+
+def number(text: str) -> float:
+    return float(text.replace(MINUS, "-"))
+
+
+def check_meter(page: Page, found: Faithfulness) -> None:
+    expect(page.locator(".faithfulness-verdict")).to_contain_text(found.verdict)
+    for check in found.checks:
+        shown = page.locator(f'[data-check="{check.name}"]')
+        value = shown.locator(".faithfulness-number strong").inner_text()
+        if check.value is None:
+            assert value == "none"
+        else:
+            assert number(value) == pytest.approx(check.value, abs=6e-4)
+        assert f"of {check.threshold:.2f} or more" in shown.locator(".faithfulness-number").inner_text()
+        assert ("passed" if check.passed else "failed") in shown.locator(".faithfulness-mark").inner_text()
+        numbers = shown.locator(".faithfulness-numbers").inner_text()
+        for name, told in check.numbers.items():
+            assert f"{name} {told:z.3f}".replace("-", MINUS) in numbers
+
+
+def test_an_honest_map(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["honest"], text=TEXT)
+    found = measure_faithfulness(open_probe(folders["honest"], TEXT))
+    assert found.verdict == "honest"
+    check_meter(page, found)
+    expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
+    page.get_by_text("Numbers").click()
+    rows = [row.locator("td").all_inner_texts() for row in page.locator(".faithfulness-table tbody tr").all()]
+    for column, wanted in enumerate((found.weights, found.integrated.scores, found.gradient.scores)):
+        assert [number(row[column]) for row in rows] == pytest.approx(wanted, abs=6e-4)
+
+
+def test_one_colour_scale(page: Page, address: str, folders: dict[str, str]) -> None:
+    """A token's colour is its share of all words' sizes, against the largest share of any row."""
+    open_at(page, address, model=folders["honest"], text=TEXT)
+    found = measure_faithfulness(open_probe(folders["honest"], TEXT))
+    rows = (found.weights, found.integrated.scores, found.gradient.scores)
+    words = range(1, len(found.tokens) - 1)
+    shares = [[value / sum(abs(row[word]) for word in words) for value in row] for row in rows]
+    most = max(abs(row[word]) for row in shares for word in words)
+    strips = page.locator(".faithfulness-strip").all()
+    assert len(strips) == 3
+    for strip, row in zip(strips, shares, strict=True):
+        tints = strip.locator("span").evaluate_all("all => all.map(e => e.style.getPropertyValue('--strength'))")
+        assert [float(tint.rstrip("%")) for tint in tints] == pytest.approx(
+            [45 * min(1, abs(share) / most) for share in row], abs=0.51
+        )
+        against = strip.locator("span").evaluate_all("all => all.map(e => e.className.includes('against'))")
+        assert against == [share < 0 for share in row]
+
+
+def test_another_class_layer_and_head(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["astray"], text=TEXT)
+    page.locator(".choices").get_by_label("Head").select_option("0")
+    expect(page.locator(".faithfulness-strips h3").first).to_have_text("Attention, layer 0, head 0")
+    found = measure_faithfulness(open_probe(folders["astray"], TEXT), layer=None, head=0)
+    assert found.verdict == "decoration"
+    check_meter(page, found)
+    page.locator(".choices").get_by_label("Class").select_option("negative")
+    expect(page.locator(".faithfulness-answer")).to_contain_text("negative")
+    check_meter(page, measure_faithfulness(open_probe(folders["astray"], TEXT), label="negative", head=0))
+    assert "head=0" in page.url and "label=negative" in page.url
+    assert "--label=negative --head 0" in page.locator("pre", has_text="regard honesty").inner_text()
+
+
+def test_a_map_that_points_at_nothing(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["uniform"], text=TEXT)
+    check_meter(page, measure_faithfulness(open_probe(folders["uniform"], TEXT)))
+    assert page.get_by_text("there is nothing to test").count() == 5
+
+
+def test_a_pretrained_model_points_to_training(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["plain"], text=TEXT)
+    expect(page.get_by_text("it has no classes")).to_be_visible()
+    expect(page.get_by_role("link", name=folders["honest"])).to_be_visible()
+    expect(page.get_by_role("link", name="Train a classifier in Tasks")).to_be_visible()
+    page.get_by_role("link", name=BLANKED).click()
+    found = gather_evidence(open_probe(folders["plain"], BLANKED))
+    expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
+    expect(page.locator(".faithfulness-strip")).to_have_count(3)
+    expect(page.get_by_label("Text to classify")).to_have_value(BLANKED)
+    page.get_by_label("Text to classify").fill(BLANK)
+    page.keyboard.press("Enter")
+    found = gather_evidence(open_probe(folders["plain"], BLANK))
+    expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
+    expect(page.get_by_text("there is no verdict")).to_be_visible()
+    page.get_by_text("Numbers").click()
+    rows = [row.locator("td").all_inner_texts() for row in page.locator(".faithfulness-table tbody tr").all()]
+    assert [number(row[0]) for row in rows] == pytest.approx(found.weights, abs=6e-4)
+    page.get_by_role("link", name="Train a classifier in Tasks").click()
+    expect(page.locator("form.task-order")).to_be_visible()
+
+
+def test_numbers_near_zero_have_no_sign_and_stay_on_their_line(
+    page: Page, address: str, folders: dict[str, str]
+) -> None:
+    def tiny(route: Route) -> None:
+        payload = route.fetch().json()
+        grounds = payload["grounds"]
+        grounds["gradient"]["scores"][:3] = [-1e-9, 1e-9, -6e-4]
+        grounds["integrated"] |= {"start": -1e-5, "error": 7e-8}
+        payload["verdict"]["checks"][0] |= {"value": -1e-9}
+        route.fulfill(json=payload)
+
+    page.route("**/api/faithfulness", tiny)
+    open_at(page, address, model=folders["honest"], text=TEXT)
+    expect(page.locator(".faithfulness-number strong").first).to_have_text("0.000")
+    expect(page.locator(".faithfulness-strips")).to_contain_text("for every word it is 0.000 (the sum is off by 7e-8)")
+    assert page.locator(".faithfulness-off").evaluate("e => getComputedStyle(e).whiteSpace") == "nowrap"
+    page.get_by_text("Numbers").click()
+    rows = page.locator(".faithfulness-table tbody tr td:last-child").all_inner_texts()
+    assert rows[:3] == ["0.000", "0.000", f"{MINUS}0.001"]
+    assert not any(zero in page.locator("main").inner_text() for zero in ("-0.000", f"{MINUS}0.000"))
+
+
+def test_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:
+    open_at(page, address, model=folders["honest"], text=TEXT, label="negative")
+    files = {}
+    for name in ("HTML", "SVG", "PNG", "CSV", "JSON"):
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name=name, exact=True).click()
+        files[name] = tmp_path / waiting.value.suggested_filename
+        waiting.value.save_as(files[name])
+    found = measure_faithfulness(open_probe(folders["honest"], TEXT), label="negative")
+    rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
+    tests = {row["name"]: (float(row["number"]), row["result"]) for row in rows if row["what"] == "test"}
+    assert tests == {
+        check.name: (pytest.approx(check.value), "passed" if check.passed else "failed") for check in found.checks
+    }
+    assert found.verdict in files["SVG"].read_text("utf-8")
+    assert files["PNG"].read_bytes()[:4] == b"\x89PNG"
+    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
+    alone = context.new_page()
+    alone.goto(files["HTML"].as_uri())
+    alone.wait_for_selector(".keep")
+    assert alone.locator(".faithfulness").inner_text() == page.locator(".faithfulness").inner_text()
+    assert alone.get_by_label("Class").count() == 0
+    context.close()
+
+
+def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, str]) -> None:
+    assert asked(client, model=folders["honest"], text=TEXT, layer="0")["grounds"]["layer"] == 0
+    assert asked(client, model=folders["plain"], text=TEXT)["model"] is None
+    assert asked(client, model=folders["plain"], text=TEXT)["example"] == {"model": folders["plain"], "text": BLANKED}
+    tuned = [folders[name] for name in ("honest", "uniform", "astray")]
+    assert asked(client, model=folders["plain"], text=TEXT)["studio"] == {"tuned": tuned}
+    for arguments, error in (
+        ({"model": folders["honest"], "text": "good"}, "the tests need 5 or more"),
+        ({"model": folders["honest"], "text": TEXT, "layer": "x"}, "'layer' should be a whole number from 0 to"),
+        ({"model": folders["honest"], "text": TEXT, "layer": "4"}, "layer 4 is asked for"),
+        ({"model": folders["honest"], "text": TEXT, "label": "neutral"}, "unknown label 'neutral'"),
+        ({"model": folders["honest"], "text": TEXT, "text_b": "b"}, "classify reads one text"),
+        ({"model": folders["honest"], "text": ""}, "'text' is empty"),
+    ):
+        assert error in asked(client, **arguments)["error"], arguments
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("name", "text"), [("honest", TEXT), ("uniform", TEXT), ("plain", TEXT), ("plain", BLANK)])
+def test_it_is_accessible_and_fits(
+    browser: Browser, address: str, folders: dict[str, str], name: str, text: str, width: int, scheme: Any, axe: str
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    open_at(page, address, model=folders[name], text=text)
+    for part in page.locator("main summary").all():
+        part.click()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert serious_findings(page, axe) == []
+    page.close()

@@ -1,0 +1,116 @@
+"""Only who has the token may use the studio: over HTTP, and in a browser that opens the printed address."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from starlette.applications import Starlette
+
+from regard.server.model_registry import ModelRegistry
+from regard.server.token_auth import TokenMiddleware, cookie_name, generate_token
+from tests.server.conftest import TOKEN, create_app
+
+pytest.importorskip("playwright")
+from playwright.sync_api import Browser, expect
+
+
+def answer_to(address: str, method: str, path: str, **headers: str) -> tuple[int, http.client.HTTPMessage, str]:
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
+    body = "{}" if method == "POST" else None
+    connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    response = connection.getresponse()
+    text = response.read().decode()
+    connection.close()
+    return response.status, response.headers, text
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> str:
+    registry = ModelRegistry([str(tiny_bert_folder)])
+    registry.start().join()
+    return run_app(create_app(registry))
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/"),
+        ("HEAD", "/"),
+        ("GET", "/api/models"),
+        ("POST", "/api/attention"),
+        ("POST", "/api/attention/page"),
+        ("POST", "/api/generation/stream"),
+        ("POST", "/api/train"),
+        ("POST", "/api/cancel-training"),
+        ("GET", "/nothing"),
+        ("OPTIONS", "/api/models"),
+        ("GET", f"/api/models?token={TOKEN}"),
+        ("POST", f"/?token={TOKEN}"),
+    ],
+)
+def test_nothing_is_answered_without_the_token(tiny: str, method: str, path: str) -> None:
+    port = urlsplit(tiny).port
+    wrong: list[dict[str, str]] = [
+        {},
+        {"Authorization": "Bearer"},
+        {"Authorization": f"Bearer {TOKEN}x"},
+        {"Authorization": f"Basic {TOKEN}"},
+        {"Cookie": f"regard-{port}={TOKEN[:-1]}"},
+        {"Cookie": f"regard-{(port or 0) + 1}={TOKEN}"},
+        {"Cookie": f"regard-{port}=\xff"},
+    ]
+    for headers in wrong:
+        status, told, text = answer_to(tiny, method, path, **headers)
+        assert status == 401 and told["set-cookie"] is None, headers
+        assert TOKEN not in text and "the film" not in text
+        assert method == "HEAD" or "regard studio" in text  # what to open is said in plain words
+
+
+def test_the_printed_address_signs_a_browser_in(tiny: str) -> None:
+    port = urlsplit(tiny).port
+    status, headers, _ = answer_to(tiny, "GET", f"/?token={TOKEN}")
+    assert (status, headers["location"]) == (303, "/")
+    cookie, *properties = [part.strip().lower() for part in headers["set-cookie"].split(";")]
+    assert cookie == f"regard-{port}={TOKEN}".lower()
+    assert {"httponly", "samesite=strict", "path=/"} <= set(properties)
+    assert answer_to(tiny, "GET", "/api/models", Cookie=f"other=1; regard-{port}={TOKEN}")[0] == 200
+    status, headers, _ = answer_to(tiny, "GET", "/?token=old", Cookie=f"regard-{port}={TOKEN}")
+    assert (status, headers["location"]) == (303, "/")  # an old address does not lock out who is in
+    assert answer_to(tiny, "GET", "/?token=old")[0] == 401
+
+
+def test_scripts_send_it_as_a_header(tiny: str) -> None:
+    assert answer_to(tiny, "GET", "/api/models", Authorization=f"Bearer {TOKEN}")[0] == 200
+    assert answer_to(tiny, "GET", "/api/models", Authorization=f"bearer {TOKEN}")[0] == 200
+
+
+def test_tokens_are_new_and_long() -> None:
+    tokens = {generate_token() for _ in range(100)}
+    assert len(tokens) == 100 and min(map(len, tokens)) >= 43
+    assert cookie_name(1) != cookie_name(2)
+    with pytest.raises(ValueError, match="empty"):
+        TokenMiddleware(create_app(ModelRegistry([])), "")
+
+
+def test_a_browser_opens_the_printed_address(page_built: None, browser: Browser, tiny: str) -> None:
+    context = browser.new_context(extra_http_headers={})
+    page = context.new_page()
+    try:
+        response = page.goto(tiny)
+        assert response is not None and response.status == 401
+        expect(page.get_by_text("Open the address that regard studio printed")).to_be_visible()
+        page.goto(f"{tiny}/?token={TOKEN}#attention?text=a+good+day")
+        page.wait_for_selector(".keep")
+        assert TOKEN not in page.url and "#attention?text=a+good+day" in page.url
+        assert page.evaluate("document.cookie") == ""  # no script can read it
+        page.goto(f"{tiny}/#attention?text=the+film")  # the cookie suffices from now on
+        page.wait_for_selector(".keep")
+        context.clear_cookies()  # as after a restart of the studio, which has another token then
+        page.get_by_role("button", name="Look").click()
+        expect(page.get_by_role("alert")).to_contain_text("open the address that `regard studio` printed")
+    finally:
+        context.close()

@@ -1,0 +1,150 @@
+// Something to draw on: a canvas or an SVG file, with the same few strokes. Knows pixels and colours, no view.
+
+export interface TextStyle {
+  readonly size?: number;
+  readonly align?: "left" | "right" | "center";
+  readonly color?: string;
+  readonly mono?: boolean;
+  readonly bold?: boolean;
+  readonly turned?: boolean;
+}
+
+export interface Painter {
+  line(x1: number, y1: number, x2: number, y2: number, color: string, opacity?: number, width?: number): void;
+  /** Strokes of one look; each is four numbers in `ends`: x and y of its two ends. */
+  lines(ends: readonly number[], color: string, opacity: number, curved?: boolean, width?: number, dash?: readonly number[]): void;
+  rect(x: number, y: number, width: number, height: number, color: string, opacity?: number): void;
+  text(text: string, x: number, y: number, style?: TextStyle): void;
+  /** Values from 0 to 1 as a raster of cells, row after row, each `color` as opaque as its value. */
+  matrix(values: Float32Array, columns: number, x: number, y: number, width: number, height: number, color: string): void;
+}
+
+export const MONO = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
+export const SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
+
+/** A raster as a small picture, a pixel a cell; where there are more cells than pixels, a pixel is its strongest cell. */
+export function raster(values: Float32Array, columns: number, color: string, limit = Infinity): HTMLCanvasElement {
+  const rows = values.length / columns;
+  const wide = Math.max(1, Math.min(columns, Math.floor(limit)));
+  const high = Math.max(1, Math.min(rows, Math.floor(limit)));
+  const canvas = document.createElement("canvas");
+  canvas.width = wide;
+  canvas.height = high;
+  const context = canvas.getContext("2d");
+  if (!context || !rows) return canvas;
+  const [red, green, blue] = channels(color);
+  const image = context.createImageData(wide, high);
+  const strongest = new Float32Array(wide * high);
+  for (let row = 0, cell = 0; row < rows; row++) {
+    const base = Math.floor((row * high) / rows) * wide;
+    for (let column = 0; column < columns; column++, cell++) {
+      const pixel = base + Math.floor((column * wide) / columns);
+      const value = values[cell]!;
+      if (value > strongest[pixel]!) strongest[pixel] = value;
+    }
+  }
+  for (let pixel = 0; pixel < strongest.length; pixel++) {
+    image.data[4 * pixel] = red;
+    image.data[4 * pixel + 1] = green;
+    image.data[4 * pixel + 2] = blue;
+    image.data[4 * pixel + 3] = Math.round(255 * Math.sqrt(strongest[pixel]!)); // weak ones must be seen too
+  }
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+function channels(color: string): [number, number, number] {
+  const number = Number.parseInt(color.slice(1), 16);
+  return [(number >> 16) & 255, (number >> 8) & 255, number & 255];
+}
+
+export function canvasPainter(context: CanvasRenderingContext2D, ink: string): Painter {
+  const painter: Painter = {
+    line: (x1, y1, x2, y2, color, opacity = 1, width = 1) => painter.lines([x1, y1, x2, y2], color, opacity, false, width),
+    lines(ends, color, opacity, curved = false, width = 1.5, dash = []) {
+      context.globalAlpha = opacity;
+      context.setLineDash([...dash]);
+      context.strokeStyle = color;
+      context.lineWidth = width;
+      for (let i = 0; i < ends.length; i += 4) {
+        // A path a stroke: where two of one path cross they would not darken each other.
+        const [x1, y1, x2, y2] = [ends[i]!, ends[i + 1]!, ends[i + 2]!, ends[i + 3]!] as const;
+        context.beginPath();
+        context.moveTo(x1, y1);
+        if (curved) context.bezierCurveTo((x1 + x2) / 2, y1, (x1 + x2) / 2, y2, x2, y2);
+        else context.lineTo(x2, y2);
+        context.stroke();
+      }
+      context.setLineDash([]);
+      context.globalAlpha = 1;
+    },
+    rect(x, y, width, height, color, opacity = 1) {
+      context.globalAlpha = opacity;
+      context.fillStyle = color;
+      context.fillRect(x, y, width, height);
+      context.globalAlpha = 1;
+    },
+    text(text, x, y, style = {}) {
+      context.save();
+      context.font = `${style.bold ? "600 " : ""}${style.size ?? 13}px ${style.mono ? MONO : SANS}`;
+      context.fillStyle = style.color ?? ink;
+      context.textAlign = style.align ?? "left";
+      context.textBaseline = "middle";
+      context.translate(x, y);
+      if (style.turned) context.rotate(-Math.PI / 2);
+      context.fillText(text, 0, 0);
+      context.restore();
+    },
+    matrix(values, columns, x, y, width, height, color) {
+      context.imageSmoothingEnabled = false;
+      context.drawImage(raster(values, columns, color), x, y, width, height);
+    },
+  };
+  return painter;
+}
+
+/** A painter that collects markup. Text is escaped: it may hold anything. */
+export function svgPainter(ink: string): { painter: Painter; markup(): string } {
+  const parts: string[] = [];
+  const n = (value: number) => String(Math.round(value * 100) / 100);
+  const painter: Painter = {
+    line: (x1, y1, x2, y2, color, opacity = 1, width = 1) => painter.lines([x1, y1, x2, y2], color, opacity, false, width),
+    lines(ends, color, opacity, curved = false, width = 1.5, dash = []) {
+      const dashed = dash.length ? ` stroke-dasharray="${dash.join(" ")}"` : "";
+      parts.push(`<g fill="none" stroke="${color}" stroke-opacity="${n(opacity)}" stroke-width="${n(width)}"${dashed}>`);
+      for (let i = 0; i < ends.length; i += 4) {
+        const [x1, y1, x2, y2] = [n(ends[i]!), n(ends[i + 1]!), n(ends[i + 2]!), n(ends[i + 3]!)];
+        const middle = n((ends[i]! + ends[i + 2]!) / 2);
+        parts.push(`<path d="M${x1} ${y1}${curved ? `C${middle} ${y1} ${middle} ${y2} ` : "L"}${x2} ${y2}"/>`);
+      }
+      parts.push("</g>");
+    },
+    rect(x, y, width, height, color, opacity = 1) {
+      parts.push(
+        `<rect x="${n(x)}" y="${n(y)}" width="${n(width)}" height="${n(height)}" fill="${color}" fill-opacity="${n(opacity)}"/>`,
+      );
+    },
+    text(text, x, y, style = {}) {
+      const anchor = { left: "start", right: "end", center: "middle" }[style.align ?? "left"];
+      const turned = style.turned ? ` transform="rotate(-90 ${n(x)} ${n(y)})"` : "";
+      const family = (style.mono ? MONO : SANS).replaceAll('"', "'");
+      parts.push(
+        `<text x="${n(x)}" y="${n(y)}" text-anchor="${anchor}" dominant-baseline="central" xml:space="preserve" fill="${style.color ?? ink}"` +
+          ` font-family="${family}" font-size="${style.size ?? 13}"${style.bold ? ' font-weight="600"' : ""}${turned}>${escaped(text)}</text>`,
+      );
+    },
+    matrix(values, columns, x, y, width, height, color) {
+      const source = raster(values, columns, color).toDataURL("image/png");
+      parts.push(
+        `<image x="${n(x)}" y="${n(y)}" width="${n(width)}" height="${n(height)}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${source}"/>`,
+      );
+    },
+  };
+  return { painter, markup: () => parts.join("\n") };
+}
+
+export function escaped(text: string): string {
+  const named: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+  // Control characters and halves of pairs have no place in XML at all.
+  return text.replace(/[&<>"]/g, (letter) => named[letter]!).replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Surrogate}/gu, "\ufffd");
+}
