@@ -99,7 +99,7 @@ def test_ctrl_c(call: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsy
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("regard.inference.causal_lm.Causal._together", interrupted)
+    monkeypatch.setattr("regard.inference.causal_lm.CausalScorer._together", interrupted)
     assert call("lambada", "--data", "lambada.txt", "--json") == 130
     assert capsys.readouterr() == ("", "interrupted\n")
 

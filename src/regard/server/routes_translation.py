@@ -44,5 +44,5 @@ def _no_translator(model: str) -> dict[str, object]:
         "notes": [f"{model} does not translate: it was not trained on pairs of sentences."],
         "hypotheses": [],
         "cli": "regard train translate --train PAIRS --output DIR\nregard studio --model DIR",
-        "python": "from regard.inference.translation import load_translator\nload_translator('DIR').translate(['a sentence'])",
+        "python": "import regard.inference.translation as t\nt.load_translator('DIR').translate(['a sentence'])",
     }

@@ -140,7 +140,7 @@ def test_groups_bound_what_is_in_memory(
         sizes.append(sum(map(len, texts)))
         return pooled(self, texts, **options)
 
-    monkeypatch.setattr(EmbeddingEngine, "pooled", spy)
+    monkeypatch.setattr(EmbeddingEngine, "embed", spy)
     monkeypatch.setattr(groups_module, "CHARACTERS", 100)
     embed_file(file, tmp_path / "out.npy", model=tiny_bert_folder, shard_size=20)
     assert len(sizes) > 2
@@ -157,7 +157,7 @@ def test_windows(tiny_bert_folder: Path, tmp_path: Path) -> None:
 def test_a_long_text_is_an_error_with_its_line_before_any_work(
     tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EmbeddingEngine, "pooled", lambda *_, **__: pytest.fail("work was done before the check"))
+    monkeypatch.setattr(EmbeddingEngine, "embed", lambda *_, **__: pytest.fail("work was done before the check"))
     (tmp_path / "in.txt").write_text("dull\n\nlove\nthe film was so long\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"in\.txt line 4 .*has 2 tokens more than the 5 that fit"):
         embed_file(
@@ -241,7 +241,7 @@ def test_going_on_after_a_crash(
     embedded: list[str] = []
     pooled = EmbeddingEngine.embed
     monkeypatch.setattr(
-        EmbeddingEngine, "pooled", lambda self, texts, **more: embedded.extend(texts) or pooled(self, texts, **more)
+        EmbeddingEngine, "embed", lambda self, texts, **more: embedded.extend(texts) or pooled(self, texts, **more)
     )
     heard: list[EmbedProgress] = []
     result = embed_file(file, output, on_progress=heard.append, **options)
@@ -257,7 +257,7 @@ def test_going_on_after_a_crash(
 def embedded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every text that the engine embeds from now on."""
     found: list[str] = []
-    for method in ("pooled", "tokens"):
+    for method in ("embed", "embed_tokens"):
         original = getattr(EmbeddingEngine, method)
 
         def spy(self: EmbeddingEngine, texts: list[str], original: Any = original, **more: Any) -> Any:

@@ -170,9 +170,9 @@ def test_a_model_in_training_is_asked_without_dropout_and_goes_on_training() -> 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"width": 0}, "width is 0; expected at least 1"),
-        ({"width": 2, "nbest": 3}, "3 hypotheses are asked of a beam of width 2"),
-        ({"nbest": 0}, "expected 1 to 5"),
+        ({"num_beams": 0}, "num_beams is 0; expected at least 1"),
+        ({"num_beams": 2, "num_return_sequences": 3}, "num_return_sequences is 3"),
+        ({"num_return_sequences": 0}, "expected 1 to 5"),
         ({"length_penalty": math.inf}, "length penalty is inf"),
         ({"length_penalty": math.nan}, "length penalty is nan"),
     ],
@@ -184,7 +184,7 @@ def test_a_beam_that_cannot_be(settings: dict[str, float], message: str) -> None
 
 def test_bad_input_is_refused() -> None:
     model, prompt = Chain(4), torch.tensor([[1, 2]])
-    with pytest.raises(InputError, match="width is 5, and the vocabulary has only 4 tokens"):
+    with pytest.raises(InputError, match="num_beams is 5, and the vocabulary has only 4 tokens"):
         beam_search(model, prompt, beam=Beam(num_beams=5), end=END, max_new_tokens=3)
     for call in (lambda: greedy_search(model, prompt, end=END, max_new_tokens=0),):
         with pytest.raises(InputError, match="max_tokens is 0"):

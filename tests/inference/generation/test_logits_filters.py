@@ -151,8 +151,8 @@ def test_no_settings_leave_the_model_as_it_is() -> None:
         ({"temperature": math.inf}, "temperature is inf"),
         ({"top_k": 0}, "top-k is 0"),
         ({"min_p": 1.5}, "min-p is 1.5"),
-        ({"repetition": 0.0}, "repetition is 0.0"),
-        ({"repetition": math.nan}, "repetition is nan"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0"),
+        ({"repetition_penalty": math.nan}, "repetition_penalty is nan"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:

@@ -49,7 +49,7 @@ class Beam:
 
     def __post_init__(self) -> None:
         if self.num_beams < 1:
-            raise InputError(f"the beam's width is {self.num_beams}; expected at least 1")
+            raise InputError(f"num_beams is {self.num_beams}; expected at least 1")
         if not 1 <= self.num_return_sequences <= self.num_beams:
             raise InputError(
                 f"num_return_sequences is {self.num_return_sequences} with {self.num_beams} beams; "
@@ -269,7 +269,7 @@ def _surest(logits: Tensor, chances: Tensor | None = None) -> tuple[Tensor, Tens
 def _check_width(beam: Beam, vocabulary: int) -> None:
     if beam.num_beams > vocabulary and not beam.wide:
         raise InputError(
-            f"the beam's width is {beam.num_beams}, and the vocabulary has only {vocabulary} tokens to begin with; "
+            f"num_beams is {beam.num_beams}, and the vocabulary has only {vocabulary} tokens to begin with; "
             f"expected 1 to {vocabulary}, mostly 4 to 10"
         )
 
