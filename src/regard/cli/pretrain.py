@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ResumeOption
-from regard.cli.output import duration, note, print_json, progress, ticking
+from regard.cli.output import duration, note, print_json, progress, status_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +82,7 @@ def pretrain(
     """
     from regard.device import choose
     from regard.settings import check_saved
-    from regard.training.pretraining.config import Config
+    from regard.training.pretraining.config import PretrainingConfig
     from regard.training.pretraining.run import CONFIG, pretrain
 
     # The budget takes the place of what the file says, but not of another --set.
@@ -93,7 +93,7 @@ def pretrain(
     if goes_on:
         check_saved(saved)
         config = str(saved)
-    chosen = Config.read(config, family=family, overrides=overrides, saved=goes_on)
+    chosen = PretrainingConfig.read(config, family=family, overrides=overrides, saved=goes_on)
     with ExitStack() as stack:
         shown = _Shown(stack)
         result = pretrain(
@@ -135,7 +135,7 @@ class _Shown:
         self._advance: Callable[[int], None] | None = None
         self._built = stack.enter_context(ExitStack())
         self._done = 0
-        self._tick = stack.enter_context(ticking(SAY_EVERY))
+        self._tick = stack.enter_context(status_line(SAY_EVERY))
 
     def say(self, text: str) -> None:
         note(text)

@@ -10,13 +10,13 @@ import typer
 from typer.core import TyperCommand
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ResumeOption
-from regard.cli.output import duration, note, print_json, ticking
+from regard.cli.output import duration, note, print_json, status_line
 from regard.errors import InputError
 from regard.wording import amount
 
 if TYPE_CHECKING:
-    from regard.training.translation.config import Config
-    from regard.training.translation.report import Report
+    from regard.training.translation.config import TranslationConfig
+    from regard.training.translation.report import TranslationReport
 
 __all__ = ["register"]
 
@@ -99,7 +99,7 @@ def translate(
         raise InputError("--columns is for a table, and here are only pairs of files; leave it out")
     learned, *judged = (read_pairs(*some, columns=columns if len(some) == 1 else None) for some in files)
     parts = parted(learned, judged[0] if judged else None, out=hold_out, seed=chosen.run.seed)
-    with ticking(SAY_EVERY) as tick:
+    with status_line(SAY_EVERY) as tick:
         report = fit(
             parts[0],
             parts[1],
@@ -133,10 +133,10 @@ def _check_kind(kind: str, said: Mapping[str, str | None]) -> None:
             )
 
 
-def _config(path: str | None, output: str, overrides: list[str], *, resume: bool) -> Config:
+def _config(path: str | None, output: str, overrides: list[str], *, resume: bool) -> TranslationConfig:
     """The settings of a run; one that goes on has its own."""
     from regard.settings import check_saved
-    from regard.training.translation.config import Config
+    from regard.training.translation.config import TranslationConfig
     from regard.training.translation.run import CONFIG
 
     saved = Path(output) / CONFIG
@@ -144,10 +144,10 @@ def _config(path: str | None, output: str, overrides: list[str], *, resume: bool
     if goes_on:
         check_saved(saved)
         path = str(saved)
-    return Config.read(path, overrides=overrides, saved=goes_on)
+    return TranslationConfig.read(path, overrides=overrides, saved=goes_on)
 
 
-def _lines(output: str, report: Report) -> list[str]:
+def _lines(output: str, report: TranslationReport) -> list[str]:
     outcome = report.outcome
     epochs = outcome.epochs
     what = f"epoch {epochs[0]}" if len(epochs) == 1 else f"the average of epochs {epochs[0]} to {epochs[-1]}"

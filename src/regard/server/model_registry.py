@@ -6,10 +6,11 @@ Knows names, states and locks. Knows nothing of HTTP or views; torch is imported
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
 
 from regard.errors import InputError, RegardError, nearest
 from regard.server.model_kind import ModelKind, infer_kind
@@ -19,11 +20,11 @@ from regard.server.workspace import Workspace
 if TYPE_CHECKING:
     from torch import nn
 
-    from regard.interpret.attention.looking import Reader
+    from regard.interpret.attention.recording import TextTokenizer
     from regard.tasks.folder import Solved
     from regard.text import Tokenizer
 
-    Pair = tuple[nn.Module, Reader]
+    Pair = tuple[nn.Module, TextTokenizer]
 
 __all__ = ["LOADER", "ModelEntry", "ModelRegistry", "State"]
 
@@ -84,6 +85,7 @@ class ModelRegistry:
         self.workspace = workspace or Workspace()
         self.entries = {name: ModelEntry(name) for name in names}
         self._load = load or _load
+        self.caches: WeakKeyDictionary[nn.Module, dict[Hashable, Any]] = WeakKeyDictionary()  # results of slow analyses
 
     def start(self) -> threading.Thread:
         """Load all models behind the caller's back, in their order."""
@@ -162,8 +164,11 @@ class ModelRegistry:
 
 def _load(name: str) -> Pair | Solved:
     from regard.checkpoints.loading import find
-    from regard.interpret.attention.subject import opened
+    from regard.inference.load_model import load_model
     from regard.tasks.folder import is_solved, read_task
 
     folder = find(name)
-    return read_task(folder) if is_solved(folder) else opened(name)
+    if is_solved(folder):
+        return read_task(folder)
+    loaded = load_model(name)
+    return loaded.model, loaded.tokenizer

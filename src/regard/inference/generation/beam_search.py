@@ -21,7 +21,7 @@ from regard.errors import InputError, RegardError
 from regard.inference.generation.decoder import Decoder, StateT, inference_mode
 from regard.inference.generation.fast_decoder import fast_decoder
 from regard.inference.generation.top_k import top_k
-from regard.nn import Padded, State
+from regard.nn import DecoderState, Padded
 from regard.nn.fast.cuda_graphs import Bursts, bursts_of
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def greedy_search(
     check_max_new_tokens(max_new_tokens)
     with inference_mode(model):
         logits, state = model.start(ids, layout)
-        if max_new_tokens > 1 and isinstance(state, State):
+        if max_new_tokens > 1 and isinstance(state, DecoderState):
             bursts = bursts_of(model, state, max_tokens=max_new_tokens, choose=_surest, kind="greedy")
             if bursts is not None:
                 return _in_bursts(bursts, state, logits, end=end, max_tokens=max_new_tokens)
@@ -162,7 +162,9 @@ def greedy_search(
     return [_greedy_hypothesis(tokens, total, end) for tokens, total in zip(said, sums, strict=True)]
 
 
-def _in_bursts(bursts: Bursts, state: State, logits: Tensor, *, end: int | None, max_tokens: int) -> list[Hypothesis]:
+def _in_bursts(
+    bursts: Bursts, state: DecoderState, logits: Tensor, *, end: int | None, max_tokens: int
+) -> list[Hypothesis]:
     """The rest of a greedy search where all rows go on until the last has ended."""
     values, tokens = _best(logits)
     said, sums = [[token] for token in tokens.tolist()], values.tolist()

@@ -16,17 +16,17 @@ from regard.checkpoints.ready import family_of
 from regard.errors import InputError
 from regard.nn import Padded
 
-__all__ = ["Decoder", "DecoderState", "StateT", "as_decoder", "eval_mode", "inference_mode"]
+__all__ = ["Decoder", "ReorderableState", "StateT", "as_decoder", "eval_mode", "inference_mode"]
 
 
-class DecoderState(Protocol):
+class ReorderableState(Protocol):
     """Where the decoding of a batch stands."""
 
     def reorder(self, index: Tensor) -> None:
         """Row i continues what row index[i] began; rows that are not named are gone."""
 
 
-StateT = TypeVar("StateT", bound=DecoderState)
+StateT = TypeVar("StateT", bound=ReorderableState)
 
 
 class Decoder(Protocol[StateT]):
@@ -39,14 +39,14 @@ class Decoder(Protocol[StateT]):
         """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
 
 
-def as_decoder(model: nn.Module) -> Decoder[DecoderState]:
+def as_decoder(model: nn.Module) -> Decoder[ReorderableState]:
     """The model as a speaker; one that only reads, as BERT does, is refused."""
     if not (hasattr(model, "start") and hasattr(model, "step")):
         raise InputError(
             f"this {family_of(model)} model reads texts and writes none; "
             "take a GPT-2 or a T5 to write with, or a Transformer or a Seq2Seq to translate with"
         )
-    return cast("Decoder[DecoderState]", model)
+    return cast("Decoder[ReorderableState]", model)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class Sampling:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
             raise InputError(
-                f"repetition_penalty is {self.repetition_penalty}; expected a number above 0: 1 does nothing, 1.2 is usual"
+                f"repetition_penalty is {self.repetition_penalty}; expected a number above 0, such as 1 (none) or 1.2"
             )
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise InputError(f"temperature is {self.temperature}; expected a number from 0 (greedy), mostly 0.5 to 1.5")

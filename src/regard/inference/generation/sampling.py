@@ -21,7 +21,7 @@ from regard.inference.generation.decoder import Decoder, StateT, eval_mode
 from regard.inference.generation.fast_decoder import fast_decoder
 from regard.inference.generation.logits_filters import Sampling, repetition_penalty
 from regard.inference.generation.top_k import top_k
-from regard.nn import Padded, State
+from regard.nn import DecoderState, Padded
 from regard.nn.fast.cuda_graphs import Bursts, Choose, bursts_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def sample(
             said = _heard(logits, prompt_ids) if sampling.repetition_penalty != 1 else None
         live = list(range(len(logits)))
         numbers = live if rows is None else list(rows)
-        if said is None and trace is None and max_new_tokens > 1 and isinstance(state, State):
+        if said is None and trace is None and max_new_tokens > 1 and isinstance(state, DecoderState):
             bursts = bursts_of(model, state, max_tokens=max_new_tokens, choose=_chooser(sampling), kind=sampling)
             if bursts is not None:
                 chances_at = partial(_chances, seed, numbers)
@@ -97,7 +97,7 @@ def sample(
 
 def _in_bursts(
     bursts: Bursts,
-    state: State,
+    state: DecoderState,
     logits: Tensor,
     sampling: Sampling,
     chances: Callable[[int], list[float]],

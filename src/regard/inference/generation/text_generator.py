@@ -16,7 +16,7 @@ from torch import nn
 from regard.checkpoints.ready import kind_of, tokenizer_of
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam, beam_search, check_max_new_tokens
-from regard.inference.generation.decoder import Decoder, DecoderState, as_decoder
+from regard.inference.generation.decoder import Decoder, ReorderableState, as_decoder
 from regard.inference.generation.logits_filters import Sampling
 from regard.inference.generation.sampling import sample
 from regard.inference.generation.text_stream import TextStream, check_stop_strings, token_text
@@ -64,7 +64,7 @@ class TextGenerator:
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer | None) -> None:
         self.tokenizer = tokenizer_of(model, tokenizer)
-        self.decoder: Decoder[DecoderState] = as_decoder(model)
+        self.decoder: Decoder[ReorderableState] = as_decoder(model)
         if not isinstance(model, Gpt | T5):
             raise InputError(
                 f"expected a GPT-2 or a T5 to write with, and this is {kind_of(model)}; "

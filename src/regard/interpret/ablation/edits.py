@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.models import Bert, Gpt
 from regard.nn import Site
-from regard.nn.masks import chosen
+from regard.nn.masks import select_rows
 from regard.wording import is_count
 
 __all__ = ["KnockOutOnePerCopy", "parse_heads", "parse_layers", "skip_layers"]
@@ -85,7 +85,7 @@ def skip_layers(encoder: Bert | Gpt, layers: Collection[int]) -> Iterator[None]:
             return result
         rows = options.get("rows")
         x: Tensor = given[0]
-        return x if rows is None else chosen(x, rows)
+        return x if rows is None else select_rows(x, rows)
 
     with ExitStack() as hooks:
         for layer in layers:
