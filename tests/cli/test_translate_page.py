@@ -31,7 +31,11 @@ Captured = pytest.CaptureFixture[str]
 def folder(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
     place = tmp_path_factory.mktemp("translator") / "de-en"
     subwords = train_subwords([Pair("der Hund sieht", "the dog sees")] * 4, size=270, joint=True)
-    model = new_model(TranslatorSection(width=8, depth=1, heads=2, ffn=16), subwords, seed=0)
+    model = new_model(
+        TranslatorSection(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),
+        subwords,
+        seed=0,
+    )
     save_translator(Translator(model.eval(), subwords, default_alignment_heads(model)), place)
     return place
 

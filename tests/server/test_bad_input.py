@@ -83,7 +83,13 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     write_task(Solved(task, Tuned.new(encoder, task).eval(), tokenizer, 64), place / "tuned")
     pairs = [Pair("the film was good", "der Film war gut"), Pair("a long day", "ein langer Tag")] * 4
     subwords = train_subwords(pairs, size=290, joint=True)
-    translating = new_model(TranslatorSection(width=16, depth=1, heads=2, ffn=16, embedding=16), subwords, seed=0)
+    translating = new_model(
+        TranslatorSection(
+            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, embedding_size=16
+        ),
+        subwords,
+        seed=0,
+    )
     save_translator(
         Translator(translating.eval(), subwords, default_alignment_heads(translating)), place / "translator"
     )

@@ -20,11 +20,11 @@ from regard.training.translation.config import TranslatorSection
 TEXT, FRENCH = "Ich muss auf den Markt gehen.", "Je suis étudiant."
 PAIRS = [Pair(TEXT, "I must go to the market."), Pair(FRENCH, "I am a student.")]
 MODELS: dict[str, dict[str, Any]] = {
-    "transformer": {"kind": "transformer"},
-    "dot": {"kind": "lstm", "score": "dot"},
-    "general": {"kind": "lstm", "score": "general"},
-    "additive": {"kind": "lstm", "score": "additive", "recipe": "deck"},
-    "none": {"kind": "lstm", "score": "none"},
+    "transformer": {"family": "transformer"},
+    "dot": {"family": "lstm", "score": "dot"},
+    "general": {"family": "lstm", "score": "general"},
+    "additive": {"family": "lstm", "score": "additive", "recipe": "deck"},
+    "none": {"family": "lstm", "score": "none"},
 }
 
 
@@ -34,7 +34,15 @@ def write_translators(place: Path, *, lessons: int = 45) -> dict[str, str]:
     folders = {name: place / (f"{name}-fr-en" if name == "dot" else name) for name in MODELS}
     subwords = train_subwords(PAIRS * 4, size=290, joint=True)
     for number, (name, settings) in enumerate(MODELS.items()):
-        shape = TranslatorSection(width=16, depth=2, heads=2, ffn=32, embedding=16, dropout=0.0, **settings)
+        shape = TranslatorSection(
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            embedding_size=16,
+            dropout=0.0,
+            **settings,
+        )
         model = new_model(shape, subwords, seed=number)
         _teach(model, subwords, lessons)
         save_translator(Translator(model.eval(), subwords, default_alignment_heads(model)), folders[name])

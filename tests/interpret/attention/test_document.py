@@ -101,7 +101,7 @@ def test_several_maps_with_a_bias(t5: Both) -> None:
 
 
 def test_an_additive_score_has_no_vectors(subwords: Subwords) -> None:
-    model = translator(subwords, kind="lstm", score="additive")
+    model = translator(subwords, family="lstm", score="additive")
     payload: Any = attention_page_document("lstm", model, subwords, "the red house", "das Haus")
     (document,) = payload["maps"]
     assert document["q"] is document["k"] is document["scale"] is None

@@ -152,7 +152,7 @@ def test_a_translator_told_and_step_by_step(subwords: Subwords) -> None:
 @pytest.mark.parametrize("recipe", ["luong", "deck"])
 @pytest.mark.parametrize("score", ["dot", "general", "additive"])
 def test_a_recurrent_translator(subwords: Subwords, score: str, recipe: str) -> None:
-    model = translator(subwords, kind="lstm", score=score, recipe=recipe)
+    model = translator(subwords, family="lstm", score=score, recipe=recipe)
     assert isinstance(model, Seq2Seq)
     found = record_attention(model, subwords, "the red house", "das Haus")
     (one,) = found.maps
@@ -218,7 +218,7 @@ def test_models_that_cannot(vit: Both, bert: Both, subwords: Subwords) -> None:
     with pytest.raises(InputError, match="needs its Subwords"):
         record_attention(translator(subwords), bert.tokenizer, "a")
     with pytest.raises(InputError, match="has no attention"):
-        record_attention(translator(subwords, kind="lstm", score="none"), subwords, "a")
+        record_attention(translator(subwords, family="lstm", score="none"), subwords, "a")
     with pytest.raises(InputError, match="no attention to look at"):
         record_attention(Elmo(ElmoConfig(vocabulary=9, characters=0, width=4, cell=4)), bert.tokenizer, "a")
 

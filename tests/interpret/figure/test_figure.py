@@ -153,7 +153,7 @@ def test_documents(drawn: Drawn) -> None:
 
 
 def test_what_cannot_be_drawn_is_told(subwords: Subwords, t5: Both, bert: Both) -> None:
-    lstm = translator(subwords, kind="lstm")
+    lstm = translator(subwords, family="lstm")
     assert isinstance(lstm, Seq2Seq)
     with pytest.raises(InputError, match="no Transformer"):
         draw_figure(lstm, subwords, "a dog")

@@ -24,7 +24,7 @@ def made(subwords: Subwords, randomised: Callable[..., Any]) -> Callable[[str], 
     def make(kind: str) -> Translator:
         kind, *more = kind.split()
         settings = dict(zip(("score", "recipe"), more, strict=False))
-        model = as_translation_model(new_model(subwords, kind=kind, **settings))
+        model = as_translation_model(new_model(subwords, family=kind, **settings))
         randomised(model, std=0.5)
         return Translator(model.eval(), subwords, default_alignment_heads(model))
 
