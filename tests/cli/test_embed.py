@@ -131,7 +131,7 @@ def test_the_plain_report(call: Callable[..., int], tmp_path: Path, capsys: Capt
     captured = capsys.readouterr()
     assert captured.out == "out.parquet: 4 texts, 32 wide, pooling mean\n"
     assert "1 blank lines were skipped" in captured.err
-    assert "1 of 4 texts had more than 128 tokens: embedded in windows" in captured.err
+    assert "1 of 4 texts had more than 128 tokens and were embedded in windows" in captured.err
     assert "embedding: 4 texts in" in captured.err
     table = pq.read_table(tmp_path / "out.parquet")
     assert table["line"].to_pylist() == [1, 2, 3, 5]
@@ -189,15 +189,15 @@ TELLING = """
 import sys
 from regard.cli.app import run
 from regard.cli import embed
-from regard.inference.embedding.shards import Partial
+from regard.inference.embedding.shards import ShardFolder
 
-write = Partial.write
+write = ShardFolder.write
 
 def telling(self, number, blocks):
     write(self, number, blocks)
     print(number, flush=True)
 
-Partial.write = telling
+ShardFolder.write = telling
 sys.exit(run(sys.argv[1:], registers=[embed.register]))
 """
 

@@ -282,7 +282,7 @@ def test_a_finished_run_asked_for_again_does_nothing(
     assert embedded == [] and again.already_done and not first.already_done
     assert (output.stat().st_ino, output.stat().st_mtime_ns) == (state.st_ino, state.st_mtime_ns)
     assert again.resumed == again.rows == 30 and again.texts_per_second == 0
-    names = ("output", "rows", "width", "pooling", "limit", "cut", "windowed", "blank")
+    names = ("output", "rows", "width", "pooling", "max_length", "cut", "windowed", "blank")
     assert [getattr(again, name) for name in names] == [getattr(first, name) for name in names]
     assert leftovers(tmp_path) == {output.name, f"{output.name}.regard.json"}
     assert not embed_file(file, output, restart=True, **options).already_done

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import base64
 import json
-import shlex
 from typing import Any
 
 import numpy as np
 import pytest
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import Picture
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
-from regard.interpret.attention import document as module
-from regard.interpret.attention.document import attention_document, attention_page_document, record_attention_for_page
+from regard.interpret.attention import view as module
 from regard.interpret.attention.maps import AttentionMaps
-from regard.interpret.attention.recording import record_attention
+from regard.interpret.attention.recording import attention_result, record_attention
 from regard.interpret.attention.rollout import flow, rollout
+from regard.interpret.attention.token_axis import TokenAxis
 from tests.interpret.conftest import Both, translator
 
 Array = np.ndarray[Any, Any]
 TEXT = "the film was good"
 KEYS = {
-    "view", "model", "texts", "maps", "image", "grid", "cut", "notes", "place", "cli", "python",
+    "view", "model", "texts", "maps", "image", "grid", "truncated", "notes", "place", "cli", "python",
 }  # fmt: skip
 MAP_KEYS = {
     "kind", "layers", "heads", "rows", "columns", "row_words", "column_words", "row_segments", "column_segments",
     "weights", "q", "k", "q_step", "k_step", "scale", "bias", "causal", "rollout", "flow",
 }  # fmt: skip
+
+
+def page_data(name: str, model: Any, tokenizer: Any, *texts: str, **options: Any) -> Any:
+    result = attention_result(LoadedModel(name, model, tokenizer), *texts, **options)
+    return json.loads(json.dumps(result.page_data()))
 
 
 def array(text: object, kind: str, *shape: int) -> Array:
@@ -70,13 +75,13 @@ def check_names(document: Any, one: AttentionMaps) -> None:
 
 
 def test_a_short_text_has_everything(bert: Both) -> None:
-    payload: Any = attention_page_document("tiny", bert.ours, bert.tokenizer, TEXT, "so funny")
+    payload: Any = page_data("tiny", bert.ours, bert.tokenizer, TEXT, "so funny")
     found = record_attention(bert.ours, bert.tokenizer, TEXT, "so funny")
     assert set(payload) == KEYS
     assert json.loads(json.dumps(payload)) == payload
     assert payload["model"] == {"name": "tiny", "family": "bert", "depth": 3, "heads": 4}
     assert (payload["view"], payload["texts"], payload["image"]) == ("attention", [TEXT, "so funny"], None)
-    assert (payload["cut"], payload["notes"], payload["place"]) == (0, [], "#attention")
+    assert (payload["truncated"], payload["notes"], payload["place"]) == (0, [], "#attention")
     (document,), (one,) = payload["maps"], found.maps
     check_names(document, one)
     tokens = len(one.rows.tokens)
@@ -91,7 +96,7 @@ def test_a_short_text_has_everything(bert: Both) -> None:
 
 
 def test_several_maps_with_a_bias(t5: Both) -> None:
-    payload: Any = attention_page_document("t5", t5.ours, t5.tokenizer, "the film", "good day")
+    payload: Any = page_data("t5", t5.ours, t5.tokenizer, "the film", "good day")
     found = record_attention(t5.ours, t5.tokenizer, "the film", "good day")
     assert [document["kind"] for document in payload["maps"]] == ["encoder", "decoder", "cross"]
     for document, one in zip(payload["maps"], found.maps, strict=True):
@@ -102,41 +107,41 @@ def test_several_maps_with_a_bias(t5: Both) -> None:
 
 def test_an_additive_score_has_no_vectors(subwords: Subwords) -> None:
     model = translator(subwords, family="lstm", score="additive")
-    payload: Any = attention_page_document("lstm", model, subwords, "the red house", "das Haus")
+    payload: Any = page_data("lstm", model, subwords, "the red house", "das Haus")
     (document,) = payload["maps"]
     assert document["q"] is document["k"] is document["scale"] is None
-    assert payload["notes"] == ["neurons are left out: this attention's scores are not products of a query and a key"]
+    assert payload["notes"] == [
+        "neurons are left out: the scores of this attention are not products of a query and a key"
+    ]
     weights = array(document["weights"], "u1", 1, 1, len(document["rows"]), len(document["columns"]))
     np.testing.assert_allclose(weights.sum(-1) / 255, 1.0, atol=0.05)
 
 
 def test_a_picture(vit: Both) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
-    payload: Any = attention_page_document("vit", vit.ours, None, image=Picture(pixels, None, "my cat.png"))
+    payload: Any = page_data("vit", vit.ours, None, image=Picture(pixels, None, "my cat.png"))
     assert payload["image"].startswith("data:image/png;base64,")
     assert payload["grid"] == [2, 4]
-    assert "--image 'my cat.png'" in payload["cli"]
-    assert "image=read_image('my cat.png')" in payload["python"]
 
 
 def test_long_texts_send_vectors_then_bytes_of_them(bert: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "the day " * 20
     one = record_attention(bert.ours, bert.tokenizer, text).maps[0]
     assert one.query is not None
-    halves = module._vectors(one, 2)
+    halves = module._vectors_size(one, 2)
     monkeypatch.setattr(module, "FORMS", (("whole", halves), ("vectors", halves), ("small", halves)))
-    payload: Any = attention_page_document("tiny", bert.ours, bert.tokenizer, text)
+    payload: Any = page_data("tiny", bert.ours, bert.tokenizer, text)
     (document,) = payload["maps"]
     assert document["weights"] is document["rollout"] is document["flow"] is document["q_step"] is None
     assert payload["notes"] == [
-        "2 tokens were cut, and 40 are looked at",
-        "rollout is left out: the text is too long for it",
+        "2 tokens were truncated; 40 remain",
+        "rollout is left out: the text is too long",
         "flow is left out above 24 tokens",
     ]
     assert len(document["q"]) + len(document["k"]) == halves
     np.testing.assert_allclose(rebuilt(document), one.weights, atol=5e-3)
     monkeypatch.setattr(module, "FORMS", (("whole", 0), ("vectors", 0), ("small", 2 * halves)))
-    (small,) = attention_page_document("tiny", bert.ours, bert.tokenizer, text)["maps"]  # type: ignore[misc]
+    (small,) = page_data("tiny", bert.ours, bert.tokenizer, text)["maps"]  # type: ignore[misc]
     sizes = [len(small[key]) for key in ("q", "k", "q_step", "k_step")]
     assert sum(sizes) < 0.7 * halves  # heads of 6 numbers: a step costs as much as two of them
     assert small["weights"] is None and small["rollout"] is not None
@@ -147,25 +152,26 @@ def test_long_texts_send_vectors_then_bytes_of_them(bert: Both, monkeypatch: pyt
 def test_sizes_are_foreseen(bert: Both, t5: Both) -> None:
     for model, text in ((bert, TEXT), (t5, "the film")):
         found = record_attention(model.ours, model.tokenizer, text)
-        maps: Any = attention_document("x", found)["maps"]
+        maps: Any = found.page_data()["maps"]
         sent = sum(len(one[key] or "") for one in maps for key in ("weights", "q", "k", "rollout"))
         assert module._size(found.maps, "whole") == sent
 
 
 def test_what_has_no_room_is_cut_and_told(bert: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FORMS", (("whole", 3000), ("vectors", 3000), ("small", 3000)))
-    monkeypatch.setattr(module, "MOST", 3000)
-    found, limit = record_attention_for_page(bert.ours, bert.tokenizer, "the day " * 20)
-    assert limit is not None and 8 <= limit < 40
-    assert len(found.maps[0].rows.tokens) == limit
-    notes: Any = attention_document("x", found, limit=limit)["notes"]
-    assert (
-        notes[0] == f"{found.num_truncated} tokens were cut, and {limit} are looked at, as many as a page has room for"
-    )
+    monkeypatch.setattr(module, "MAX_SIZE", 3000)
+    record = attention_result(LoadedModel("x", bert.ours, bert.tokenizer), "the day " * 20)
+    assert len(record.maps[0].rows.tokens) == 40  # arrays and JSON keep all that the model reads
+    assert record.for_page is not None
+    remaining = len(record.for_page.maps[0].rows.tokens)
+    assert 8 <= remaining < 40
+    notes: Any = record.page_data()["notes"]
+    assert notes[0].startswith(f"{record.for_page.truncated} tokens were truncated; {remaining} remain")
+    assert "page" in notes[0]
     monkeypatch.setattr(module, "FORMS", (("whole", 100), ("vectors", 100), ("small", 100)))
-    monkeypatch.setattr(module, "MOST", 100)
+    monkeypatch.setattr(module, "MAX_SIZE", 100)
     with pytest.raises(InputError, match="3 x 4 maps of 40 x 40 tokens are too many for a page"):
-        attention_page_document("x", bert.ours, bert.tokenizer, "the day " * 20)
+        page_data("x", bert.ours, bert.tokenizer, "the day " * 20)
 
 
 def test_full_size_models_stay_below_their_limits() -> None:
@@ -173,11 +179,21 @@ def test_full_size_models_stay_below_their_limits() -> None:
 
     def shaped(layers: int, heads: int, tokens: int) -> AttentionMaps:
         empty = np.broadcast_to(np.float32(0), (layers, heads, tokens, 64))
-        from regard.interpret.attention.maps import TokenAxis
-
         side = TokenAxis(("x",) * tokens, (0,) * tokens, (0,) * tokens)
         weights = np.broadcast_to(np.float32(0), (layers, heads, tokens, tokens))
-        return AttentionMaps("encoder", side, side, weights, empty, empty, 0.125, None, False, True)
+        return AttentionMaps(
+            kind="encoder",
+            layers=list(range(layers)),
+            heads=list(range(heads)),
+            causal=False,
+            scale=0.125,
+            rows=side,
+            columns=side,
+            weights=weights,
+            query=empty,
+            key=empty,
+            is_self_attention=True,
+        )
 
     assert module._form([shaped(8, 6, 512)]) == "vectors"
     assert module._form([shaped(12, 12, 512)]) == "small"
@@ -185,22 +201,10 @@ def test_full_size_models_stay_below_their_limits() -> None:
     assert module._form([shaped(8, 6, 200)]) == "whole"
 
 
-def test_the_lines_that_reproduce_it(bert: Both) -> None:
-    text = '-it\'s "the" day'
-    payload: Any = attention_document("a b", record_attention(bert.ours, bert.tokenizer, text), layer=1, head=3)
-    words = shlex.split(payload["cli"])
-    assert words[:4] == ["regard", "look", "--model", "a b"]
-    assert words[4:] == ["--layer", "1", "--head", "3", "--output", "page.html", "--", text]
-    assert payload["place"] == "#attention?layer=1&heads=3"
-    calls: list[Any] = []
-    names = {"record_attention": lambda *values: calls.append(values), "load_model": lambda name: (name, "tokenizer")}
-    exec(payload["python"].splitlines()[-1], names)
-    assert calls == [("a b", "tokenizer", text)]
-
-
 def test_where_a_page_opens(t5: Both) -> None:
     found = record_attention(t5.ours, t5.tokenizer, "the film", "a day")
-    assert attention_document("x", found, kind="cross")["place"] == "#attention?map=2"
-    assert attention_document("x", found, kind="cross", layer=1)["place"] == "#attention?map=2&layer=1&heads=all"
+    assert found.select(kind="cross", layer=None, head=None).page_data()["place"] == "#attention?map=2"
+    one_layer = found.select(kind="cross", layer=1, head=None)
+    assert one_layer.page_data()["place"] == "#attention?map=2&layer=1&heads=all"
     with pytest.raises(InputError, match="no layer 2"):  # the encoder has it, the decoder has not
-        attention_document("x", found, layer=2)
+        found.select(kind=None, layer=2, head=None)
