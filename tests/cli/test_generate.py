@@ -139,7 +139,11 @@ def test_a_prompt_that_is_too_long_is_told(call: Call, gpt: Path, capsys: Captur
     out, error = capsys.readouterr()
     document = json.loads(out)
     assert (document["cut"], document["prompt"]) == (35, prompt)
-    assert "first 35 tokens were cut" in error and "abcdefghijabcdefghijabcdefghijabcde" in error and "25 are read" in error
+    assert (
+        "first 35 tokens were cut" in error
+        and "abcdefghijabcdefghijabcdefghijabcde" in error
+        and "25 are read" in error
+    )
     assert call("a", "--max-tokens", "99", model=gpt) == 0
     assert capsys.readouterr().err == "this model's context has room for 32 more tokens, not for 99\n"
     assert call("a", model=gpt) == 0
