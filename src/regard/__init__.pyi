@@ -19,6 +19,7 @@ from regard.checkpoints.loading import load as load
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
 from regard.inference.masked_lm import FillResult
+from regard.interpret.attention.maps import AttentionRecord
 
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
 
@@ -34,3 +35,17 @@ def fill(
     on_event: Callable[[Event], object] | None = None,
 ) -> FillResult:
     """Fill in the blanks of a text with the words a masked language model finds likely."""
+
+def look(
+    text: str = '',
+    text_b: str | None = None,
+    *,
+    model: _Model = 'regard-bert',
+    image: str | PathLike[str] | None = None,
+    kind: Literal['encoder', 'decoder', 'cross', 'lstm', 'vit'] | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> AttentionRecord:
+    """Show a model's attention: which token attends to which, in every layer and head."""
