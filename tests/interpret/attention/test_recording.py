@@ -134,7 +134,7 @@ def test_a_translator_told_and_step_by_step(subwords: Subwords) -> None:
     model = translator(subwords)
     assert isinstance(model, Transformer)
     found = record_attention(model, subwords, "the red house", "das rote Haus")
-    source, target = subwords.sources(["the red house"])[0], subwords.targets(["das rote Haus"])[0]
+    source, target = subwords.encode_sources(["the red house"])[0], subwords.encode_targets(["das rote Haus"])[0]
     with torch.inference_mode(), record(model.eval()) as tape:
         _, state = model.start(torch.tensor([source]))
         for token in target[:-1]:
@@ -156,7 +156,7 @@ def test_a_recurrent_translator(subwords: Subwords, score: str, recipe: str) -> 
     assert isinstance(model, Seq2Seq)
     found = record_attention(model, subwords, "the red house", "das Haus")
     (one,) = found.maps
-    source, target = subwords.sources(["the red house"])[0], subwords.targets(["das Haus"])[0]
+    source, target = subwords.encode_sources(["the red house"])[0], subwords.encode_targets(["das Haus"])[0]
     with torch.inference_mode(), record(model.eval()) as tape:
         _, state = model.start(torch.tensor([source]))
         for token in target[:-1]:

@@ -12,10 +12,10 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.ready import evaluating, family_of, tokenizer_of
 from regard.data.examples import Picture
 from regard.errors import InputError
-from regard.inference.generation.search import greedy
-from regard.inference.generation.speaker import speaker_of
-from regard.inference.translation.align import check_attends
-from regard.inference.translation.build import next_scores, translating
+from regard.inference.generation.beam_search import greedy_search
+from regard.inference.generation.decoder import as_decoder
+from regard.inference.translation.alignment import check_has_attention
+from regard.inference.translation.model import as_translation_model, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapKind, maps_from_tape
 from regard.interpret.attention.token_axis import axis_of_encoding, axis_of_ids, axis_of_patches, shift_right
@@ -123,16 +123,19 @@ def _encoder_decoder(
         source = target = _tokenizer(model, tokenizer)
         end = model.config.end
     elif isinstance(tokenizer, Subwords):
-        check_attends(translating(model))
+        check_has_attention(as_translation_model(model))
         source, target, end = tokenizer.source, tokenizer.target, tokenizer.end
     else:
         raise InputError(
-            f"this {family_of(model)} model translates, so it needs its Subwords: regard.inference.translation.load"
+            f"this {family_of(model)} model translates, so it needs its Subwords: "
+            "load it with regard.inference.translation.load_translator"
         )
     source_ids, truncated = _truncate(_encode(source, tokenizer, text), limit, end)
     if text_b is None:
         most = min(2 * len(source_ids) + 10, limit)
-        decoded = greedy(speaker_of(model), _tensor(model, source_ids), Padded(), end=end, max_tokens=most)[0]
+        decoded = greedy_search(as_decoder(model), _tensor(model, source_ids), Padded(), end=end, max_new_tokens=most)[
+            0
+        ]
         target_ids = [*decoded.ids, end]
     else:
         target_ids, more = _truncate(_encode(target, tokenizer, text_b), limit, end)
@@ -141,7 +144,7 @@ def _encoder_decoder(
         if isinstance(model, T5):
             model(_tensor(model, source_ids), _tensor(model, [model.begin, *target_ids[:-1]]))
         else:
-            next_scores(model, _tensor(model, source_ids), Padded(), _tensor(model, target_ids))
+            teacher_forced_logits(model, _tensor(model, source_ids), Padded(), _tensor(model, target_ids))
     texts = [text, target.decode(target_ids).strip() if text_b is None else text_b]
     columns, rows = axis_of_ids(source, source_ids, special=1), axis_of_ids(target, target_ids, special=1)
     if isinstance(model, Seq2Seq):
@@ -185,7 +188,7 @@ def _record(
 
 def _encode(tokenizer: Tokenizer, reader: TextTokenizer, text: str) -> list[int]:
     if isinstance(reader, Subwords):
-        return (reader.sources if tokenizer is reader.source else reader.targets)([text])[0]
+        return (reader.encode_sources if tokenizer is reader.source else reader.encode_targets)([text])[0]
     return tokenizer.encode(text).ids
 
 

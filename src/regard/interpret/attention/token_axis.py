@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regard.inference.generation.said import spelled
+from regard.inference.generation.text_stream import token_text
 from regard.text import Encoding, Tokenizer
 
 __all__ = ["TokenAxis", "axis_of_encoding", "axis_of_ids", "axis_of_patches", "display_token", "shift_right"]
@@ -85,7 +85,7 @@ def _tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
 
 def display_token(tokenizer: Tokenizer, token_id: int) -> str:
     """A token as text; a token of white space alone becomes one visible sign per character."""
-    text = spelled(tokenizer, token_id)
+    text = token_text(tokenizer, token_id)
     if text == SENTENCEPIECE_SPACE and not tokenizer.decode([token_id]):
         return SPACE
     return text if text.strip() else "".join(WHITESPACE_SIGNS.get(character, SPACE) for character in text)
