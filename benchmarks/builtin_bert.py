@@ -30,7 +30,7 @@ from regard.models import Bert
 from regard.text import Tokenizer
 from regard.training.pretraining import evaluate
 from regard.training.pretraining.objectives import masking_for
-from regard.training.pretraining.text import Text
+from regard.training.pretraining.token_stream import TokenStream
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "src" / "regard" / "builtin" / "regard-bert"
@@ -84,7 +84,7 @@ def judged(model: Bert, tokenizer: Tokenizer, options: argparse.Namespace) -> It
     folder = options.scratch / f"{tokenizer.size}"
     if not (folder / "manifest.json").is_file():
         build_corpus(options.data / "corpus" / "heldout.txt.xz", folder, tokenizer=tokenizer)
-    text = Text.of(Corpus.open(folder))
+    text = TokenStream.of(Corpus.open(folder))
     model.to(choose(options.device))
     asked = masking_for(tokenizer, replace=(1.0, 0.0, 0.0))
     for length, rows in ((128, 2048), (512, 512)):

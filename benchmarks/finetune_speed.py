@@ -25,8 +25,8 @@ from regard.data.readers import read_text_examples
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.task_folder import FineTunedModel
 from regard.tasks.text_classification import TextClassification
-from regard.training.finetuning.config import Config
-from regard.training.finetuning.trainer import Trainer
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.trainer import FineTuner
 from regard.training.stopping import Stop
 
 OURS, PEER = "regard", "transformers"
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     seconds = race(contestants, rounds=options.rounds)
     ratio = seconds[OURS] / seconds[PEER]
-    print(f"{len(examples):,} texts, best of {options.rounds} rounds in turns, {machine()}")
+    print(f"{len(examples):,} texts, best of {options.rounds} rounds in layer_starts, {machine()}")
     for name, lasted in seconds.items():
         print(f"{name:<14}{lasted:8.1f} s an epoch  {len(examples) / lasted:7.1f} texts/s")
     print(f"time, ours over theirs: {ratio:.3f}")
@@ -66,12 +66,12 @@ def ours(folder: str, examples: list[Any], batch: int) -> Callable[[], None]:
     task = TextClassification.from_examples(examples)
     tuned = EncoderWithHead.from_encoder(encoder, task)
     items = task.preprocess(examples, FineTunedModel(task, tuned, tokenizer, LENGTH).rows)
-    config = Config.load(
+    config = FineTuningConfig.load(
         overrides=["training.num_epochs=1", f"training.batch_size={batch}", f"training.learning_rate={RATE}"]
     )
 
     def work() -> None:
-        Trainer(copy.deepcopy(tuned), task, items, config, seed=0, device=torch.device("cpu")).go(Stop())
+        FineTuner(copy.deepcopy(tuned), task, items, config, seed=0, device=torch.device("cpu")).go(Stop())
 
     return work
 

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks import features_sst2, finetune_sst2
 from benchmarks.race import keep
 from regard.device import choose
-from regard.training.pretraining.config import Config
+from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.run import pretrain
 
 SEEDS = 3
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", metavar="NAME", help="write benchmarks/results/NAME.json")
     options = parser.parse_args(arguments)
     overrides = [*options.set, *([f"schedule.budget={options.budget}"] if options.budget else [])]
-    config = Config.read(options.config, family="bert", overrides=overrides)
+    config = PretrainingConfig.read(options.config, family="bert", overrides=overrides)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(options.output or scratch, "run")
         figures = run(config, options, folder)
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(json.dumps(figures))
 
 
-def run(config: Config, options: argparse.Namespace, folder: Path) -> dict[str, object]:
+def run(config: PretrainingConfig, options: argparse.Namespace, folder: Path) -> dict[str, object]:
     plan: dict[str, Any] = {}
 
     def listen(event: Mapping[str, Any]) -> None:

@@ -27,9 +27,9 @@ from benchmarks.race import keep, machine, race
 from regard.checkpoints import loading
 from regard.data.masking import IGNORE_INDEX
 from regard.training.optimizer import groups
-from regard.training.pretraining.config import Config
-from regard.training.pretraining.prepare import Material, open_material, prepare
-from regard.training.pretraining.trainer import Trainer
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.dataset import Dataset, open_dataset, prepare
+from regard.training.pretraining.trainer import Pretrainer
 
 TEXT = Path(__file__).resolve().parents[2] / "shared" / "data" / "corpus" / "heldout.txt.xz"
 DROPOUTS = (0.0, 0.1)
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         prepare(settings(), [options.corpus], Path(scratch), say=lambda text: None)
-        text = open_material(settings(), [options.corpus], Path(scratch), held_out=False)
+        text = open_dataset(settings(), [options.corpus], Path(scratch), held_out=False)
         print(f"best of {options.rounds} rounds of {options.steps} steps in turns, {machine()}")
         found: dict[str, Any] = {}
         for dropout in DROPOUTS:
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(keep("pretrain_cpu", figures | {"batch": settings().data.tokens_per_batch} | found))
 
 
-def settings(dropout: float = 0.0) -> Config:
+def settings(dropout: float = 0.0) -> PretrainingConfig:
     """The tiny BERT with NSP, AdamW and a constant learning rate."""
     overrides = [f"model.dropout={dropout}", f"model.attention_dropout={dropout}", "objective.sentence_pairs=next"]
     overrides += ["optimizer.name=adamw", "optimizer.learning_rate=5e-4"]
@@ -69,10 +69,10 @@ def settings(dropout: float = 0.0) -> Config:
         "schedule.lr_scheduler_type=constant",
         "schedule.warmup_ratio=0",
     ]
-    return Config.read(CONFIGS / "bert-tiny.toml", family="bert", overrides=overrides)
+    return PretrainingConfig.read(CONFIGS / "bert-tiny.toml", family="bert", overrides=overrides)
 
 
-def compared(config: Config, text: Material, *, steps: int, rounds: int) -> dict[str, dict[str, float]]:
+def compared(config: PretrainingConfig, text: Dataset, *, steps: int, rounds: int) -> dict[str, dict[str, float]]:
     """Steps per second of each contestant in its best round, and the loss of its last step."""
     cpu = torch.device("cpu")
     contestants = {
@@ -93,7 +93,7 @@ def compared(config: Config, text: Material, *, steps: int, rounds: int) -> dict
     return {name: {"steps_per_second": round(steps / best[name], 3), "loss": losses[name]} for name in contestants}
 
 
-def theirs(run: Trainer, *, count: int) -> Work:
+def theirs(run: Pretrainer, *, count: int) -> Work:
     """At most `count` steps of a plain loop, with the initial weights and batches of `run`."""
     model = _peer(run).train()
     padding = run.material.tokenizer.pad or 0
@@ -115,7 +115,7 @@ def theirs(run: Trainer, *, count: int) -> Work:
     return step
 
 
-def _peer(run: Trainer) -> Any:
+def _peer(run: Pretrainer) -> Any:
     import transformers
 
     library: Any = transformers  # much of it has no types

@@ -29,11 +29,11 @@ from torch import Tensor, nn
 from benchmarks.race import keep, machine, race
 from regard.data.masking import IGNORE_INDEX
 from regard.device import choose, half_type
-from regard.training.pretraining.config import Config
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.dataset import Dataset, open_dataset
 from regard.training.pretraining.plan import flops_per_token, peak_flops
-from regard.training.pretraining.prepare import Material, open_material
 from regard.training.pretraining.sections import Family
-from regard.training.pretraining.trainer import Trainer
+from regard.training.pretraining.trainer import Pretrainer
 from regard.training.world import World
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -92,17 +92,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _forget()
 
 
-def settings(kind: Kind, *, tiny: bool) -> Config:
+def settings(kind: Kind, *, tiny: bool) -> PretrainingConfig:
     """One forward pass per batch, full rows, and the dropout of BERT and GPT-2."""
     rows, length = (4, 32) if tiny else (kind.rows, kind.length)
     overrides = [f"data.max_length={length}", f"data.tokens_per_batch={rows * length}", "data.tokens_per_micro_batch=0"]
     overrides += ["model.dropout=0.1", "model.attention_dropout=0.1", *(TINY if tiny else ())]
     overrides += ["objective.short_seq_prob=0"] if kind.family == "bert" else []
-    return Config.read(CONFIGS / kind.file, family=kind.family, overrides=overrides)
+    return PretrainingConfig.read(CONFIGS / kind.file, family=kind.family, overrides=overrides)
 
 
 def compared(
-    kind: str, config: Config, text: Material, *, device: torch.device, seconds: float, peers: bool
+    kind: str, config: PretrainingConfig, text: Dataset, *, device: torch.device, seconds: float, peers: bool
 ) -> dict[str, Any]:
     """The figures of each contestant, printed as soon as measured."""
     vocabulary, tokens = text.tokenizer.size, config.data.tokens_per_batch
@@ -139,9 +139,9 @@ def compared(
     return result
 
 
-def material(config: Config, corpus: str) -> Material:
+def material(config: PretrainingConfig, corpus: str) -> Dataset:
     """The corpus of a folder or of a run. For a GPT the vocabulary is at least as large as GPT-2's."""
-    found = open_material(Config(), [corpus], Path(corpus), held_out=False)
+    found = open_dataset(PretrainingConfig(), [corpus], Path(corpus), held_out=False)
     if config.model.family == "bert":
         return found
     size = max(config.vocabulary.vocab_size, found.tokenizer.size)
@@ -149,18 +149,18 @@ def material(config: Config, corpus: str) -> Material:
     return replace(found, tokenizer=words)
 
 
-def begun(config: Config, text: Material, device: torch.device) -> Trainer:
+def begun(config: PretrainingConfig, text: Dataset, device: torch.device) -> Pretrainer:
     """The real pretraining run, so that measurements match real use. It writes nothing."""
     silent: dict[str, Any] = {"say": lambda text: None, "note": lambda event, **values: None}
-    return Trainer(config, text, NOWHERE, world=World(), device=device, start="", **silent)
+    return Pretrainer(config, text, NOWHERE, world=World(), device=device, start="", **silent)
 
 
-def ours(run: Trainer) -> Work:
+def ours(run: Pretrainer) -> Work:
     steps = run._train(0)
     return lambda: next(steps).losses["loss"]
 
 
-def theirs(config: Config, vocabulary: int, device: torch.device) -> Work:
+def theirs(config: PretrainingConfig, vocabulary: int, device: torch.device) -> Work:
     ids = torch.randint(
         vocabulary, (config.data.tokens_per_batch // config.data.max_length, config.data.max_length), device=device
     )
@@ -195,7 +195,7 @@ def theirs(config: Config, vocabulary: int, device: torch.device) -> Work:
     return step
 
 
-def _peer(config: Config, vocabulary: int) -> Any:
+def _peer(config: PretrainingConfig, vocabulary: int) -> Any:
     import transformers
 
     library: Any = transformers  # much of it has no types

@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.race import RESULTS, keep
 from regard.data.readers import ExampleSet
-from regard.training.finetuning.config import DEFAULTS, Config
+from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
 from regard.training.finetuning.data import read_data
 from regard.training.finetuning.run import distill, fit
 from regard.training.finetuning.sources import read_examples
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         figure = FIGURES[name]
         train, dev = data(figure, options.data, tenth=options.choose)
         chosen = [f"run.num_seeds={options.seeds}", "training.select=last", *options.settings]
-        config = Config.load(recipe(name, called), overrides=chosen, defaults=DEFAULTS[figure.task])
+        config = FineTuningConfig.load(recipe(name, called), overrides=chosen, defaults=DEFAULTS[figure.task])
         with tempfile.TemporaryDirectory() as scratch:
             report = fit(
                 figure.task, train, dev, model=options.model, output=scratch, config=config, device=options.device
@@ -114,8 +114,8 @@ def student(options: argparse.Namespace, called: str) -> dict[str, Any]:
     teachers, students = [], []
     for seed in range(options.seeds):
         chosen = [f"run.seed={seed}", "training.select=last"]
-        config = Config.load(recipe("sst2", called), overrides=chosen, defaults=DEFAULTS["classify"])
-        lessons = Config.load(
+        config = FineTuningConfig.load(recipe("sst2", called), overrides=chosen, defaults=DEFAULTS["classify"])
+        lessons = FineTuningConfig.load(
             recipe(STUDENT, called), overrides=[*chosen, *options.settings], defaults=DEFAULTS["distill"]
         )
         with tempfile.TemporaryDirectory() as scratch:

@@ -23,10 +23,10 @@ from typing import Any
 from benchmarks.race import keep
 from regard.data.translation_pairs import read_translation_pairs
 from regard.device import choose
-from regard.inference.generation.search import Beam
-from regard.inference.translation import load
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation import load_translator
 from regard.inference.translation.bleu import bleu
-from regard.training.translation.config import Config
+from regard.training.translation.config import TranslationConfig
 from regard.training.translation.run import fit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--choose", action="store_true", help="evaluate on val instead of the test set")
     parser.add_argument("--keep", metavar="NAME", help="write benchmarks/results/NAME.json")
     options = parser.parse_args(arguments)
-    config = Config.read(options.config, overrides=options.set)
+    config = TranslationConfig.read(options.config, overrides=options.set)
     with tempfile.TemporaryDirectory() as folder:
         output = options.output or Path(folder) / "translator"
         name = "val" if options.choose else TEST
@@ -57,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(json.dumps(figures))
 
 
-def run(config: Config, data: Path, pair: str, output: Path, *, test: str, width: int, device: str) -> dict[str, Any]:
+def run(
+    config: TranslationConfig, data: Path, pair: str, output: Path, *, test: str, width: int, device: str
+) -> dict[str, Any]:
     """Train, select on val, and translate the set `test` once."""
     sides = pair.split("-")
     train, dev, last = (
@@ -66,9 +68,9 @@ def run(config: Config, data: Path, pair: str, output: Path, *, test: str, width
     begin = time.perf_counter()
     report = fit(train, dev, output=output, config=config, device=device, on_event=show)
     trained = time.perf_counter() - begin
-    translator = load(output, device=choose(device))
+    translator = load_translator(output, device=choose(device))
     begin = time.perf_counter()
-    found = translator.translate([one.source for one in last.examples], beam=Beam(width=width))
+    found = translator.translate([one.source for one in last.examples], beam=Beam(num_beams=width))
     seconds = time.perf_counter() - begin
     scores = bleu([several[0].text for several in found], [one.target for one in last.examples])
     return {

@@ -22,8 +22,8 @@ import regard
 from regard.cli.app import build, run, verbs
 from regard.data.translation_pairs import TranslationPair
 from regard.inference.translation import Translator
-from regard.inference.translation.align import usual_looking
-from regard.inference.translation.folder import write
+from regard.inference.translation.alignment import default_alignment_heads
+from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.probes import layers as lab
 from regard.interpret.probes.fitting import Recipe
@@ -31,7 +31,7 @@ from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Model
+from regard.training.translation.config import TranslatorSection
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
 
@@ -140,9 +140,17 @@ def place(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         size=290,
         joint=True,
     )
-    shape = Model(kind="transformer", width=16, depth=1, heads=2, ffn=32, embedding=16, dropout=0.0)
+    shape = TranslatorSection(
+        family="transformer",
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        embedding_size=16,
+        dropout=0.0,
+    )
     translating = new_model(shape, subwords, seed=0).eval()
-    write(Translator(translating, subwords, usual_looking(translating)), folder / TRANSLATOR)
+    save_translator(Translator(translating, subwords, default_alignment_heads(translating)), folder / TRANSLATOR)
     tags = "the DT O\ngood JJ O\nwater{0} NN I-{0}\n\nthey PR O\nmake VB O\nsound NN I-{0}\n\n".format(
         WORD.replace(" ", "")
     )

@@ -16,8 +16,8 @@ from regard.nn import Attention
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.task_folder import FineTunedModel
 from regard.tasks.text_classification import TextClassification
-from regard.training.finetuning.config import Config
-from regard.training.finetuning.trainer import Trainer, best_rate
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.trainer import FineTuner, best_rate
 from regard.training.stopping import Stop
 
 CPU = torch.device("cpu")
@@ -25,11 +25,11 @@ TASK = TextClassification(["bad", "good"])
 EXAMPLES = [TextExample(f"the {label} film, number {n}", label=label) for n in range(16) for label in ("bad", "good")]
 
 
-def made(folder: Path, *settings: str, **options: Any) -> Trainer:
+def made(folder: Path, *settings: str, **options: Any) -> FineTuner:
     encoder, tokenizer = regard.load(folder)
     tuned = EncoderWithHead.from_encoder(encoder, TASK)
     items = TASK.preprocess([*EXAMPLES, EXAMPLES[0]], FineTunedModel(TASK, tuned, tokenizer, 32).input_builder)
-    return Trainer(tuned, TASK, items, Config.load(overrides=list(settings)), seed=0, device=CPU, **options)
+    return FineTuner(tuned, TASK, items, FineTuningConfig.load(overrides=list(settings)), seed=0, device=CPU, **options)
 
 
 def test_every_step_has_its_rate_and_a_bounded_gradient(

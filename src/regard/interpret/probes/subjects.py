@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from regard.data.examples import TaggedExample, TextExample
 from regard.errors import InputError
-from regard.inference.vectors import Engine
+from regard.inference.embedding.engine import EmbeddingEngine
 from regard.interpret.probes.states import Done, States, in_parts, of_texts, of_tokens, of_words
 from regard.tasks.metrics import entity_counts, interval, mean_interval, scores_of_counts
 
@@ -45,7 +45,7 @@ class Subject:
 
 
 def tagging(
-    engine: Engine, train: Sequence[TaggedExample], dev: Sequence[TaggedExample], *, seed: int, done: Done
+    engine: EmbeddingEngine, train: Sequence[TaggedExample], dev: Sequence[TaggedExample], *, seed: int, done: Done
 ) -> Subject:
     """Words and their tags; the score is the F1 of entities."""
     right, wanted = _tags(train, "train"), _tags(dev, "dev")
@@ -78,7 +78,7 @@ def tagging(
 
 
 def classifying(
-    engine: Engine,
+    engine: EmbeddingEngine,
     train: Sequence[TextExample],
     dev: Sequence[TextExample],
     *,
