@@ -18,8 +18,8 @@ import regard
 from regard.cli import generate
 from regard.cli.app import run
 from regard.inference.generation import Beam, Said, Sampling, Writer
-from regard.interpret.generation.speaking import Speech, payload_of, together
-from regard.interpret.generation.wish import Wish
+from regard.interpret.generation.config import GenerationConfig
+from regard.interpret.generation.generation import Generation, generate_side_by_side, generation_payload
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
 Captured = pytest.CaptureFixture[str]
@@ -172,15 +172,15 @@ def test_a_page(
     assert capsys.readouterr() == plain
     beam = Beam(width=3, nbest=2, length_penalty=0.5) if "beam" in options else None
     sampling = Sampling(temperature=0.0 if "temperature" in options else 0.8, top_p=0.9)
-    speech = Speech(
+    speech = Generation(
         Writer(*regard.load(folder)),
         "the film",
-        Wish(Sampling() if beam else sampling, beam, 5 if "seed" in options else 0, 6),
+        GenerationConfig(Sampling() if beam else sampling, beam, 5 if "seed" in options else 0, 6),
         str(folder),
     )
-    together([speech], lambda news: None)
+    generate_side_by_side([speech], lambda news: None)
     payload = shown(place)
-    assert payload == json.loads(json.dumps(payload_of("the film", [speech])))
+    assert payload == json.loads(json.dumps(generation_payload("the film", [speech])))
     (run,) = payload["runs"]
     assert "stochastic parrots" in payload["caveat"] and "--page page.html" in payload["cli"]
     assert len(run["tokens"]) and all(token["bars"] for token in run["tokens"])

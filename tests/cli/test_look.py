@@ -14,7 +14,8 @@ from PIL import Image
 import regard
 from regard.cli import look
 from regard.cli.app import run
-from regard.interpret import attention, opened
+from regard.inference.load_model import load_model
+from regard.interpret.attention.recording import record_attention
 from regard.models import Vit, VitConfig
 
 Captured = pytest.CaptureFixture[str]
@@ -33,7 +34,7 @@ def test_the_json_document(call: Call, tiny_bert_folder: Path, capsys: Captured)
     assert call("the film", "was good", "--layer", "1", "--head", "2", "--json") == 0
     out, error = capsys.readouterr()
     document = json.loads(out)
-    found = attention(*opened(tiny_bert_folder), "the film", "was good")
+    found = record_attention(*load_model(tiny_bert_folder), "the film", "was good")
     assert list(document) == ["model", "family", "texts", "cut", "grid", "maps", "output"]
     assert document["texts"] == ["the film", "was good"]
     np.testing.assert_allclose(document["maps"][0]["weights"][0][0], found.maps[0].weights[1, 2], atol=1e-6)
@@ -43,7 +44,7 @@ def test_the_json_document(call: Call, tiny_bert_folder: Path, capsys: Captured)
 def test_the_table(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("the film was good") == 0
     lines = capsys.readouterr().out.splitlines()
-    weights = attention(*opened(tiny_bert_folder), "the film was good").maps[0].weights[-1].mean(0)
+    weights = record_attention(*load_model(tiny_bert_folder), "the film was good").maps[0].weights[-1].mean(0)
     assert lines[0] == "encoder attention of bert, layer 1, the mean of its heads: where each token looks most"
     tokens = ["[CLS]", "the", "film", "was", "good", "[SEP]"]
     for line, token, row in zip(lines[2:], tokens, weights, strict=True):

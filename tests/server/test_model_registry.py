@@ -12,6 +12,7 @@ import pytest
 from torch import nn
 
 import regard
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.models import Gpt, GptConfig
 from regard.server.model_registry import ModelRegistry, infer_kind
@@ -27,13 +28,13 @@ def test_models_are_loaded_in_their_order_behind_the_caller() -> None:
         seen.append(name)
         begun.set()
         go_on.wait(10)
-        return nn.Identity(), None
+        return LoadedModel(name, nn.Identity(), None)
 
     registry = ModelRegistry(["a", "b"], load=load)
     thread = registry.start()
     assert begun.wait(10)
     assert [one["state"] for one in registry.states()] == ["loading", "loading"]
-    with pytest.raises(InputError, match="a is still being loaded"), registry.use_any("a"):
+    with pytest.raises(InputError, match="a is still being loaded"), registry.use("a"):
         pass
     go_on.set()
     thread.join(10)
@@ -50,7 +51,7 @@ def test_one_that_fails_says_why_and_is_tried_again_when_asked_for(tmp_path: Any
             raise RuntimeError("out of luck")
         if not folder.is_dir():
             raise InputError(f"{name}: no such folder")
-        return nn.Identity(), None
+        return LoadedModel(name, nn.Identity(), None)
 
     registry = ModelRegistry(["bad", "gone"], load=load)
     registry.start().join(10)
@@ -92,7 +93,7 @@ def test_an_unknown_name_gets_the_nearest() -> None:
 
 
 def test_two_users_wait_for_each_other() -> None:
-    registry = ModelRegistry(["a"], load=lambda name: (nn.Identity(), None))
+    registry = ModelRegistry(["a"], load=lambda name: LoadedModel(name, nn.Identity(), None))
     registry.start().join(10)
     entered, leave, order = threading.Event(), threading.Event(), []
 
@@ -145,8 +146,8 @@ def test_what_is_built_in() -> None:
 def test_what_has_no_folder_tells_once_it_is_loaded() -> None:
     assert infer_kind("somebody/gpt") == "unknown"
     small = GptConfig(vocabulary=10, width=8, depth=1, heads=2, ffn=8, positions=8)
-    assert infer_kind("somebody/gpt", (Gpt(small), None)) == "writer"
-    assert infer_kind("somebody/bert", (nn.Identity(), None)) == "reader"
+    assert infer_kind("somebody/gpt", LoadedModel("a", Gpt(small), None)) == "writer"
+    assert infer_kind("somebody/bert", LoadedModel("a", nn.Identity(), None)) == "reader"
 
 
 def test_a_vanished_folder_stays_what_it_was(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from torch import nn
 
 import regard
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.models import Gpt, GptConfig
 from regard.nn.fast.fused_step import can_go_straight
 from regard.nn.recording import record
@@ -226,7 +227,7 @@ def test_a_watched_decoder_takes_its_quick_way() -> None:
 
 
 def test_who_waits_for_a_model_can_leave() -> None:
-    registry = ModelRegistry(["a"], load=lambda name: (nn.Identity(), None))
+    registry = ModelRegistry(["a"], load=lambda name: LoadedModel(name, nn.Identity(), None))
     registry.start().join(10)
     left, seen = threading.Event(), list[str]()
     left.set()
@@ -234,15 +235,15 @@ def test_who_waits_for_a_model_can_leave() -> None:
     def wait() -> None:
         _disconnected.set(left)
         try:
-            with registry.use_any("a"):
+            with registry.use("a"):
                 seen.append("used")
         except ClientDisconnected:
             seen.append("left")
 
-    with registry.use_any("a"):
+    with registry.use("a"):
         thread = threading.Thread(target=wait)
         thread.start()
         thread.join(SOON)
         assert seen == ["left"]
-    with registry.use_any("a"):
+    with registry.use("a"):
         pass  # and the lock is free

@@ -17,6 +17,7 @@ import torch
 from starlette.testclient import TestClient
 
 import regard
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import Example, Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError
@@ -162,7 +163,9 @@ def test_a_translator_and_a_tuned_model_are_no_start(
     order = {"task": "classify", "content": "good\ta\nbad\tb\n"}
     for model, why in (("regard-de-en", "regard-de-en translates"), (folders["toxic"], "is tuned for a task already")):
         assert why in asked(client, "train", **order, model=model)["error"]
-    t5 = ModelRegistry(["t5"], load=lambda name: (T5(T5Config(vocabulary=8, width=8, depth=1, heads=2, ffn=8)), None))
+    t5 = ModelRegistry(
+        ["t5"], load=lambda name: LoadedModel(name, T5(T5Config(vocabulary=8, width=8, depth=1, heads=2, ffn=8)), None)
+    )
     t5.start().join()
     with pytest.raises(InputError, match="t5 is a T5, which has no tasks"):
         routes_training.train(Studio(t5), {**order, "model": "t5"})
@@ -187,7 +190,7 @@ def test_our_own_examples_make_a_model(
     assert isinstance(begun, dict)
     assert begun["command"] == (
         f"regard train classify --train {routes_training.EXAMPLES} --model {folders['plain']} "
-        "--set training.epochs=2 --set training.select=last --output trained/messages-classify"
+        "--set training.num_epochs=2 --set training.select=last --output trained/messages-classify"
     )
     studio.training_jobs.wait()
     assert asked_of(studio)["state"] == "done", asked_of(studio)["error"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from regard.inference.generation import Beam, Prompt, Sampling, Text, Trace, Writer
-    from regard.interpret.generation.speaking import Speech
+    from regard.interpret.generation.generation import Generation
 
 __all__ = ["register"]
 
@@ -240,13 +240,13 @@ def _speech(
     seed: int,
     most: int | None,
     stops: list[str],
-) -> Speech:
+) -> Generation:
     from regard.inference.generation import Sampling
-    from regard.interpret.generation.speaking import Speech
-    from regard.interpret.generation.wish import Wish
+    from regard.interpret.generation.config import GenerationConfig
+    from regard.interpret.generation.generation import Generation
 
-    wish = Wish(sampling or Sampling(), beam, seed, most or MAX_TOKENS, tuple(stops))
-    return Speech(writer, prompt, wish, model)
+    wish = GenerationConfig(sampling or Sampling(), beam, seed, most or MAX_TOKENS, tuple(stops))
+    return Generation(writer, prompt, wish, model)
 
 
 def _plain(one: Text) -> dict[str, object]:
@@ -264,9 +264,9 @@ def _write_trace(record: Trace, place: Path, about: dict[str, object]) -> None:
         place.write_text(json.dumps(document, allow_nan=False, indent=1) + "\n", encoding="utf-8")
 
 
-def _write_page(speech: Speech, place: Path) -> None:
-    from regard.interpret.generation.speaking import payload_of
+def _write_page(speech: Generation, place: Path) -> None:
+    from regard.interpret.generation.generation import generation_payload
     from regard.render.bundle import page
 
-    payload = payload_of(speech.text_before, [speech])
+    payload = generation_payload(speech.prompt_text, [speech])
     place.write_text(page(payload, title="Regard: generation"), encoding="utf-8")

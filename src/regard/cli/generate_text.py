@@ -9,7 +9,7 @@ from regard.cli.output import write_data
 
 if TYPE_CHECKING:
     from regard.inference.generation import Text, Writing
-    from regard.interpret.generation.speaking import Speech
+    from regard.interpret.generation.generation import Generation
 
 __all__ = ["print_found", "print_speech", "print_stream"]
 
@@ -50,8 +50,8 @@ def print_found(texts: list[Text], *, quiet: bool) -> None:
         write_data(f"{one.text}\n")
 
 
-def print_speech(speech: Speech, *, quiet: bool) -> None:
-    searched = speech.wish.beam is not None
+def print_speech(speech: Generation, *, quiet: bool) -> None:
+    searched = speech.config.beam is not None
     for tokens in speech.steps():
         if not quiet and not searched:
             write_data("".join(token.text for token in tokens))

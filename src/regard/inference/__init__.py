@@ -6,14 +6,14 @@ command line. Reading order: ready, marks, blanks, follow, perplexity.
 
 from __future__ import annotations
 
-from regard.inference.blanks import Assignment, Candidate, Filled, fill_blanks
+from regard.inference.blanks import Assignment, Candidate, FillResult, fill_blanks
 from regard.inference.follow import Follow, next_likelihood
 from regard.inference.perplexity import Perplexity, measure_perplexity, read_whole
 
 __all__ = [
     "Assignment",
     "Candidate",
-    "Filled",
+    "FillResult",
     "Follow",
     "Perplexity",
     "fill_blanks",

@@ -18,11 +18,14 @@ from torch import Tensor, nn
 from regard.checkpoints.ready import Masked, evaluating, grouped
 from regard.errors import InputError
 from regard.inference.marks import Marked, find_blanks, target_ids
+from regard.render.result import Result, Table
+from regard.render.terminal import probability_table
 from regard.text import Tokenizer
 
-__all__ = ["Assignment", "Candidate", "Filled", "fill_blanks"]
+__all__ = ["Assignment", "Candidate", "FillResult", "fill_blanks"]
 
 ENUMERATED = 256  # so many beginnings of an assignment are all followed
+LINE = 60  # characters; a longer text is not repeated in the table of assignments
 BEAM = 20  # where there are more, so many of the likeliest
 
 
@@ -45,8 +48,7 @@ class Assignment:
     probability: float
 
 
-@dataclass(frozen=True)
-class Filled:
+class FillResult(Result):
     """`masks` has a list for each blank, `joint` the assignments; likeliest first. For one blank they are the same.
 
     `exact`: no assignment that is not listed has a higher probability; False: the search may have missed one.
@@ -57,6 +59,22 @@ class Filled:
     joint: list[Assignment]
     exact: bool
 
+    def to_text(self) -> str:
+        several = len(self.masks) > 1
+        parts = [self.text]
+        for number, candidates in enumerate(self.masks, 1):
+            rows = [(candidate.token, candidate.probability) for candidate in candidates]
+            parts += [f"\nblank {number}" if several else "", *probability_table(rows)]
+        if several:
+            short = len(self.text) <= LINE and self.text.isprintable()
+            rows = [(one.text if short else " ".join(one.tokens), one.probability) for one in self.joint]
+            parts += ["\ntogether", *probability_table(rows)]
+        return "\n".join(parts)
+
+    def to_table(self) -> Table:
+        rows = [(blank, *vars(one).values()) for blank, found in enumerate(self.masks) for one in found]
+        return ("blank", "token", "id", "probability"), rows
+
 
 def fill_blanks(
     model: nn.Module,
@@ -65,7 +83,7 @@ def fill_blanks(
     *,
     top: int = 10,
     targets: Sequence[str] | None = None,
-) -> Filled:
+) -> FillResult:
     """The likeliest `top` tokens for the blanks of a text, which `_` or `[MASK]` marks, or the given `targets` alone.
 
     Of targets all are listed, and at least as many assignments.
@@ -87,7 +105,7 @@ def fill_blanks(
         alone = _scores(asked, [marked.ids], [(0, place) for place in marked.places])
         masks = [_ranked(asked.tokenizer, row[ids], ids, listed) for row, ids in zip(alone, choices, strict=True)]
         joint, exact = _search(asked, marked, choices, alone[:1], listed)
-    return Filled(text, masks, joint, exact)
+    return FillResult(text=text, masks=masks, joint=joint, exact=exact)
 
 
 def _choices(asked: Masked, marked: Marked, targets: Sequence[str] | None) -> list[Tensor]:

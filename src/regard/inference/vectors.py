@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from regard.data.batch import by_budget, collate
 from regard.errors import InputError, choice
 from regard.layers import Layers
-from regard.nn.masks import Packed, first, runs
+from regard.nn.masks import Packed, first_tokens, length_groups
 from regard.text import Tokenizer
 
 __all__ = ["POOLINGS", "Engine", "Long", "Pooling", "TextError", "TokenVectors"]
@@ -165,8 +165,8 @@ class Engine:
 
     def _pool(self, hidden: Tensor, layout: Packed) -> Tensor:
         if self.pooling == "cls":
-            return first(hidden, layout)
-        rectangles = (run.of_queries(hidden) for run in runs(layout, layout))
+            return first_tokens(hidden, layout)
+        rectangles = (run.select_queries(hidden) for run in length_groups(layout, layout))
         return torch.cat([x.mean(1) if self.pooling == "mean" else x.amax(1) for x in rectangles])
 
     def _pieces(self, texts: Sequence[str]) -> Pieces:

@@ -8,9 +8,9 @@ can send. The page names its tab in each request, so that tabs take turns; a req
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -20,6 +20,7 @@ from starlette.routing import Route as Address
 
 from regard.errors import InputError, RegardError, nearest
 from regard.render.bundle import page
+from regard.server import verbs
 from regard.server.arguments import Arguments, Payload, Route
 from regard.server.body_reader import RETRY_AFTER, BodyReader, BodyTimeout, BodyTooLarge
 from regard.server.request_queue import ClientDisconnected, RequestQueue, ServerBusy
@@ -30,6 +31,10 @@ from regard.server.token_auth import HEADERS, TokenMiddleware
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+    from regard.render.result import Result
+
+Answer = TypeVar("Answer")
 
 __all__ = ["MAX_BODY_BYTES", "TAB_HEADER", "create_app"]
 
@@ -84,6 +89,24 @@ def create_app(
             payload = {**payload, "place": place}
         return HTMLResponse(page(payload, title=f"Regard: {name}"), headers=HEADERS)
 
+    async def verb_result(request: Request) -> Result:
+        queue.check_capacity(_tab(request))
+        arguments, name = await _read_arguments(request, body_reader), request.path_params["name"]
+        answer = partial(_with_plain_errors, partial(verbs.answer, studio.models, name, arguments))
+        return await queue.run(_tab(request), answer, partial(_wait_disconnect, request))
+
+    async def verb_document(request: Request) -> Response:
+        return _json((await verb_result(request)).to_dict())
+
+    async def verb_view(request: Request) -> Response:
+        return _json((await verb_result(request)).page_data())
+
+    async def verb_page(request: Request) -> Response:
+        return HTMLResponse((await verb_result(request)).to_html(), headers=HEADERS)
+
+    async def openapi(request: Request) -> Response:
+        return _json(verbs.openapi())
+
     stream = stream_endpoint(
         STREAMS, studio, queue, read=read_arguments, wait_disconnect=_wait_disconnect, tab=_tab, headers=HEADERS
     )
@@ -94,6 +117,10 @@ def create_app(
             Address("/api/{name}", view, methods=["POST"]),
             Address("/api/{name}/page", export, methods=["POST"]),
             Address("/api/{name}/stream", stream, methods=["POST"]),
+            Address("/v1/openapi.json", openapi),
+            Address("/v1/{name}", verb_document, methods=["POST"]),
+            Address("/v1/{name}/view", verb_view, methods=["POST"]),
+            Address("/v1/{name}/page", verb_page, methods=["POST"]),
         ],
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
@@ -106,8 +133,12 @@ def create_app(
 def _answer(studio: Studio, routes: Mapping[str, Route], name: str, arguments: Arguments) -> Payload:
     if name not in routes:
         raise InputError(f"the studio has no view {name!r}; {nearest(name, routes)}")
+    return _with_plain_errors(partial(routes[name], studio, arguments))
+
+
+def _with_plain_errors(compute: Callable[[], Answer]) -> Answer:
     try:
-        return routes[name](studio, arguments)
+        return compute()
     except (RegardError, ClientDisconnected):
         raise
     except Exception as error:

@@ -9,9 +9,9 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from regard.errors import InputError, RegardError, nearest
 from regard.files.json_files import read_json
@@ -19,22 +19,16 @@ from regard.known import builtin_folder, builtins
 from regard.server.request_queue import acquire, interruptible
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from regard.interpret.attention.looking import Reader
+    from regard.checkpoints.loaded_model import LoadedModel
     from regard.tasks.folder import Solved
-    from regard.text import Tokenizer
-
-    Pair = tuple[nn.Module, Reader]
 
 __all__ = ["LOADER_NAME", "ModelEntry", "ModelKind", "ModelRegistry", "infer_kind"]
 
 LOADER_NAME = "regard-models"  # name of the loading thread
-MAX_CACHED = 4  # results of each kind that are kept per model
 GENERATORS = ("gpt2", "t5")  # values of model_type
 
 ModelKind = Literal["reader", "writer", "translator", "tuned", "unknown"]
-Value = TypeVar("Value")
+T = TypeVar("T")
 
 
 @dataclass
@@ -47,14 +41,12 @@ class ModelEntry:
     name: str
     state: Literal["loading", "ready", "failed"] = "loading"
     error: str = ""
-    loaded: Pair | None = None
-    fine_tuned: Solved | None = None  # of a fine-tuned model, whose encoder is in `loaded`
+    loaded: LoadedModel | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     kind: ModelKind = "unknown"
 
     def __post_init__(self) -> None:
         self.kind = infer_kind(self.name)
-        self._cache: dict[tuple[str, Hashable], Any] = {}
 
     @property
     def reads_images(self) -> bool:
@@ -63,28 +55,17 @@ class ModelEntry:
             return False
         from regard.models import Vit
 
-        return isinstance(self.loaded[0], Vit)
+        return isinstance(self.loaded.model, Vit)
 
-    def set_loaded(self, loaded: Pair | Solved) -> None:
+    def set_loaded(self, loaded: LoadedModel) -> None:
         """Store the loaded model. From now on requests need only memory, whatever happens to the folder."""
-        self._cache = {}
-        if isinstance(loaded, tuple):
-            self.loaded, self.fine_tuned, self.kind = loaded, None, infer_kind(self.name, loaded)
-        else:
-            self.loaded, self.fine_tuned, self.kind = (loaded.model.encoder, loaded.tokenizer), loaded, "tuned"
-        self.state, self.error = "ready", ""
+        self.loaded = replace(loaded, cache={})
+        self.kind, self.state, self.error = infer_kind(self.name, loaded), "ready", ""
 
-    def cached(self, kind: str, key: Hashable, compute: Callable[[], Value]) -> Value:
-        """Return what `compute` gave for the same kind and key, or call it. Call it while the model is in use."""
-        if (kind, key) in self._cache:
-            value: Value = self._cache.pop((kind, key))
-        else:
-            value = compute()
-            same_kind = [one for one in self._cache if one[0] == kind]
-            for oldest in same_kind[: max(0, len(same_kind) + 1 - MAX_CACHED)]:
-                del self._cache[oldest]
-        self._cache[kind, key] = value
-        return value
+    def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return the model's earlier result for this key, or compute it. Call it while the model is in use."""
+        assert self.loaded is not None
+        return self.loaded.cached(key, compute)
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -99,7 +80,7 @@ class ModelEntry:
 class ModelRegistry:
     """Models by name. `start` begins to load them; `use` gives one request exclusive use of a model."""
 
-    def __init__(self, names: Sequence[str], *, load: Callable[[str], Pair | Solved] | None = None) -> None:
+    def __init__(self, names: Sequence[str], *, load: Callable[[str], LoadedModel] | None = None) -> None:
         self.entries = {name: ModelEntry(name) for name in names}
         self._load = load or _load
 
@@ -113,21 +94,9 @@ class ModelRegistry:
         return [entry.to_dict() for entry in self.entries.values()]
 
     @contextmanager
-    def use(self, name: str) -> Iterator[tuple[nn.Module, Tokenizer | None]]:
-        """Give exclusive use of the model and its tokenizer. Raises InputError when it is unknown or not loaded yet."""
-        with self.use_any(name) as (model, reader):
-            from regard.inference.translation.subwords import Subwords
-
-            if isinstance(reader, Subwords):
-                raise InputError(f"{name} translates; this view needs a model that reads one text")
-            yield model, reader
-
-    @contextmanager
-    def use_any(self, name: str) -> Iterator[Pair]:
-        """Like `use`, also for translation models, which have subwords instead of a tokenizer.
-
-        Raises ClientDisconnected when the client goes while it waits for the model or during a forward pass.
-        """
+    def use(self, name: str) -> Iterator[LoadedModel]:
+        """Give exclusive use of a model. Raises InputError when it is unknown or not loaded yet, and ClientDisconnected
+        when the client goes while it waits for the model or during a forward pass."""
         entry = self.entry(name)
         if entry.state == "failed":
             self._retry(entry)
@@ -135,14 +104,25 @@ class ModelRegistry:
             raise InputError(f"{name} is still being loaded; try again in a moment")
         with acquire(entry.lock):
             assert entry.loaded is not None
-            with interruptible(entry.loaded[0]):
+            with interruptible(entry.loaded.model):
                 yield entry.loaded
+
+    @contextmanager
+    def use_text_model(self, name: str) -> Iterator[LoadedModel]:
+        """Like `use`, but not for translation models, which have subwords instead of a tokenizer."""
+        with self.use(name) as loaded:
+            from regard.inference.translation.subwords import Subwords
+
+            if isinstance(loaded.tokenizer, Subwords):
+                raise InputError(f"{name} translates; this view needs a model that reads one text")
+            yield loaded
 
     def fine_tuned(self, name: str) -> Solved:
         """A fine-tuned model with its task. It shares its encoder with `use`: call this inside `use`."""
-        model = self.entry(name).fine_tuned
-        if model is None:
+        loaded = self.entry(name).loaded
+        if loaded is None or loaded.fine_tuned is None:
             raise InputError(f"{name} is not tuned for a task; expected a folder that `regard train` wrote")
+        model: Solved = loaded.fine_tuned
         return model
 
     def add(self, name: str) -> None:
@@ -178,11 +158,13 @@ class ModelRegistry:
             entry.state, entry.error = "failed", f"{type(error).__name__}: {error}"
 
 
-def infer_kind(name: str, loaded: Pair | None = None) -> ModelKind:
+def infer_kind(name: str, loaded: LoadedModel | None = None) -> ModelKind:
     """Infer from its folder what a model can do, before it is loaded.
 
     When there is no such folder, as for a model of the hub, `loaded` decides; without it the kind is unknown.
     """
+    if loaded is not None and loaded.fine_tuned is not None:
+        return "tuned"
     folder = builtin_folder(name) if name in builtins() else Path(os.path.expanduser(name))
     if (folder / "task.json").is_file():
         return "tuned"
@@ -191,23 +173,20 @@ def infer_kind(name: str, loaded: Pair | None = None) -> ModelKind:
     try:
         family = read_json(folder / "config.json")["model_type"]
     except (InputError, KeyError):
-        return "unknown" if loaded is None else _kind_of_loaded(*loaded)
+        return "unknown" if loaded is None else _kind_of_loaded(loaded)
     return "writer" if family in GENERATORS else "reader"
 
 
-def _kind_of_loaded(model: nn.Module, reader: Reader) -> ModelKind:
+def _kind_of_loaded(loaded: LoadedModel) -> ModelKind:
     from regard.inference.translation.subwords import Subwords
     from regard.models import T5, Gpt
 
-    if isinstance(reader, Subwords):
+    if isinstance(loaded.tokenizer, Subwords):
         return "translator"
-    return "writer" if isinstance(model, Gpt | T5) else "reader"
+    return "writer" if isinstance(loaded.model, Gpt | T5) else "reader"
 
 
-def _load(name: str) -> Pair | Solved:
-    from regard.checkpoints.loading import find
-    from regard.interpret.attention.subject import opened
-    from regard.tasks.folder import is_solved, read_task
+def _load(name: str) -> LoadedModel:
+    from regard.inference.load_model import load_model
 
-    folder = find(name)
-    return read_task(folder) if is_solved(folder) else opened(name)
+    return load_model(name)

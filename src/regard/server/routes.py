@@ -28,23 +28,26 @@ def compare(studio: Studio, arguments: Arguments) -> Payload:
     names = [said(arguments, "model", DEFAULT), said(arguments, "other", "").strip()]
     with ExitStack() as stack:
         # In one order for all requests, or two could wait for each other's model forever.
-        lent = {name: stack.enter_context(studio.models.use(name)) for name in sorted({name for name in names if name})}
-        from regard.interpret.masked_lm.answers import Subject
-        from regard.interpret.masked_lm.comparison import compare_subjects
+        lent = {
+            name: stack.enter_context(studio.models.use_text_model(name))
+            for name in sorted({name for name in names if name})
+        }
+        from regard.interpret.masked_lm.comparison import compare_models
+        from regard.interpret.masked_lm.predictions import NamedModel
 
-        subjects = [Subject(name, *lent[name]) for name in dict.fromkeys(names) if name]
-        return compare_subjects([text for text in texts if text.strip()], subjects).payload()
+        subjects = [NamedModel(name, *lent[name]) for name in dict.fromkeys(names) if name]
+        return compare_models([text for text in texts if text.strip()], subjects).payload()
 
 
 def heads(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `texts`, one a line, and `model`."""
     model = said(arguments, "model", DEFAULT)
     lines = [line for line in said(arguments, "texts").splitlines() if line.strip()]
-    with studio.models.use(model) as (network, tokenizer):
-        from regard.interpret.heads.census import again_from_lines, census, pairs_of
+    with studio.models.use_text_model(model) as (network, tokenizer):
+        from regard.interpret.heads.census import head_census, read_text_pairs, reproduce_from_lines
 
-        found = census(network, tokenizer, pairs_of(lines), name=model)
-        return found.payload(**again_from_lines(lines, model=model))
+        found = head_census(network, tokenizer, read_text_pairs(lines), name=model)
+        return found.payload(**reproduce_from_lines(lines, model=model))
 
 
 ROUTES: dict[str, Route] = {

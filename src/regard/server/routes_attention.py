@@ -17,10 +17,10 @@ def attention(studio: Studio, arguments: Arguments) -> Payload:
     if model in studio.models.entries and studio.models.entries[model].reads_images:
         return _image_attention(studio, model, said(arguments, "image", ""))
     text, text_b = said(arguments, "text"), said(arguments, "text_b", "")
-    with studio.models.use_any(model) as (network, reader):
-        from regard.interpret.attention.payload import attention_payload
+    with studio.models.use(model) as (network, reader):
+        from regard.interpret.attention.document import attention_page_document
 
-        return attention_payload(model, network, reader, text, text_b or None)
+        return attention_page_document(model, network, reader, text, text_b or None)
 
 
 def picture(studio: Studio, arguments: Arguments) -> Payload:
@@ -35,8 +35,8 @@ def _image_attention(studio: Studio, model: str, key: str) -> Payload:
     if not key:
         raise InputError(f"{model} looks at pictures; choose a PNG or JPEG file")
     content, name = studio.images.get(key)
-    with studio.models.use_any(model) as (network, reader):
-        from regard.interpret.attention.payload import attention_payload
-        from regard.interpret.attention.subject import picture_of
+    with studio.models.use(model) as (network, reader):
+        from regard.interpret.attention.document import attention_page_document
+        from regard.interpret.images import decode_image
 
-        return attention_payload(model, network, reader, image=picture_of(content, name))
+        return attention_page_document(model, network, reader, image=decode_image(content, name))

@@ -18,7 +18,8 @@ MOST = 1000  # sentences of a map: somebody waits for it
 def senses(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `word`, and `texts`, one a line."""
     word, texts, model = _word(arguments, "word"), _lines(arguments), said(arguments, "model", DEFAULT)
-    with studio.models.use(model) as pair:
+    with studio.models.use_text_model(model) as loaded:
+        pair = loaded.model, loaded.tokenizer
         from regard.interpret.embeddings.contexts import contexts
 
         return contexts(pair, word, texts.splitlines()).payload(model)
@@ -29,7 +30,8 @@ def sentences(studio: Studio, arguments: Arguments) -> Payload:
     texts, model = _lines(arguments), said(arguments, "model", DEFAULT)
     layer, pooling = _word(arguments, "layer", "-1"), _word(arguments, "pooling", "mean")
     count = counted(arguments, "neighbours", 5, most=50)
-    with studio.models.use(model) as pair:
+    with studio.models.use_text_model(model) as loaded:
+        pair = loaded.model, loaded.tokenizer
         from regard.interpret.embeddings.chosen import read_typed
         from regard.interpret.embeddings.sentence_map import sentence_map
 
@@ -41,7 +43,8 @@ def features(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `texts` (one a line, each with a label), `layer`, `pooling`."""
     texts, model = _lines(arguments), said(arguments, "model", DEFAULT)
     layer, pooling = _word(arguments, "layer", "-1"), _word(arguments, "pooling", "cls")
-    with studio.models.use(model) as pair:
+    with studio.models.use_text_model(model) as loaded:
+        pair = loaded.model, loaded.tokenizer
         from regard.interpret.embeddings.chosen import read_typed
         from regard.interpret.embeddings.walk import walk_payload
 

@@ -13,13 +13,13 @@ def figure(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, `target` for a translator, and `without`, the switches, such as "mask,scaling"."""
     model, text = said(arguments, "model", DEFAULT), said(arguments, "text")
     target, off = said(arguments, "target", ""), said(arguments, "without", "")
-    with studio.models.use_any(model) as (network, reader):
-        from regard.interpret.figure.damage import Known
-        from regard.interpret.figure.figure import figure as drawn
-        from regard.interpret.figure.payload import payload_of
+    with studio.models.use(model) as (network, reader):
+        from regard.interpret.figure.ablation import LossCache
+        from regard.interpret.figure.document import figure_document
+        from regard.interpret.figure.figure import draw_figure
 
         # The losses on the built-in sentences are computed once per model.
-        known: Known = studio.models.entry(model).cached("figure", (), dict)
-        found = drawn(network, reader, text, target or None, switches=off, name=model, known=known)
+        losses: LossCache = studio.models.entry(model).cached("figure", dict)
+        result = draw_figure(network, reader, text, target or None, without=off, name=model, loss_cache=losses)
         # Only in the studio is there a model that could run again with other switches.
-        return {**payload_of(found), "studio": "place" not in arguments}
+        return {**figure_document(result), "studio": "place" not in arguments}

@@ -16,8 +16,8 @@ from regard.server.arguments import LARGEST, Arguments, Payload, counted, said
 from regard.server.studio import Studio
 
 if TYPE_CHECKING:
-    from regard.interpret.generation.speaking import Speech
-    from regard.interpret.generation.wish import Wish
+    from regard.interpret.generation.config import GenerationConfig
+    from regard.interpret.generation.generation import Generation
 
 __all__ = ["branch", "generation", "write"]
 
@@ -34,7 +34,7 @@ def generation(studio: Studio, arguments: Arguments) -> Payload:
     `tokens`, `beam`. `second` asks for a second column: `b_model` and the other settings with `b_` before them, which
     are the first column's where they are blank.
     """
-    from regard.interpret.generation.speaking import payload_of, together
+    from regard.interpret.generation.generation import generate_side_by_side, generation_payload
 
     file = "place" in arguments
     model = said(arguments, "model", WRITER)
@@ -42,18 +42,18 @@ def generation(studio: Studio, arguments: Arguments) -> Payload:
         return _none(model, {} if file else _studio(studio))
     with _speeches(studio, arguments) as speeches:
         if file:
-            together(speeches, lambda news: None)
-        payload = payload_of(speeches[0].text_before, speeches)
+            generate_side_by_side(speeches, lambda news: None)
+        payload = generation_payload(speeches[0].prompt_text, speeches)
         return payload if file else {**payload, **_studio(studio)}
 
 
 def write(studio: Studio, arguments: Arguments, tell: Callable[[Payload], None]) -> None:
     """The same, written: what comes is told as it comes, as `together` tells it."""
-    from regard.interpret.generation.speaking import together
+    from regard.interpret.generation.generation import generate_side_by_side
 
     with _speeches(studio, arguments) as speeches:
         tell({"begun": len(speeches)})
-        together(speeches, tell)
+        generate_side_by_side(speeches, tell)
 
 
 def branch(studio: Studio, arguments: Arguments) -> Payload:
@@ -82,7 +82,7 @@ def branch(studio: Studio, arguments: Arguments) -> Payload:
 
 
 @contextmanager
-def _speeches(studio: Studio, arguments: Arguments) -> Iterator[list[Speech]]:
+def _speeches(studio: Studio, arguments: Arguments) -> Iterator[list[Generation]]:
     """The columns, not yet begun, while their models are lent."""
     text = said(arguments, "prompt", "")
     first = said(arguments, "model", WRITER)
@@ -92,19 +92,19 @@ def _speeches(studio: Studio, arguments: Arguments) -> Iterator[list[Speech]]:
         own = {name.removeprefix(SECOND): value for name, value in arguments.items() if name.startswith(SECOND)}
         wishes.append(_wish(own, arguments))
     with ExitStack() as stack:
-        # In one order for all requests: two that wait for each other's model would wait for ever.
-        lent = {name: stack.enter_context(studio.models.use(name)) for name in sorted(set(names))}
+        # In one order for all requests, or two could wait for each other's model forever.
+        lent = {name: stack.enter_context(studio.models.use_text_model(name)) for name in sorted(set(names))}
         from regard.inference.generation.writing import Writer
-        from regard.interpret.generation.speaking import Speech
+        from regard.interpret.generation.generation import Generation
 
-        yield [Speech(Writer(*lent[name]), text, wish, name) for name, wish in zip(names, wishes, strict=True)]
+        yield [Generation(Writer(*lent[name]), text, wish, name) for name, wish in zip(names, wishes, strict=True)]
 
 
-def _wish(own: Arguments, others: Arguments) -> Wish:
+def _wish(own: Arguments, others: Arguments) -> GenerationConfig:
     """The settings of one column; what is blank is as in the others, and there blank as at first."""
     from regard.inference.generation.filters import Sampling
     from regard.inference.generation.search import Beam
-    from regard.interpret.generation.wish import TEMPERATURE, TOP_P, Wish
+    from regard.interpret.generation.config import TEMPERATURE, TOP_P, GenerationConfig
 
     def typed(name: str) -> str:
         return said(own, name, "").strip() or said(others, name, "").strip()
@@ -131,7 +131,7 @@ def _wish(own: Arguments, others: Arguments) -> Wish:
     )
     width = whole("beam", 0, BEAM)
     beam = Beam(width=width, nbest=width) if width else None
-    return Wish(sampling, beam, whole("seed", 0), whole("tokens", 60, TOKENS) or 1)
+    return GenerationConfig(sampling, beam, whole("seed", 0), whole("tokens", 60, TOKENS) or 1)
 
 
 def _none(model: str, studio: Payload) -> Payload:
@@ -140,7 +140,8 @@ def _none(model: str, studio: Payload) -> Payload:
 
     note = f"{model} reads texts and writes none: it cannot continue a prompt."
     python = (
-        "import regard\nfrom regard.interpret.generation.speaking import speak\n\nspeak(*regard.load('DIR'), 'PROMPT')"
+        "import regard\nfrom regard.interpret.generation.generation import generate\n\n"
+        "generate(*regard.load('DIR'), 'PROMPT')"
     )
     again = {"cli": "regard generate PROMPT --model DIR --page page.html", "python": python}
     return {"view": "generation", "prompt": "", "caveat": CAVEAT, "runs": [], "note": note, **again, **studio}

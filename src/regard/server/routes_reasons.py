@@ -1,5 +1,4 @@
-"""The views of ablation and faithfulness. What a model computed for a text is cached while the user tries one head
-after the other."""
+"""The views of ablation and faithfulness. Results are cached per model while the user tries one head after another."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from regard.server.studio import Studio
 if TYPE_CHECKING:
     from torch import nn
 
-    from regard.interpret.faithfulness.trial import Trial
+    from regard.interpret.attribution.probe import Probe
     from regard.text import Tokenizer
 
     Pair = tuple[nn.Module, Tokenizer | None]
@@ -29,22 +28,23 @@ def surgery(studio: Studio, arguments: Arguments) -> Payload:
     model = said(arguments, "model", DEFAULT)
     text, second = said(arguments, "text"), said(arguments, "text_b", "").strip() or None
     heads, layers = said(arguments, "heads", "").strip(), said(arguments, "layers", "").strip()
-    with studio.models.use(model) as pair:
-        from regard.interpret.faithfulness.surgery import heads_named, layers_named
-        from regard.interpret.faithfulness.surgery_payload import surgery_payload, swept
-        from regard.interpret.faithfulness.trial import task_trial
+    with studio.models.use_text_model(model) as loaded:
+        pair = loaded.model, loaded.tokenizer
+        from regard.interpret.ablation.edits import parse_heads, parse_layers
+        from regard.interpret.ablation.payload import ablation_payload, sweep_subsample
+        from regard.interpret.attribution.probe import task_probe
 
         if studio.models.entries[model].kind == "tuned":
-            trial, at = task_trial(studio.models.fine_tuned(model), text, second), "blanks"
+            trial, at = task_probe(studio.models.fine_tuned(model), text, second), "blanks"
         else:
             trial, at = _asked(pair, text, second, said(arguments, "at", "").strip())
-        payload = surgery_payload(
+        payload = ablation_payload(
             model,
             trial,
-            heads=heads_named(heads, depth=trial.depth, heads=trial.heads) if heads else (),
-            layers=layers_named(layers, depth=trial.depth) if layers else (),
+            heads=parse_heads(heads, depth=trial.num_layers, heads=trial.num_heads) if heads else (),
+            layers=parse_layers(layers, depth=trial.num_layers) if layers else (),
             at=at,
-            tried=studio.models.entry(model).cached("ablation", (text, second, at), lambda: swept(trial)),
+            tried=studio.models.entry(model).cached(("ablation", text, second, at), lambda: sweep_subsample(trial)),
         )
     return {**payload, **_live(studio, arguments)}
 
@@ -55,49 +55,49 @@ def honesty(studio: Studio, arguments: Arguments) -> Payload:
     text, second = said(arguments, "text"), said(arguments, "text_b", "").strip() or None
     label = said(arguments, "label", "") or None
     layer, head = (counted(arguments, name, None, least=0) for name in ("layer", "head"))
-    with studio.models.use(model) as pair:
-        from regard.interpret.faithfulness.honesty_payload import BLANK, honesty_payload, untuned_payload
-        from regard.interpret.faithfulness.trial import task_trial, trial_of
+    with studio.models.use_text_model(model) as loaded:
+        pair = loaded.model, loaded.tokenizer
+        from regard.interpret.attribution.probe import pretrained_probe, task_probe
+        from regard.interpret.faithfulness.payload import EXAMPLE_WITH_BLANK, faithfulness_payload, pretrained_payload
 
         if studio.models.entries[model].kind != "tuned":
             try:
-                payload = honesty_payload(model, trial_of(*pair, text), layer=layer, head=head)
+                payload = faithfulness_payload(model, pretrained_probe(*pair, text), layer=layer, head=head)
             except InputError as error:  # no blank in it, say; what is missing first of all is a tuned model
-                example = BLANK if _is_asked(pair, BLANK) else None
-                payload = untuned_payload(model, text, str(error), example=example)
+                example = EXAMPLE_WITH_BLANK if _is_asked(pair, EXAMPLE_WITH_BLANK) else None
+                payload = pretrained_payload(model, text, str(error), example=example)
             return {**payload, **_live(studio, arguments)}
         # Hundreds of forward passes: the exported page reuses the result.
-        trial = task_trial(studio.models.fine_tuned(model), text, second)
+        trial = task_probe(studio.models.fine_tuned(model), text, second)
         payload = studio.models.entry(model).cached(
-            "faithfulness",
-            (text, second, label, layer, head),
-            lambda: honesty_payload(model, trial, label=label, layer=layer, head=head),
+            ("faithfulness", text, second, label, layer, head),
+            lambda: faithfulness_payload(model, trial, label=label, layer=layer, head=head),
         )
     return {**payload, **_live(studio, arguments)}
 
 
 def _is_asked(pair: Pair, text: str) -> bool:
     """Whether a pretrained model can be asked about a text."""
-    from regard.interpret.faithfulness.trial import trial_of
+    from regard.interpret.attribution.probe import pretrained_probe
 
     try:
-        trial_of(*pair, text)
+        pretrained_probe(*pair, text)
     except InputError:
         return False
     return True
 
 
-def _asked(pair: Pair, text: str, second: str | None, at: str) -> tuple[Trial, str]:
+def _asked(pair: Pair, text: str, second: str | None, at: str) -> tuple[Probe, str]:
     """The trial and where the model is asked: the most telling way that the text allows, where none is named."""
-    from regard.interpret.faithfulness.everywhere import LONGEST, asked_at, possible
+    from regard.interpret.attribution.probe import MAX_MASKED_TOKENS, pretrained_probe, probe_modes
 
     if at:
-        return asked_at(*pair, text, second, at=at), at
-    first = possible(pair[0])[0]
-    plain = asked_at(*pair, text, second, at="plain" if first == "masked" else first)
-    if first != "masked" or len(plain.spots) > LONGEST:
+        return pretrained_probe(*pair, text, second, at=at), at
+    first = probe_modes(pair[0])[0]
+    plain = pretrained_probe(*pair, text, second, at="plain" if first == "masked" else first)
+    if first != "masked" or len(plain.positions) > MAX_MASKED_TOKENS:
         return plain, "plain" if first == "masked" else first
-    return asked_at(*pair, text, second, at=first), first
+    return pretrained_probe(*pair, text, second, at=first), first
 
 
 def _live(studio: Studio, arguments: Arguments) -> Payload:

@@ -21,17 +21,17 @@ def tasks(studio: Studio, arguments: Arguments) -> Payload:
     entry = studio.models.entries.get(model)
     if entry is not None and entry.state != "failed" and entry.kind != "tuned":
         return {**_not_fine_tuned(model), **options}
-    with studio.models.use_any(model):
-        from regard.interpret.faithfulness.predictions import WANTED, example_of, predictions_payload
+    with studio.models.use(model):
+        from regard.interpret.attribution.predictions import EXPECTED_INPUT, parse_example, predictions_payload
 
         fine_tuned = studio.models.fine_tuned(model)
         images = fine_tuned.tokenizer is None
-        wanted = WANTED.get("pictures" if images else fine_tuned.task.name, "")
+        wanted = EXPECTED_INPUT.get("pictures" if images else fine_tuned.task.name, "")
         if images:
             text = str(studio.workspace.readable(text.strip()))
         if wanted and not (os.path.isfile(text) if images else second.strip()):
             return {**predictions_payload(model, fine_tuned, [], notes=[wanted]), **options}
-        return {**predictions_payload(model, fine_tuned, [example_of(fine_tuned, text, second)]), **options}
+        return {**predictions_payload(model, fine_tuned, [parse_example(fine_tuned, text, second)]), **options}
 
 
 def _not_fine_tuned(model: str) -> Payload:

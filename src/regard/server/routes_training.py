@@ -112,7 +112,7 @@ def _cannot_train(entry: ModelEntry) -> str:
         return ""
     from regard.models import Bert, Elmo, Gpt, Vit
 
-    model = entry.loaded[0]
+    model = entry.loaded.model
     return "" if isinstance(model, Bert | Elmo | Gpt | Vit) else f"is a {type(model).__name__}, which has no tasks"
 
 

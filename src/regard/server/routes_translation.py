@@ -18,14 +18,14 @@ def translation(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, and `beam`, the width of the search; its hypotheses are all told."""
     model, text = said(arguments, "model", DEFAULT), said(arguments, "text")
     width = counted(arguments, "beam", 5, most=WIDEST)
-    with studio.models.use_any(model) as (network, reader):
+    with studio.models.use(model) as (network, reader):
         from regard.inference.generation.search import Beam
         from regard.inference.translation import Translator
         from regard.inference.translation.align import usual_looking
         from regard.inference.translation.build import translating
         from regard.inference.translation.subwords import Subwords
-        from regard.interpret.translation.decoding import decoding
-        from regard.interpret.translation.payload import decoding_payload
+        from regard.interpret.translation.decoding_steps import translate_in_steps
+        from regard.interpret.translation.document import translation_document
 
         translators = [entry.name for entry in studio.models.entries.values() if entry.kind == "translator"]
         # An exported page has no other models to go to.
@@ -33,8 +33,8 @@ def translation(studio: Studio, arguments: Arguments) -> Payload:
         if not isinstance(reader, Subwords):
             return {**_no_translator(model), **others}
         beam, network = Beam(width=width, nbest=width), translating(network)
-        found = decoding(Translator(network, reader, usual_looking(network)), text, beam=beam)
-        return {**decoding_payload(model, found, beam=beam), **others}
+        found = translate_in_steps(Translator(network, reader, usual_looking(network)), text, beam=beam)
+        return {**translation_document(model, found, beam=beam), **others}
 
 
 def _no_translator(model: str) -> dict[str, object]:

@@ -37,9 +37,9 @@ class UploadedImages:
             image = base64.b64decode(content, validate=True)
         except (binascii.Error, ValueError):
             raise InputError("'content' is not base64") from None
-        from regard.interpret.attention.subject import check_picture
+        from regard.interpret.images import check_image
 
-        check_picture(image, name)
+        check_image(image, name)
         key = f"{hashlib.sha256(image).hexdigest()[:16]}/{name}"
         images = self._images
         images.pop(key, None)

@@ -51,7 +51,7 @@ class TrainingRequest:
     @property
     def settings(self) -> list[str]:
         """Settings that differ from the task's defaults, in the form of `--set`."""
-        return [f"training.epochs={self.epochs}", *(["training.select=last"] if self.select == "last" else [])]
+        return [f"training.num_epochs={self.epochs}", *(["training.select=last"] if self.select == "last" else [])]
 
     @property
     def command(self) -> str:
@@ -232,7 +232,7 @@ def train(
     request: TrainingRequest, *, on_message: Callable[[str], None], on_event: Callable[[Mapping[str, Any]], None]
 ) -> dict[str, float]:
     """Train as requested and return the scores of the best epoch."""
-    from regard.training.finetuning.config import DEFAULTS, Config
+    from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
     from regard.training.finetuning.run import fit
     from regard.training.finetuning.sources import Table, read_examples, shows_pictures
 
@@ -248,7 +248,7 @@ def train(
         read,
         model=request.model,
         output=request.output,
-        config=Config.load(overrides=request.settings, defaults=DEFAULTS[kind]),
+        config=FineTuningConfig.load(overrides=request.settings, defaults=DEFAULTS[kind]),
         say=on_message,
         on_event=on_event,
     )

@@ -34,9 +34,9 @@ def test_the_same_texts_for_any_batch_size_and_order(name: str, device: torch.de
     ids = torch.randint(1, VOCABULARY, (8, 5), device=device)
 
     def say(rows: list[int]) -> dict[int, list[int]]:
-        layout = Padded.of([lengths[row] for row in rows], device=device)
-        assert layout.keep is not None
-        wide = layout.keep.shape[1]
+        layout = Padded.from_lengths([lengths[row] for row in rows], device=device)
+        assert layout.mask is not None
+        wide = layout.mask.shape[1]
         heard = [ids[row, : lengths[row]].tolist() for row in rows]
         steps = sample(
             model,

@@ -73,7 +73,7 @@ def test_a_wider_beam_finds_what_greedy_misses() -> None:
 def test_a_row_is_the_same_alone_and_in_a_batch(name: str, device: torch.device) -> None:
     model = family(name).to(device)
     lengths = [5, 2, 4]
-    ids, layout = torch.randint(1, VOCABULARY, (3, 5), device=device), Padded.of(lengths, device=device)
+    ids, layout = torch.randint(1, VOCABULARY, (3, 5), device=device), Padded.from_lengths(lengths, device=device)
     beam = Beam(width=4, nbest=3)
     together = beam_search(model, ids, layout, beam=beam, end=END, max_tokens=8)
     likeliest = greedy(model, ids, layout, end=END, max_tokens=8)

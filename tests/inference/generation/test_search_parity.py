@@ -103,7 +103,7 @@ def inputs(pair: Pair) -> tuple[Tensor, Padded]:
 def generated(pair: Pair, end: int, **settings: Any) -> tuple[Said, list[float]]:
     """What transformers says: tokens without the end, whether they ended, and the scores of a beam."""
     tokens, layout = inputs(pair)
-    mask = torch.ones_like(tokens) if layout.keep is None else layout.keep.long()
+    mask = torch.ones_like(tokens) if layout.mask is None else layout.mask.long()
     output = pair.theirs.generate(
         tokens,
         attention_mask=mask,

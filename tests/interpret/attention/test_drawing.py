@@ -13,24 +13,24 @@ from PIL import Image
 
 from regard.errors import InputError
 from regard.interpret.attention.drawing import attention_drawing
-from regard.interpret.attention.maps import Attention, Kind, Map, Side
+from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapKind, TokenAxis
 from regard.render.drawing import Drawing, Label, Stroke, Tile, png, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def looked(
-    tokens: tuple[str, ...], *, layers: int = 2, heads: int = 3, kind: Kind = "encoder", **more: Any
-) -> Attention:
+    tokens: tuple[str, ...], *, layers: int = 2, heads: int = 3, kind: MapKind = "encoder", **more: Any
+) -> AttentionRecord:
     count = len(tokens)
-    side = Side(tokens, tuple(range(count)), (0,) * count)
+    side = TokenAxis(tokens, tuple(range(count)), (0,) * count)
     weights = np.zeros((layers, heads, count, count), dtype=np.float32)
     for head in range(heads):  # head n looks n tokens ahead, and a little at the first
         for row in range(count):
             weights[:, head, row, (row + head) % count] += 0.75
             weights[:, head, row, 0] += 0.25
-    one = Map(kind, side, side, weights, None, None, None, None, False, True)
-    return Attention("bert", ("text",), (one,), **more)
+    one = AttentionMaps(kind, side, side, weights, None, None, None, None, False, True)
+    return AttentionRecord("bert", ("text",), (one,), **more)
 
 
 FOUND = looked(("[CLS]", "a", "b", "[SEP]"))
@@ -75,13 +75,13 @@ def test_more_heads_than_colours_are_dashed(heads: int) -> None:
     assert len(set(legend.values())) == heads and set(legend.values()) == lines_of(picture)
     assert all(shape.x < picture.width - 40 for shape in picture.shapes if isinstance(shape, Label))
     assert svg(picture).count("stroke-dasharray") > heads - 8
-    assert not any("share colour" in shape.text for shape in picture.shapes if isinstance(shape, Label))
+    assert not any("share color" in shape.text for shape in picture.shapes if isinstance(shape, Label))
 
 
 def test_what_even_dashes_cannot_tell_apart_is_said() -> None:
     picture = attention_drawing(looked(("a", "b"), heads=33), layer=0)
     assert any(
-        "heads 32 apart share colour and dash" in shape.text for shape in picture.shapes if isinstance(shape, Label)
+        "heads 32 apart share color and dash" in shape.text for shape in picture.shapes if isinstance(shape, Label)
     )
 
 

@@ -18,7 +18,7 @@ from tests.inference.generation.models import family
 
 PROMPTS = [
     (torch.tensor([[3, 1, 4], [1, 5, 9], [2, 6, 5]]), None),
-    (torch.tensor([[3, 1, 4], [1, 5, 0], [2, 0, 0]]), Padded.of([3, 2, 1])),
+    (torch.tensor([[3, 1, 4], [1, 5, 0], [2, 0, 0]]), Padded.from_lengths([3, 2, 1])),
 ]
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.inference.generation.speaker import RowsState, Speaker
 from regard.models import Gpt
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn import Padded, State
+from regard.nn import DecoderState, Padded
 from regard.nn.fast.fused_step import Straight, can_go_straight
 from regard.nn.fast.int8_argmax import Screening
 from regard.nn.fast.packed_linear import Packing
@@ -90,10 +90,10 @@ class _Stepping:
         self.straight: Straight | None = None
         self.decided = False
 
-    def start(self, ids: Tensor, layout: Padded | None = None, /) -> tuple[Tensor, State]:
+    def start(self, ids: Tensor, layout: Padded | None = None, /) -> tuple[Tensor, DecoderState]:
         return self.model.start(ids, layout)
 
-    def step(self, tokens: Tensor, state: State, /) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: DecoderState, /) -> tuple[Tensor, DecoderState]:
         if not self.decided:
             self.decided = True
             self.straight = Straight(self.model.decoder, self.linear) if can_go_straight(self.model.decoder) else None

@@ -21,7 +21,7 @@ from regard.inference.generation.highest import highest
 from regard.inference.generation.quick import quick
 from regard.inference.generation.search import check_numbers, check_tokens
 from regard.inference.generation.speaker import RowsState, Speaker, evaluated
-from regard.nn import Padded, State
+from regard.nn import DecoderState, Padded
 from regard.nn.fast.cuda_graphs import Bursts, Choose, bursts_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def sample(
             said = _heard(logits, heard) if sampling.repetition != 1 else None
         live = list(range(len(logits)))
         numbers = live if rows is None else list(rows)
-        if said is None and trace is None and max_tokens > 1 and isinstance(state, State):
+        if said is None and trace is None and max_tokens > 1 and isinstance(state, DecoderState):
             bursts = bursts_of(model, state, max_tokens=max_tokens, choose=_chooser(sampling), kind=sampling)
             if bursts is not None:
                 chances_at = partial(_chances, seed, numbers)
@@ -95,7 +95,7 @@ def sample(
 
 def _in_bursts(
     bursts: Bursts,
-    state: State,
+    state: DecoderState,
     logits: Tensor,
     sampling: Sampling,
     chances: Callable[[int], list[float]],

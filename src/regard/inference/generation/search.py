@@ -21,7 +21,7 @@ from regard.errors import InputError, RegardError
 from regard.inference.generation.highest import highest
 from regard.inference.generation.quick import quick
 from regard.inference.generation.speaker import RowsState, Speaker, asking
-from regard.nn import Padded, State
+from regard.nn import DecoderState, Padded
 from regard.nn.fast.cuda_graphs import Bursts, bursts_of
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def greedy(
     check_tokens(max_tokens)
     with asking(model):
         logits, state = model.start(ids, layout)
-        if max_tokens > 1 and isinstance(state, State):
+        if max_tokens > 1 and isinstance(state, DecoderState):
             bursts = bursts_of(model, state, max_tokens=max_tokens, choose=_surest, kind="greedy")
             if bursts is not None:
                 return _in_bursts(bursts, state, logits, end=end, max_tokens=max_tokens)
@@ -160,7 +160,9 @@ def greedy(
     return [_greedy_hypothesis(tokens, total, end) for tokens, total in zip(said, sums, strict=True)]
 
 
-def _in_bursts(bursts: Bursts, state: State, logits: Tensor, *, end: int | None, max_tokens: int) -> list[Hypothesis]:
+def _in_bursts(
+    bursts: Bursts, state: DecoderState, logits: Tensor, *, end: int | None, max_tokens: int
+) -> list[Hypothesis]:
     """The rest of a greedy search where all rows go on until the last has ended."""
     values, tokens = _best(logits)
     said, sums = [[token] for token in tokens.tolist()], values.tolist()

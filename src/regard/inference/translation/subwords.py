@@ -99,11 +99,13 @@ def word_places(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
 
 def _trained(texts: Sequence[str], size: int) -> Tokenizer:
     if size < 260:
-        raise InputError(f"vocabulary.size is {size}; expected at least 260: all bytes, and what marks begin and end")
+        raise InputError(
+            f"vocabulary.vocab_size is {size}; expected at least 260: all bytes, and what marks begin and end"
+        )
     try:
         plain = train_tokenizer((f" {text}" for text in texts), kind="bpe", size=size - 2)
     except InputError as error:
-        raise InputError(f"{error}. The size is vocabulary.size, in which 2 more are counted") from None
+        raise InputError(f"{error}. The size is vocabulary.vocab_size, in which 2 more are counted") from None
     # The two are put behind all others, so that what the library trained stays as it is.
     pipeline = tokenizers.Tokenizer.from_str(plain.files()["tokenizer.json"].decode())
     pipeline.add_special_tokens([BEGIN, PAD])

@@ -139,7 +139,7 @@ def _unmasked(ready: Engine, ids: Sequence[Sequence[int]], pad: int, done: Calla
         rows = [[*one, *[pad] * (longest - len(one))] for one in ids[start : start + size]]
         batch = collate(rows, packed=False).to(ready.device)
         assert isinstance(batch.layout, Padded)
-        assert batch.layout.keep is None
+        assert batch.layout.mask is None
         states = cast("Callable[..., Iterator[Tensor]]", ready.model.states)
         with torch.inference_mode():
             hidden = ready.layers.join(states(batch.ids, batch.layout))
