@@ -6,6 +6,8 @@ from regard.errors import InputError
 from regard.known import DEFAULT
 from regard.server.arguments import Arguments, Payload, said
 from regard.server.studio import Studio
+from regard.server.verbs import answer
+from regard.verbs.look import look
 
 __all__ = ["attention", "picture"]
 
@@ -16,11 +18,8 @@ def attention(studio: Studio, arguments: Arguments) -> Payload:
     model = said(arguments, "model", DEFAULT)
     if model in studio.models.entries and studio.models.entries[model].reads_images:
         return _image_attention(studio, model, said(arguments, "image", ""))
-    text, text_b = said(arguments, "text"), said(arguments, "text_b", "")
-    with studio.models.use(model) as (network, reader):
-        from regard.interpret.attention.document import attention_page_document
-
-        return attention_page_document(model, network, reader, text, text_b or None)
+    given = {"model": model, "text": said(arguments, "text"), "text_b": said(arguments, "text_b", "")}
+    return answer(studio.models, "look", given).page_data()
 
 
 def picture(studio: Studio, arguments: Arguments) -> Payload:
@@ -35,8 +34,11 @@ def _image_attention(studio: Studio, model: str, key: str) -> Payload:
     if not key:
         raise InputError(f"{model} looks at pictures; choose a PNG or JPEG file")
     content, name = studio.images.get(key)
-    with studio.models.use(model) as (network, reader):
-        from regard.interpret.attention.document import attention_page_document
-        from regard.interpret.images import decode_image
+    from regard.interpret.attention.recording import attention_result
+    from regard.interpret.images import decode_image
 
-        return attention_page_document(model, network, reader, image=decode_image(content, name))
+    with studio.models.use(model) as loaded:
+        result = attention_result(loaded, image=decode_image(content, name))
+    request = look.parse({"model": model, "image": name})
+    result.with_reproduction(look.command_line(request), look.python_code(request))
+    return result.page_data()

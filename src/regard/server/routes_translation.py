@@ -19,10 +19,10 @@ def translation(studio: Studio, arguments: Arguments) -> Payload:
     model, text = said(arguments, "model", DEFAULT), said(arguments, "text")
     width = counted(arguments, "beam", 5, most=WIDEST)
     with studio.models.use(model) as (network, reader):
-        from regard.inference.generation.search import Beam
+        from regard.inference.generation.beam_search import Beam
         from regard.inference.translation import Translator
-        from regard.inference.translation.align import usual_looking
-        from regard.inference.translation.build import translating
+        from regard.inference.translation.alignment import default_alignment_heads
+        from regard.inference.translation.model import as_translation_model
         from regard.inference.translation.subwords import Subwords
         from regard.interpret.translation.decoding_steps import translate_in_steps
         from regard.interpret.translation.document import translation_document
@@ -31,10 +31,8 @@ def translation(studio: Studio, arguments: Arguments) -> Payload:
         # An exported page has no other models to go to.
         others = {} if "place" in arguments else {"studio": {"translators": translators}}
         if not isinstance(reader, Subwords):
-            return {**_no_translator(model), **others}
-        beam, network = Beam(width=width, nbest=width), translating(network)
-        found = translate_in_steps(Translator(network, reader, usual_looking(network)), text, beam=beam)
-        return {**translation_document(model, found, beam=beam), **others}
+    with studio.models.use(model) as (network, reader):
+        from regard.inference.generation.beam_search import Beam
 
 
 def _no_translator(model: str) -> dict[str, object]:
@@ -44,5 +42,5 @@ def _no_translator(model: str) -> dict[str, object]:
         "notes": [f"{model} does not translate: it was not trained on pairs of sentences."],
         "hypotheses": [],
         "cli": "regard train translate --train PAIRS --output DIR\nregard studio --model DIR",
-        "python": "from regard.inference.translation import load\nload('DIR').translate(['a sentence'])",
+        "python": "import regard.inference.translation as t\nt.load_translator('DIR').translate(['a sentence'])",
     }
