@@ -20,6 +20,7 @@ from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
 from regard.inference.masked_lm import FillResult
 from regard.interpret.attention.maps import AttentionRecord
+from regard.interpret.heads.census import HeadCensus
 
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
 
@@ -49,3 +50,14 @@ def look(
     on_event: Callable[[Event], object] | None = None,
 ) -> AttentionRecord:
     """Show a model's attention: which token attends to which, in every layer and head."""
+
+def heads(
+    *,
+    text: list[str] | str | PathLike[str],
+    model: _Model = 'regard-bert',
+    limit: int = 100,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> HeadCensus:
+    """Take a census of a model's heads: next word, previous word, same word, delimiter and other known patterns."""

@@ -64,8 +64,11 @@ EXAMPLES: dict[str, Example] = {
     #
     # senses:
     #
-    # heads:
-    #
+    "heads": Example(
+        {"text": ["the film was good", "the film was bad", "we love the water"], "model": "MODEL", "limit": 2},
+        {"text": [" "], "model": "MODEL"},
+        "there is no text",
+    ),
     # ablate:
     #
     # map:

@@ -31,8 +31,10 @@ def translation(studio: Studio, arguments: Arguments) -> Payload:
         # An exported page has no other models to go to.
         others = {} if "place" in arguments else {"studio": {"translators": translators}}
         if not isinstance(reader, Subwords):
-    with studio.models.use(model) as (network, reader):
-        from regard.inference.generation.beam_search import Beam
+            return {**_no_translator(model), **others}
+        beam, network = Beam(num_beams=width, num_return_sequences=width), as_translation_model(network)
+        result = translate_in_steps(Translator(network, reader, default_alignment_heads(network)), text, beam=beam)
+        return {**translation_document(model, result, beam=beam), **others}
 
 
 def _no_translator(model: str) -> dict[str, object]:
