@@ -20,18 +20,19 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints import loading
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.ready import Masked, evaluating, family_of, kind_of
 from regard.data.examples import Example, Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError, choice
 from regard.inference.generation.writing import Writer
+from regard.inference.load_model import load_model
 from regard.inference.marks import MARK, find_blanks
 from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt
 from regard.nn import Padded
 from regard.tasks.base import Item
-from regard.tasks.folder import Solved, is_solved, read_task
+from regard.tasks.folder import Solved
 from regard.tasks.model import Tuned
 from regard.tasks.rows import Rows
 from regard.text import Tokenizer
@@ -40,8 +41,10 @@ __all__ = [
     "MAX_MASKED_TOKENS",
     "OutputKind",
     "Probe",
+    "ProbedModel",
     "open_probe",
     "pretrained_probe",
+    "probe_model",
     "probe_modes",
     "subsample_targets",
     "task_probe",
@@ -53,6 +56,19 @@ MAX_MASKED_TOKENS = 128  # tokens masked in turn: the cost grows with the square
 SECOND_TEXT = {"pair": "the second text", "answer": "the context, the first being the question"}
 SINGLE_TEXT = ("classify", "tag")
 TASKS = ("answer", "classify", "pair", "regress", "tag")
+
+
+@dataclass(frozen=True)
+class ProbedModel:
+    """The model of a probe, as results name it; `labels` is empty if the outputs are the vocabulary."""
+
+    name: str
+    family: str
+    task: str
+    kind: OutputKind
+    num_layers: int
+    num_heads: int
+    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +132,11 @@ class Probe:
     def predicts_tokens(self) -> bool:
         """Whether the outputs are the vocabulary, not labels."""
         return self.task in ("fill", "next")
+
+    def describe(self) -> ProbedModel:
+        labels = () if self.predicts_tokens else self.outputs
+        family = family_of(self.encoder)
+        return ProbedModel(self.name, family, self.task, self.kind, self.num_layers, self.num_heads, labels)
 
     def token_embeddings(self) -> Tensor:
         """The embeddings of the tokens, (T, W)."""
@@ -186,11 +207,17 @@ def open_probe(
     at: str = "blanks",
     device: torch.device | str = "cpu",
 ) -> Probe:
-    """Load a model by its name or folder, and probe it with a text; see `pretrained_probe` and `task_probe`."""
-    folder = loading.find(name_or_path)
-    if not is_solved(folder):
-        return pretrained_probe(*loading.load(folder, device=device), text, second, at=at)
-    return task_probe(read_task(folder, device=device), text, second, at=at)
+    """Load a model by its name or folder, and probe it with a text; see `probe_model`."""
+    return probe_model(load_model(name_or_path, device=device), text, second, at=at)
+
+
+def probe_model(loaded: LoadedModel, text: str, second: str | None = None, *, at: str = "blanks") -> Probe:
+    """Probe a loaded model, fine-tuned or pretrained, with a text; see `task_probe` and `pretrained_probe`."""
+    if loaded.fine_tuned is not None:
+        probe = task_probe(loaded.fine_tuned, text, second, at=at)
+    else:
+        probe = pretrained_probe(loaded.model, loaded.tokenizer, text, second, at=at)
+    return replace(probe, name=loaded.name)
 
 
 def pretrained_probe(

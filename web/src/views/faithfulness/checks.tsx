@@ -1,7 +1,7 @@
 // The verdict on a map, and the six tests it stands on: number, threshold, passed or failed, and what that means.
 import { passedOf, said, type Check, type Verdict } from "./payload";
 
-const SIGN = { honest: "✓", doubtful: "?", decoration: "✕" };
+const SIGN = { faithful: "✓", doubtful: "?", unfaithful: "✕" };
 const ROOM = 3; // thresholds that a bar has room for
 
 export function Headline({ verdict }: { verdict: Verdict }) {
