@@ -58,14 +58,20 @@ EXAMPLES: dict[str, Example] = {
     #
     # layers:
     #
-    # look:
-    #
+    "look": Example(
+        {"text": "the film", "text_b": "was good", "model": "MODEL", "layer": 1, "head": 2},
+        {"text": "a", "model": "MODEL", "layer": 7},
+        "no layer 7",
+    ),
     # figure:
     #
     # senses:
     #
-    # heads:
-    #
+    "heads": Example(
+        {"text": ["the film was good", "the film was bad", "we love the water"], "model": "MODEL", "limit": 2},
+        {"text": [" "], "model": "MODEL"},
+        "there is no text",
+    ),
     "ablate": Example(
         {"text": "the _ was good", "model": "MODEL", "heads": "0.1", "top": 3},
         {"text": "the _ was good", "model": "MODEL", "heads": "all"},

@@ -21,6 +21,7 @@ from regard.server import (
 from regard.server.arguments import Arguments, Payload, Route, said
 from regard.server.model_registry import ModelRegistry
 from regard.server.streaming import Stream
+from regard.server.verbs import answer
 
 __all__ = ["ACTIONS", "ROUTES", "STREAMS"]
 
@@ -41,13 +42,8 @@ def compare(registry: ModelRegistry, arguments: Arguments) -> Payload:
 
 def heads(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `texts`, one a line, and `model`."""
-    model = said(arguments, "model", DEFAULT)
-    lines = [line for line in said(arguments, "texts").splitlines() if line.strip()]
-    with registry.use(model) as (network, tokenizer):
-        from regard.interpret.heads.census import head_census, read_text_pairs, reproduce_from_lines
-
-        found = head_census(network, tokenizer, read_text_pairs(lines), name=model)
-        return found.payload(**reproduce_from_lines(lines, model=model))
+    given = {"text": said(arguments, "texts"), "model": said(arguments, "model", DEFAULT)}
+    return answer(registry, "heads", given).page_data()
 
 
 ROUTES: dict[str, Route] = {

@@ -25,9 +25,9 @@ from regard.checkpoints.ready import Masked, evaluating, family_of, kind_of
 from regard.data.examples import Example, Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError, choice
-from regard.inference.generation.writing import Writer
+from regard.inference.generation.text_generator import TextGenerator
 from regard.inference.load_model import load_model
-from regard.inference.marks import MARK, find_blanks
+from regard.inference.masked_lm import BLANK_PATTERN, find_blanks
 from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt
 from regard.nn import Padded
@@ -269,11 +269,11 @@ def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Pro
     names = asked.tokenizer
     if at == "blanks":
         marked = find_blanks(text, names, asked.mask)
-        ids, positions = marked.ids, tuple(marked.places)
+        ids, positions = marked.ids, tuple(marked.positions)
         several = len(positions) > 1
         targets = [f"blank {number}" for number in range(1, len(positions) + 1)] if several else ["blank"]
     else:
-        has_blank = re.search(f"{re.escape(names.token(asked.mask))}|{MARK}", text)
+        has_blank = re.search(f"{re.escape(names.token(asked.mask))}|{BLANK_PATTERN}", text)
         ids = find_blanks(text, names, asked.mask).ids if has_blank else names.encode(text).ids
         special = _special_ids(names)
         positions = tuple(position for position, number in enumerate(ids) if number not in special)
@@ -306,21 +306,21 @@ def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Pro
 
 def _next_token(model: Gpt, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
     """What a GPT predicts after the text or, with "plain", after each token; the first token is never predicted."""
-    writer = Writer(model, tokenizer)
-    prompt = writer.prompt(text, max_tokens=1)
-    _check_length(len(prompt.ids) + prompt.cut, model.config.positions)
-    every = [f"{n} {display_token(writer.tokenizer, prompt.ids[n]).strip()}" for n in range(1, len(prompt.ids))]
+    generator = TextGenerator(model, tokenizer)
+    prompt = generator.encode_prompt(text, max_new_tokens=1)
+    _check_length(len(prompt.ids) + prompt.truncated, model.config.positions)
+    every = [f"{n} {display_token(generator.tokenizer, prompt.ids[n]).strip()}" for n in range(1, len(prompt.ids))]
     plain = at == "plain"
     return Probe(
         task="next",
         texts=(text,),
         model=model,
         encoder=model,
-        tokenizer=writer.tokenizer,
+        tokenizer=generator.tokenizer,
         ids=torch.tensor(prompt.ids, device=model.embedding.tokens.weight.device),
         segments=None,
         targets=(*every, "next token") if plain else ("next token",),
-        outputs=_output_names(writer.tokenizer, model.config.vocabulary),
+        outputs=_output_names(generator.tokenizer, model.config.vocabulary),
         kind="one",
         read=model.logits if plain else lambda hidden: model.logits(hidden[:, -1:]),
         positions=tuple(range(1, len(prompt.ids) + 1)) if plain else (len(prompt.ids),),
