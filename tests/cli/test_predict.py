@@ -84,7 +84,7 @@ def test_refused_before_any_work(call: Call, tmp_path: Path, capsys: Captured) -
 def test_unbuilt_page_says_what_to_run(call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     from regard.render import bundle
 
-    monkeypatch.setattr(bundle, "built", lambda static=None: False)
+    monkeypatch.setattr(bundle, "is_built", lambda static=None: False)
     assert call("model", "the film", "--page", "page.html") != 0
     printed = capsys.readouterr()
     assert "python web/build.py" in printed.err

@@ -9,7 +9,7 @@ from regard.errors import InputError
 from regard.files.json_files import read_json
 from regard.known import DEFAULT
 from regard.server.arguments import Arguments, Payload, said
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio import Studio
 from regard.server.verbs import answer
 from regard.verbs import find
 
@@ -19,23 +19,23 @@ __all__ = ["ablation", "faithfulness"]
 EXAMPLE_WITH_BLANK = "Thank you so much, this is the _ help I ever got in New York."
 
 
-def ablation(registry: ModelRegistry, arguments: Arguments) -> Payload:
+def ablation(studio: Studio, arguments: Arguments) -> Payload:
     """The arguments of `regard ablate`; `at` is auto unless given."""
     given = {**_fields("ablate", arguments), "at": said(arguments, "at", "").strip() or "auto"}
-    return {**answer(registry, "ablate", given).page_data(), **_live(registry, arguments)}
+    return {**answer(studio.models, "ablate", given).page_data(), **_live(studio, arguments)}
 
 
-def faithfulness(registry: ModelRegistry, arguments: Arguments) -> Payload:
+def faithfulness(studio: Studio, arguments: Arguments) -> Payload:
     """The arguments of `regard faithfulness`."""
     given = {"model": DEFAULT, **_fields("faithfulness", arguments)}
     model = str(given["model"])
     try:
-        payload = answer(registry, "faithfulness", given).page_data()
+        payload = answer(studio.models, "faithfulness", given).page_data()
     except InputError as error:
-        if model not in registry.entries or registry.entries[model].kind not in ("reader", "writer"):
+        if model not in studio.models.entries or studio.models.entries[model].kind not in ("reader", "writer"):
             raise
-        payload = _pretrained_payload(registry, model, said(arguments, "text"), str(error))
-    return {**payload, **_live(registry, arguments)}
+        payload = _pretrained_payload(studio, model, said(arguments, "text"), str(error))
+    return {**payload, **_live(studio, arguments)}
 
 
 def _fields(verb: str, arguments: Arguments) -> dict[str, object]:
@@ -43,14 +43,14 @@ def _fields(verb: str, arguments: Arguments) -> dict[str, object]:
     return {name: value for name, value in arguments.items() if name in find(verb).request.model_fields}
 
 
-def _pretrained_payload(registry: ModelRegistry, model: str, text: str, why: str) -> dict[str, object]:
+def _pretrained_payload(studio: Studio, model: str, text: str, why: str) -> dict[str, object]:
     """The view for a pretrained model that predicts nothing for this text, with the reason and a text that works."""
     from regard.interpret.attribution.probe import pretrained_probe
 
     example: Payload | None = {"model": model, "text": EXAMPLE_WITH_BLANK}
-    with registry.use(model) as pair:
+    with studio.models.use_text_model(model) as loaded:
         try:
-            pretrained_probe(*pair, EXAMPLE_WITH_BLANK)
+            pretrained_probe(*loaded, EXAMPLE_WITH_BLANK)
         except InputError:
             example = None
     return {
@@ -70,16 +70,16 @@ def _pretrained_payload(registry: ModelRegistry, model: str, text: str, why: str
     }
 
 
-def _live(registry: ModelRegistry, arguments: Arguments) -> Payload:
-    """What only a studio can do: the exported page, which is asked for with its place, has no server."""
+def _live(studio: Studio, arguments: Arguments) -> Payload:
+    """Data that only a running studio has: an exported page, requested with `place`, has no server."""
     if "place" in arguments:
         return {}
-    entries = registry.entries.values()
+    entries = studio.models.entries.values()
     return {"studio": {"tuned": [one.name for one in entries if one.kind == "tuned" and _classifies(one.name)]}}
 
 
 def _classifies(name: str) -> bool:
-    """By what its folder says; one that has vanished may."""
+    """Whether the model folder has a classification task; assumed when the folder has disappeared."""
     try:
         document = read_json(Path(os.path.expanduser(name)) / "task.json")
     except InputError:

@@ -6,8 +6,7 @@ the page's view. A blank string means that an optional field is not given, as fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import models_json_schema
@@ -19,7 +18,6 @@ from regard.verbs import VERBS, find
 from regard.verbs.base import Verb
 
 if TYPE_CHECKING:
-    from regard.checkpoints.loaded_model import LoadedModel
     from regard.render.result import Result
 
 __all__ = ["MAX_CHARACTERS", "answer", "http_verbs", "openapi"]
@@ -50,7 +48,7 @@ def answer(registry: ModelRegistry, name: str, arguments: Mapping[str, object]) 
         for key, value in arguments.items()
         if not (isinstance(value, str) and not value.strip() and key in fields and not fields[key].is_required())
     }
-    events = verb.run(verb.parse(given, files=False), RegistryModels(registry))
+    events = verb.run(verb.parse(given, files=False), registry)
     while True:
         try:
             next(events)
@@ -58,21 +56,6 @@ def answer(registry: ModelRegistry, name: str, arguments: Mapping[str, object]) 
             result: Result = end.value
             return result
         check_connected()
-
-
-class RegistryModels:
-    """The models of a server, as verbs use them."""
-
-    def __init__(self, registry: ModelRegistry) -> None:
-        self._registry = registry
-
-    @contextmanager
-    def use(self, name: str) -> Iterator[LoadedModel]:
-        from regard.checkpoints.loaded_model import LoadedModel
-
-        with self._registry.use_any(name) as (model, tokenizer):
-            cache = self._registry.caches.setdefault(model, {})
-            yield LoadedModel(name, model, tokenizer, self._registry.entries[name].solved, cache)
 
 
 def openapi() -> dict[str, Any]:
