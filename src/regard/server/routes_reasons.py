@@ -45,12 +45,12 @@ def _fields(verb: str, arguments: Arguments) -> dict[str, object]:
 
 def _pretrained_payload(studio: Studio, model: str, text: str, why: str) -> dict[str, object]:
     """The view for a pretrained model that predicts nothing for this text, with the reason and a text that works."""
-    from regard.interpret.attribution.probe import pretrained_probe
+    from regard.interpret.attribution.probe import probe_model
 
     example: Payload | None = {"model": model, "text": EXAMPLE_WITH_BLANK}
     with studio.models.use_text_model(model) as loaded:
         try:
-            pretrained_probe(*loaded, EXAMPLE_WITH_BLANK)
+            probe_model(loaded, EXAMPLE_WITH_BLANK)
         except InputError:
             example = None
     return {
