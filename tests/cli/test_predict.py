@@ -85,7 +85,7 @@ def test_refused_before_any_work(call: Call, tmp_path: Path, capsys: Captured) -
 def test_unbuilt_page_says_what_to_run(call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     from regard.render import bundle
 
-    monkeypatch.setattr(bundle, "built", lambda static=None: False)
+    monkeypatch.setattr(bundle, "is_built", lambda static=None: False)
     assert call("model", "the film", "--page", "page.html") != 0
     printed = capsys.readouterr()
     assert "python web/build.py" in printed.err
@@ -93,6 +93,6 @@ def test_unbuilt_page_says_what_to_run(call: Call, capsys: Captured, monkeypatch
 
 
 def test_without_a_page_nothing_is_looked_into(call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.interpret.attribution.prediction_evidence.prediction_evidence", pytest.fail)
+    monkeypatch.setattr("regard.interpret.attribution.evidence.gather_evidence", pytest.fail)
     assert call("model", "the film is long") == 0
     assert json.loads(capsys.readouterr().out)["text"] == "the film is long"

@@ -9,14 +9,16 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 
 from regard.checkpoints.ready import family_of
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.data.files import STANDARD_INPUT
 from regard.data.readers import split_words
 from regard.errors import InputError
-from regard.interpret.attribution.prediction_evidence import prediction_evidence
+from regard.interpret.attribution.evidence import gather_evidence
 from regard.render.png import data_uri
+from regard.render.result import round_floats
 from regard.tasks.predict import predict
 from regard.tasks.task import Prediction
 from regard.tasks.task_folder import FineTunedModel
@@ -105,7 +107,7 @@ def _shown(solved: FineTunedModel, example: Example, prediction: Prediction) -> 
     found: list[object] = []
     why = ""
     try:
-        found = [one.document() for one in prediction_evidence(solved, example, prediction)]
+        found = [round_floats(asdict(one)) for one in gather_evidence(solved, example, prediction)]
     except InputError as error:
         why = str(error)
     return {

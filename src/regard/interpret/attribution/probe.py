@@ -20,12 +20,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints import loading
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.ready import Masked, evaluating, family_of, kind_of
 from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
 from regard.data.readers import split_words
 from regard.errors import InputError, check_choice
 from regard.inference.generation.text_generator import TextGenerator
+from regard.inference.load_model import load_model
 from regard.inference.masked_lm import BLANK_PATTERN, find_blanks
 from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt
@@ -33,15 +34,17 @@ from regard.nn import Padded
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.task import TaskInput
-from regard.tasks.task_folder import FineTunedModel, is_fine_tuned, load_fine_tuned
+from regard.tasks.task_folder import FineTunedModel
 from regard.text import Tokenizer
 
 __all__ = [
     "MAX_MASKED_TOKENS",
     "OutputKind",
     "Probe",
+    "ProbedModel",
     "open_probe",
     "pretrained_probe",
+    "probe_model",
     "probe_modes",
     "subsample_targets",
     "task_probe",
@@ -53,6 +56,19 @@ MAX_MASKED_TOKENS = 128  # tokens masked in turn: the cost grows with the square
 SECOND_TEXT = {"pair": "the second text", "answer": "the context, the first being the question"}
 SINGLE_TEXT = ("classify", "tag")
 TASKS = ("answer", "classify", "pair", "regress", "tag")
+
+
+@dataclass(frozen=True)
+class ProbedModel:
+    """The model of a probe, as results name it; `labels` is empty if the outputs are the vocabulary."""
+
+    name: str
+    family: str
+    task: str
+    kind: OutputKind
+    num_layers: int
+    num_heads: int
+    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +132,11 @@ class Probe:
     def predicts_tokens(self) -> bool:
         """Whether the outputs are the vocabulary, not labels."""
         return self.task in ("fill", "next")
+
+    def describe(self) -> ProbedModel:
+        labels = () if self.predicts_tokens else self.outputs
+        family = family_of(self.encoder)
+        return ProbedModel(self.name, family, self.task, self.kind, self.num_layers, self.num_heads, labels)
 
     def token_embeddings(self) -> Tensor:
         """The embeddings of the tokens, (T, W)."""
@@ -186,11 +207,17 @@ def open_probe(
     at: str = "blanks",
     device: torch.device | str = "cpu",
 ) -> Probe:
-    """Load a model by its name or folder, and probe it with a text; see `pretrained_probe` and `task_probe`."""
-    folder = loading.find(name_or_path)
-    if not is_fine_tuned(folder):
-        return pretrained_probe(*loading.load(folder, device=device), text, second, at=at)
-    return task_probe(load_fine_tuned(folder, device=device), text, second, at=at)
+    """Load a model by its name or folder, and probe it with a text; see `probe_model`."""
+    return probe_model(load_model(name_or_path, device=device), text, second, at=at)
+
+
+def probe_model(loaded: LoadedModel, text: str, second: str | None = None, *, at: str = "blanks") -> Probe:
+    """Probe a loaded model, fine-tuned or pretrained, with a text; see `task_probe` and `pretrained_probe`."""
+    if loaded.fine_tuned is not None:
+        probe = task_probe(loaded.fine_tuned, text, second, at=at)
+    else:
+        probe = pretrained_probe(loaded.model, loaded.tokenizer, text, second, at=at)
+    return replace(probe, name=loaded.name)
 
 
 def pretrained_probe(
@@ -279,21 +306,21 @@ def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Pro
 
 def _next_token(model: Gpt, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
     """What a GPT predicts after the text or, with "plain", after each token; the first token is never predicted."""
-    writer = TextGenerator(model, tokenizer)
-    prompt = writer.encode_prompt(text, max_new_tokens=1)
+    generator = TextGenerator(model, tokenizer)
+    prompt = generator.encode_prompt(text, max_new_tokens=1)
     _check_length(len(prompt.ids) + prompt.truncated, model.config.positions)
-    every = [f"{n} {display_token(writer.tokenizer, prompt.ids[n]).strip()}" for n in range(1, len(prompt.ids))]
+    every = [f"{n} {display_token(generator.tokenizer, prompt.ids[n]).strip()}" for n in range(1, len(prompt.ids))]
     plain = at == "plain"
     return Probe(
         task="next",
         texts=(text,),
         model=model,
         encoder=model,
-        tokenizer=writer.tokenizer,
+        tokenizer=generator.tokenizer,
         ids=torch.tensor(prompt.ids, device=model.embedding.tokens.weight.device),
         segments=None,
         targets=(*every, "next token") if plain else ("next token",),
-        outputs=_output_names(writer.tokenizer, model.config.vocabulary),
+        outputs=_output_names(generator.tokenizer, model.config.vocabulary),
         kind="one",
         read=model.logits if plain else lambda hidden: model.logits(hidden[:, -1:]),
         positions=tuple(range(1, len(prompt.ids) + 1)) if plain else (len(prompt.ids),),

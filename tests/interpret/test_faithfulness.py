@@ -1,4 +1,4 @@
-"""The honesty meter: planted classifiers over 20 seeds, each test against its definition, and what it refuses."""
+"""Faithfulness: planted classifiers over 20 seeds, each test against its definition, and what it refuses."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-import regard
 from regard.errors import InputError
 from regard.interpret.attribution.attention_map import attention_map
-from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
-from regard.interpret.faithfulness.checks import (
+from regard.interpret.attribution.probe import Probe, task_probe
+from regard.interpret.faithfulness import (
     MIN_CHANGE,
     MIN_CORRELATION_MARGIN,
     MIN_KENDALL,
     FaithfulnessCheck,
+    FaithfulnessResult,
     kendall_tau_b,
+    measure_faithfulness,
 )
-from regard.interpret.faithfulness.faithfulness import Faithfulness, measure_faithfulness
 from regard.models import Gpt, GptConfig
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.task_folder import FineTunedModel
@@ -43,8 +43,8 @@ def tokens(tiny_bert_folder: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def measured(tokens: Tokenizer) -> Callable[..., list[Faithfulness]]:
-    def measure(*, head: int | None = None, **kind: bool) -> list[Faithfulness]:
+def measured(tokens: Tokenizer) -> Callable[..., list[FaithfulnessResult]]:
+    def measure(*, head: int | None = None, **kind: bool) -> list[FaithfulnessResult]:
         found = []
         for seed in SEEDS:
             text, label = sentence(seed)
@@ -55,7 +55,7 @@ def measured(tokens: Tokenizer) -> Callable[..., list[Faithfulness]]:
     return measure
 
 
-def test_frozen_uniform_attention_is_flagged(measured: Callable[..., list[Faithfulness]]) -> None:
+def test_frozen_uniform_attention_is_flagged(measured: Callable[..., list[FaithfulnessResult]]) -> None:
     found = measured(uniform=True)
     assert sum(one.flagged for one in found) >= len(SEEDS) - 1
     for one in found:
@@ -63,16 +63,18 @@ def test_frozen_uniform_attention_is_flagged(measured: Callable[..., list[Faithf
         assert max(one.checks[1].numbers.values()) < 1e-5  # no disorder of equal weights changes anything
 
 
-def test_attention_that_decides_is_not(measured: Callable[..., list[Faithfulness]]) -> None:
+def test_attention_that_decides_is_not(measured: Callable[..., list[FaithfulnessResult]]) -> None:
     found = measured()
     assert sum(not one.flagged for one in found) >= len(SEEDS) - 1
     for one in found:
         assert one.tokens[int(np.argmax(one.weights))] in DECIDE
 
 
-def test_a_head_that_looks_right_but_hands_out_nothing_is_flagged(measured: Callable[..., list[Faithfulness]]) -> None:
+def test_a_head_that_looks_right_but_hands_out_nothing_is_flagged(
+    measured: Callable[..., list[FaithfulnessResult]],
+) -> None:
     found = measured(astray=True, head=0)
-    assert sum(one.verdict == "decoration" for one in found) >= len(SEEDS) - 1
+    assert sum(one.verdict == "unfaithful" for one in found) >= len(SEEDS) - 1
     for one in found:
         assert one.tokens[int(np.argmax(one.weights))] in DECIDE  # to the eye it is the perfect map
         assert one.checks[0].passed  # and removals of words alone cannot tell
@@ -80,23 +82,23 @@ def test_a_head_that_looks_right_but_hands_out_nothing_is_flagged(measured: Call
 
 
 @pytest.fixture(scope="module")
-def trial(tokens: Tokenizer) -> Probe:
+def probe(tokens: Tokenizer) -> Probe:
     return task_probe(deciding(tokens, 4), sentence(4)[0])
 
 
-def test_the_numbers_are_those_of_their_definitions(trial: Probe) -> None:
+def test_the_numbers_are_those_of_their_definitions(probe: Probe) -> None:
     """Each once more in the plainest way: one text, one change, one probability."""
-    found = measure_faithfulness(trial)
+    found = measure_faithfulness(probe)
     checks = {check.name: check for check in found.checks}
-    label, words = trial.outputs.index(found.label), range(1, len(trial.ids) - 1)
+    label, words = probe.outputs.index(found.label), range(1, len(probe.ids) - 1)
     weights = np.array(found.weights)[list(words)]
 
     def probability(places: set[int]) -> float:
-        keep = torch.tensor([[place in places for place in range(len(trial.ids))]])
-        with trial.evaluating():
-            return trial.probabilities(trial.logits_of_subsets(keep))[0, 0, label].item()
+        keep = torch.tensor([[place in places for place in range(len(probe.ids))]])
+        with probe.evaluating():
+            return probe.probabilities(probe.logits_of_subsets(keep))[0, 0, label].item()
 
-    every = set(range(len(trial.ids)))
+    every = set(range(len(probe.ids)))
     order = [list(words)[place] for place in np.argsort(-weights, kind="stable")]
     whole = probability(every)
     assert found.probability == pytest.approx(whole, abs=1e-6)
@@ -118,10 +120,10 @@ def test_the_numbers_are_those_of_their_definitions(trial: Probe) -> None:
     assert correlation.numbers["spearman"] == pytest.approx(stats.spearmanr(weights, sizes).statistic, abs=1e-9)
 
 
-def test_zeroed_values_are_values_of_zero(trial: Probe) -> None:
+def test_zeroed_values_are_values_of_zero(probe: Probe) -> None:
     """By a hook on the projection: what the places hand out is made zero there."""
     places = torch.tensor([[1, 5]])  # the word that decides, and another
-    attention = trial.encoder.encoder.layers[0].attention
+    attention = probe.encoder.encoder.layers[0].attention
 
     def zero(module: object, given: object, found: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         query, key, value = found
@@ -129,17 +131,17 @@ def test_zeroed_values_are_values_of_zero(trial: Probe) -> None:
         value[:, places[0]] = 0
         return query, key, value
 
-    with trial.evaluating():
-        found = attention_map(trial).zero_values(places)
+    with probe.evaluating():
+        found = attention_map(probe).zero_values(places)
         hook = attention.project.register_forward_hook(zero)
-        wanted = trial.logits()[:, 0]
+        wanted = probe.logits()[:, 0]
         hook.remove()
         assert torch.allclose(found, wanted, atol=1e-5)
-        assert not torch.allclose(found, trial.logits()[:, 0], atol=1e-3)
+        assert not torch.allclose(found, probe.logits()[:, 0], atol=1e-3)
 
 
 @pytest.fixture(scope="module")
-def gpt_trial(tmp_path_factory: pytest.TempPathFactory) -> Probe:
+def gpt_probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
     tokens = byte_level(tmp_path_factory.mktemp("gpt") / "v", specials=["<|endoftext|>"], kind="gpt2")
     shape = GptConfig(vocabulary=tokens.size, width=24, depth=2, heads=4, ffn=40, positions=32, begin=0, end=0)
     task = TextClassification(["a", "b", "c"])
@@ -149,11 +151,11 @@ def gpt_trial(tmp_path_factory: pytest.TempPathFactory) -> Probe:
     )
 
 
-def test_of_a_gpt_no_token_sees_what_comes(gpt_trial: Probe) -> None:
-    shown = attention_map(gpt_trial, layer=0)
-    count = len(gpt_trial.ids)
+def test_of_a_gpt_no_token_sees_what_comes(gpt_probe: Probe) -> None:
+    shown = attention_map(gpt_probe, layer=0)
+    count = len(gpt_probe.ids)
     seen: list[torch.Tensor] = []
-    with gpt_trial.evaluating():
+    with gpt_probe.evaluating():
         edited = shown._edited
 
         def watched(change: Callable[[torch.Tensor, slice], torch.Tensor], copies: int) -> torch.Tensor:
@@ -173,27 +175,27 @@ def test_of_a_gpt_no_token_sees_what_comes(gpt_trial: Probe) -> None:
     assert torch.allclose(flat[0, 0], torch.ones(count, count).tril() / torch.arange(1, count + 1)[:, None])
 
 
-def test_a_gpt_and_three_labels_are_judged(gpt_trial: Probe) -> None:
-    found = measure_faithfulness(gpt_trial, layer=0, head=2)
+def test_a_gpt_and_three_labels_are_judged(gpt_probe: Probe) -> None:
+    found = measure_faithfulness(gpt_probe, layer=0, head=2)
     assert (found.layer, found.head) == (0, 2)
     assert sum(found.weights) == pytest.approx(1, abs=1e-5)
     assert found.special_weight == pytest.approx(found.weights[0] + found.weights[-1], abs=1e-6)
-    other = measure_faithfulness(gpt_trial, layer=0, head=2, label=found.other)
+    other = measure_faithfulness(gpt_probe, layer=0, head=2, label=found.other)
     assert (other.label, other.other) == (found.other, found.label)
     swap, turned = found.checks[0].value, other.checks[0].value
     assert swap is not None
     assert swap == pytest.approx(-(turned or 0))
 
 
-def test_the_same_seed_gives_the_same_numbers(trial: Probe) -> None:
-    assert measure_faithfulness(trial, seed=3) == measure_faithfulness(trial, seed=3)
-    assert measure_faithfulness(trial, seed=3).checks[1] != measure_faithfulness(trial, seed=4).checks[1]
+def test_the_same_seed_gives_the_same_numbers(probe: Probe) -> None:
+    assert measure_faithfulness(probe, seed=3) == measure_faithfulness(probe, seed=3)
+    assert measure_faithfulness(probe, seed=3).checks[1] != measure_faithfulness(probe, seed=4).checks[1]
 
 
-def test_the_document_is_json(trial: Probe) -> None:
-    found = measure_faithfulness(trial)
-    document = json.loads(json.dumps(found.document(), allow_nan=False))
-    assert document["verdict"] == "honest"
+def test_the_document_is_json(probe: Probe) -> None:
+    found = measure_faithfulness(probe)
+    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert document["verdict"] == "faithful"
     assert document["flagged"] is False
     assert [check["name"] for check in document["checks"]] == [
         "class swap",
@@ -208,7 +210,7 @@ def test_the_document_is_json(trial: Probe) -> None:
 
 
 def test_thresholds_stand_in_the_document_that_explains_them() -> None:
-    told = (Path(__file__).parents[3] / "docs" / "honesty.md").read_text(encoding="utf-8")
+    told = (Path(__file__).parents[2] / "docs" / "faithfulness.md").read_text(encoding="utf-8")
     rows = {line.split("|")[1].strip(): line.split("|")[4].strip() for line in told.splitlines() if line[:2] == "| "}
     assert rows == {
         "test": "passes at",
@@ -222,9 +224,9 @@ def test_thresholds_stand_in_the_document_that_explains_them() -> None:
 
 
 def test_a_check_without_a_number_is_not_passed() -> None:
-    assert not FaithfulnessCheck("x", None, 0.1, {}).passed
-    assert FaithfulnessCheck("x", 0.1, 0.1, {}).passed
-    assert not FaithfulnessCheck("x", 0.09, 0.1, {}).passed
+    assert not FaithfulnessCheck.of("x", None, 0.1).passed
+    assert FaithfulnessCheck.of("x", 0.1, 0.1).passed
+    assert not FaithfulnessCheck.of("x", 0.09, 0.1).passed
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=30))
@@ -234,12 +236,10 @@ def test_kendall_is_scipys(pairs: list[tuple[int, int]]) -> None:
     assert kendall_tau_b(x, y) == pytest.approx(0.0 if np.isnan(wanted) else wanted)
 
 
-def test_what_is_refused(tokens: Tokenizer, tiny_bert_folder: Path, trial: Probe) -> None:
-    with pytest.raises(InputError, match="this model does fill with"):
-        measure_faithfulness(pretrained_probe(*regard.load(tiny_bert_folder), "the _"))
-    with pytest.raises(InputError, match="has 3 tokens beside the special ones; the tests need 5"):
+def test_what_is_refused(tokens: Tokenizer, probe: Probe) -> None:
+    with pytest.raises(InputError, match="has 3 tokens that are not special; the tests need 5"):
         measure_faithfulness(task_probe(deciding(tokens, 0), "a good film"))
-    with pytest.raises(InputError, match="layer 1 is asked for, and this model has 1"):
-        measure_faithfulness(trial, layer=1)
+    with pytest.raises(InputError, match="layer is 1, and this model has 1"):
+        measure_faithfulness(probe, layer=1)
     with pytest.raises(InputError, match="unknown label 'positiv'; did you mean 'positive'"):
-        measure_faithfulness(trial, label="positiv")
+        measure_faithfulness(probe, label="positiv")

@@ -15,7 +15,7 @@ from regard.data.readers import split_words
 from regard.errors import InputError
 from regard.interpret.attention.recording import record_attention
 from regard.interpret.attention.rollout import rollout
-from regard.interpret.attribution.prediction_evidence import PredictionEvidence, prediction_evidence
+from regard.interpret.attribution.evidence import Evidence, gather_evidence
 from regard.models import Bert
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
 from regard.tasks.multiple_choice import MultipleChoice
@@ -40,12 +40,12 @@ def solved(tiny_bert_folder: Path) -> Any:
     return make
 
 
-def looked(solved: FineTunedModel, example: Example) -> tuple[dict[str, Any], list[PredictionEvidence], torch.Tensor]:
+def looked(solved: FineTunedModel, example: Example) -> tuple[dict[str, Any], list[Evidence], torch.Tensor]:
     """The prediction, its evidence, and all numbers of the example."""
     prediction = predict(solved, [example], device=CPU)[0]
     items = solved.task.preprocess([example], solved.input_builder)
     found = dict(compute_logits(solved.model, items, CPU))
-    return prediction, prediction_evidence(solved, example, prediction), found[0]
+    return prediction, gather_evidence(solved, example, prediction), found[0]
 
 
 def test_label(solved: Any) -> None:
@@ -54,8 +54,8 @@ def test_label(solved: Any) -> None:
     assert found.about == prediction["label"]
     assert found.integrated.value == pytest.approx(logits[0].max().item(), abs=1e-5)
     assert found.gradient.value == pytest.approx(found.integrated.value, abs=1e-5)
-    assert found.integrated.error is not None
-    assert abs(found.integrated.error) < 0.02 * sum(map(abs, found.integrated.scores)) + 1e-4
+    assert found.integrated.completeness_error is not None
+    assert abs(found.integrated.completeness_error) < 0.02 * sum(map(abs, found.integrated.scores)) + 1e-4
     assert found.tokens == ("[CLS]", *TEXT.split(), "[SEP]")
     assert found.special == (True, *[False] * 9, True)
     assert found.token == 0
@@ -114,7 +114,7 @@ def test_ends_of_an_answer_whose_tokens_stand_there_twice(solved: Any) -> None:
     model = solved(QuestionAnswering())
     context = "the film is the film and the film is good"
     prediction, found, logits = looked(model, QuestionExample("", "what film", context))
-    assert [one.integrated.place for one in found] == ["start", "end"]
+    assert [one.integrated.target for one in found] == ["start", "end"]
     first = 1 + 2 + 1
     words = split_words(context)
     start = next(number for number, (_, end) in enumerate(words) if end > prediction["start"])
@@ -130,13 +130,6 @@ def test_no_answer_is_the_first_token(solved: Any) -> None:
     assert prediction["answer"] == ""
     assert [one.token for one in found] == [0, 0]
     assert found[1].integrated.value == pytest.approx(logits[0, 1].item(), abs=1e-5)
-
-
-def test_document_is_what_a_page_takes(solved: Any) -> None:
-    _, (found,), _ = looked(solved(TextClassification(["bad", "good"])), TextExample(TEXT))
-    document = found.document()
-    assert document["rollout"] == pytest.approx(found.rollout, rel=1e-5)
-    assert np.shape(document["attention"]) == (2, 11)
 
 
 def test_what_cannot_be_looked_into(solved: Any) -> None:

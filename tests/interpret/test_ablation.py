@@ -1,4 +1,4 @@
-"""Surgery: heads and layers by name, effects against the formulas, and a sweep against one head at a time."""
+"""Ablation: heads and layers by name, effects against the formulas, and a sweep against one head at a time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ from scipy.stats import entropy
 
 import regard
 from regard.errors import InputError
-from regard.interpret.ablation.ablation import ablate, kl_divergence, output_distance, sweep_heads
-from regard.interpret.ablation.edits import parse_heads, parse_layers, skip_layers
+from regard.interpret.ablation import (
+    ablate,
+    kl_divergence,
+    output_distance,
+    parse_heads,
+    parse_layers,
+    skip_layers,
+    sweep_heads,
+)
 from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
 from regard.nn import Padded, knock_out, record
 from regard.tasks.encoder_with_head import EncoderWithHead
@@ -36,9 +43,9 @@ def following(tmp_path_factory: pytest.TempPathFactory) -> Probe:
 
 
 def test_heads_by_name() -> None:
-    assert parse_heads("3.1, 1.*,3.1", depth=4, heads=2) == ((1, 0), (1, 1), (3, 1))
-    assert parse_heads("*.0", depth=3, heads=2) == ((0, 0), (1, 0), (2, 0))
-    assert parse_layers("2, 0,2", depth=3) == (0, 2)
+    assert parse_heads("3.1, 1.*,3.1", num_layers=4, num_heads=2) == ((1, 0), (1, 1), (3, 1))
+    assert parse_heads("*.0", num_layers=3, num_heads=2) == ((0, 0), (1, 0), (2, 0))
+    assert parse_layers("2, 0,2", num_layers=3) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -54,19 +61,19 @@ def test_heads_by_name() -> None:
 )
 def test_heads_that_are_none(names: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parse_heads(names, depth=4, heads=2)
+        parse_heads(names, num_layers=4, num_heads=2)
 
 
 @pytest.mark.parametrize("names", ["", "x", "1.0", "-1", "4"])
 def test_layers_that_are_none(names: str) -> None:
     with pytest.raises(InputError, match="layer"):
-        parse_layers(names, depth=4)
+        parse_layers(names, num_layers=4)
 
 
 @given(st.sets(st.tuples(st.integers(0, 11), st.integers(0, 11)), min_size=1))
 def test_names_of_heads_come_back(heads: set[tuple[int, int]]) -> None:
     names = ",".join(f"{layer}.{head}" for layer, head in heads)
-    assert parse_heads(names, depth=12, heads=12) == tuple(sorted(heads))
+    assert parse_heads(names, num_layers=12, num_heads=12) == tuple(sorted(heads))
 
 
 def test_the_effect_of_heads_is_that_of_knock_out(blanks: Probe) -> None:
@@ -133,29 +140,29 @@ def test_other_threads_keep_their_layers(blanks: Probe) -> None:
 def test_a_sweep_is_every_head_alone(
     which: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trial: Probe = request.getfixturevalue(which)
+    probe: Probe = request.getfixturevalue(which)
     # Three copies at a time: the eight heads need several batches.
-    monkeypatch.setattr("regard.interpret.ablation.ablation.BUDGET", {"cpu": 3 * len(trial.ids)})
-    found = sweep_heads(trial)
+    monkeypatch.setattr("regard.interpret.ablation.BUDGET", {"cpu": 3 * len(probe.ids)})
+    found = sweep_heads(probe)
     assert {(one.layer, one.head) for one in found.ranked} == {(i, j) for i in range(2) for j in range(4)}
     assert [one.strength for one in found.ranked] == sorted((one.strength for one in found.ranked), reverse=True)
     for one in found.ranked:
-        effects = ablate(trial, heads=[(one.layer, one.head)]).effects
+        effects = ablate(probe, heads=[(one.layer, one.head)]).effects
         assert one.strength == pytest.approx(sum(e.strength for e in effects) / len(effects), rel=1e-3, abs=1e-7)
         assert one.distance == pytest.approx(sum(e.distance for e in effects) / len(effects), rel=1e-3, abs=1e-7)
-        assert one.changed == tuple(e.place for e in effects if e.before != e.after)
+        assert one.changed == tuple(e.target for e in effects if e.before != e.after)
 
 
 def test_the_head_that_decides_comes_first(tiny_bert_folder: Path) -> None:
     solved = deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True)
-    trial = task_probe(solved, "it is a good day for them")
-    ranked = sweep_heads(trial).ranked
+    probe = task_probe(solved, "it is a good day for them")
+    ranked = sweep_heads(probe).ranked
     # The first head hands out nothing; without the second, the class is open.
     assert [(one.layer, one.head) for one in ranked] == [(0, 1), (0, 0)]
     assert ranked[0].distance > 0.1
     assert ranked[1].distance < 0.01
-    effect = ablate(trial, heads=[(0, 1)]).effects[0]
-    assert (effect.place, effect.before) == ("text", "positive")
+    effect = ablate(probe, heads=[(0, 1)]).effects[0]
+    assert (effect.target, effect.before) == ("text", "positive")
     assert {one.output for one in effect.changes} == {"negative", "positive"}
     assert effect.changes[0].before - effect.changes[0].after == pytest.approx(
         effect.changes[1].after - effect.changes[1].before
@@ -166,18 +173,20 @@ def test_labels_that_exclude_nothing_and_values(tiny_bert_folder: Path) -> None:
     model, tokenizer = regard.load(tiny_bert_folder)
     assert tokenizer is not None
     several = TextClassification(["a", "b"], multi_label=True)
-    with_head = EncoderWithHead.from_encoder(model, several).eval()
-    trial = task_probe(FineTunedModel(several, with_head, tokenizer, 32), "the film")
+    probe = task_probe(
+        FineTunedModel(several, EncoderWithHead.from_encoder(model, several).eval(), tokenizer, 32), "the film"
+    )
     before, after = torch.tensor([0.0, 2.0]), torch.tensor([1.0, 2.0])
     p, q = 0.5, 1 / (1 + torch.e**-1)
-    apart = kl_divergence(trial, before, after)
+    apart = kl_divergence(probe, before, after)
     assert apart is not None
     assert apart.item() == pytest.approx(entropy([p, 1 - p], [q, 1 - q]))
-    assert output_distance(trial, before, after).item() == pytest.approx(q - p)
+    assert output_distance(probe, before, after).item() == pytest.approx(q - p)
 
     regress = Regression(0.0, 1.0)
-    with_head = EncoderWithHead.from_encoder(model, regress).eval()
-    value = task_probe(FineTunedModel(regress, with_head, tokenizer, 32), "the film")
+    value = task_probe(
+        FineTunedModel(regress, EncoderWithHead.from_encoder(model, regress).eval(), tokenizer, 32), "the film"
+    )
     effect = ablate(value, layers=[0, 1]).effects[0]
     assert effect.divergence is None
     (change,) = effect.changes
@@ -186,7 +195,7 @@ def test_labels_that_exclude_nothing_and_values(tiny_bert_folder: Path) -> None:
     assert sweep_heads(value).measure == "change"
 
 
-def test_what_cannot_be_taken_out(blanks: Probe) -> None:
+def test_what_cannot_be_removed(blanks: Probe) -> None:
     with pytest.raises(InputError, match="the layer is 2, and this model has 2"):
         ablate(blanks, heads=[(2, 0)])
     with pytest.raises(InputError, match="top is 0"):
