@@ -76,8 +76,9 @@ def features(
     Logistic regression then learns the labels from three quarters of the texts and is scored on the rest, and by
     cross-validation on all. Needs scikit-learn.
     """
+    from regard.data.readers import TableOptions
     from regard.device import choose
-    from regard.training.finetuning.sources import TableOptions, read_examples
+    from regard.tasks.read_examples import read_examples
 
     check_page(output)
     choose(device)  # before the file, and that before the model: what is wrong with them shows at once

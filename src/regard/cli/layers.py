@@ -71,9 +71,10 @@ def layers(
     Each text is read by the model once; heads are trained on what its layers said of it. Scores come with the interval
     in which 95% of the bootstrap's samples of the dev examples lie.
     """
+    from regard.data.readers import TableOptions
     from regard.device import choose
     from regard.interpret.probes.layers import score_layers
-    from regard.training.finetuning.sources import TableOptions, read_examples
+    from regard.tasks.read_examples import read_examples
 
     choose(device)  # before the files, and they before the model: what is wrong with them shows at once
     table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)

@@ -81,9 +81,10 @@ def map_(
 
     Example: regard map sentences.txt --output map.html
     """
+    from regard.data.readers import TableOptions
     from regard.device import choose
     from regard.files.disk import replace_file
-    from regard.training.finetuning.sources import TableOptions, read_examples
+    from regard.tasks.read_examples import read_examples
 
     if output is not None and output.suffix.lower() not in KINDS:
         raise InputError(f"--output {output}: expected a name that ends in .html or .json")

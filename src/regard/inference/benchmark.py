@@ -13,7 +13,7 @@ from regard.errors import InputError, check_choice
 from regard.inference.benchmark_data import TASKS, BenchmarkItem
 from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore
 from regard.inference.surprise import windows
-from regard.tasks.metrics.interval import mean_interval
+from regard.tasks.metrics import mean_interval
 from regard.text import Tokenizer
 
 __all__ = ["BenchmarkResult", "run_benchmark"]

@@ -116,7 +116,7 @@ def _labelled(examples: Sequence[TextExample]) -> tuple[list[str], list[str]]:
             raise InputError(
                 f"example {place} has the label {example.label!r}; expected one label, as a word or number"
             )
-        if example.second is not None:
+        if example.text_pair is not None:
             raise InputError(f"example {place} has two texts; expected one")
     labels = [cast(str, example.label) for example in examples]
     rarest = min(Counter(labels).items(), key=lambda one: one[1], default=("", 0))
