@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.cli import benchmark
 from regard.cli.app import run
 from regard.inference.benchmark import run_benchmark
 from regard.inference.benchmark_data import TASKS, published, read_items
@@ -42,7 +41,7 @@ def call(gpt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
         (tmp_path / name).write_text(content, encoding="utf-8")
 
     def regard_benchmark(*arguments: str, model: Path = gpt_folder) -> int:
-        return run(["benchmark", *arguments, "--model", str(model)], registers=[benchmark.register])
+        return run(["benchmark", *arguments, "--model", str(model)])
 
     return regard_benchmark
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.cli import next as next_sentence
 from regard.cli.app import run
 from regard.inference import predict_next_sentence
 
@@ -22,7 +21,7 @@ def call(tiny_bert_folder: Path) -> Callable[..., int]:
     """Run `regard next` in this process with the tiny model."""
 
     def regard_next(*arguments: str) -> int:
-        return run(["next", *arguments, "--model", str(tiny_bert_folder)], registers=[next_sentence.register])
+        return run(["next", *arguments, "--model", str(tiny_bert_folder)])
 
     return regard_next
 

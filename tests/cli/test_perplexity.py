@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.cli import perplexity
 from regard.cli.app import run
 from regard.inference import measure_perplexity
 from tests.inference.folders import tiny_gpt
@@ -28,7 +27,7 @@ def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "in.txt").write_text(TEXT + "\n", encoding="utf-8")
 
     def regard_perplexity(*arguments: str, model: Path = tiny_bert_folder) -> int:
-        return run(["perplexity", *arguments, "--model", str(model)], registers=[perplexity.register])
+        return run(["perplexity", *arguments, "--model", str(model)])
 
     return regard_perplexity
 

@@ -35,7 +35,6 @@ def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
         ablate,
-        benchmark,
         compare,
         cost,
         doctor,
@@ -49,17 +48,14 @@ def verbs() -> list[Register]:
         lesson,
         map,
         models,
-        perplexity,
         predict,
         pretrain,
-        score,
         senses,
         studio,
         tour,
         train,
         translate,
     )
-    from regard.cli import next as next_sentence
 
     return [
         studio.register,
@@ -68,11 +64,7 @@ def verbs() -> list[Register]:
         embed.register,
         *verb_commands(),
         compare.register,
-        next_sentence.register,
-        perplexity.register,
         generate.register,
-        score.register,
-        benchmark.register,
         cost.register,
         pretrain.register,
         train.register,
