@@ -18,8 +18,14 @@ from regard.nn.recording import knock_out as knock_out
 from regard.checkpoints.loading import load as load
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
+from regard.inference.benchmark import BenchmarkResult
+from regard.inference.line_scores import LineScores
 from regard.inference.masked_lm import FillResult
+from regard.inference.next_sentence import NextSentence
+from regard.inference.perplexity import Perplexity
+from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
+from regard.interpret.faithfulness import FaithfulnessResult
 from regard.interpret.heads.census import HeadCensus
 
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
@@ -36,6 +42,64 @@ def fill(
     on_event: Callable[[Event], object] | None = None,
 ) -> FillResult:
     """Fill in the blanks of a text with the words a masked language model finds likely."""
+
+def next_sentence(
+    first: str,
+    second: str,
+    *,
+    model: _Model = 'regard-bert',
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> NextSentence:
+    """Predict how likely the second text follows the first, with BERT's next-sentence head."""
+
+def perplexity(
+    source: list[str] | str | PathLike[str],
+    *,
+    model: _Model = 'regard-bert',
+    stride: int | None = None,
+    max_length: int | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> Perplexity:
+    """Measure how well a model predicts a text: perplexity and bits per byte."""
+
+def score(
+    source: list[str] | str | PathLike[str],
+    *,
+    model: _Model = 'regard-gpt',
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> LineScores:
+    """Print the log-probability of each line in nats, its number of tokens and the mean per token."""
+
+def benchmark(
+    task: Literal['lambada', 'hellaswag', 'piqa', 'winogrande'],
+    *,
+    data: str | PathLike[str],
+    labels: str | PathLike[str] | None = None,
+    limit: int | None = None,
+    model: _Model = 'regard-gpt',
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> BenchmarkResult:
+    """Rank endings by their likelihood: lambada, hellaswag, piqa or winogrande, next to the lectures' table."""
+
+def faithfulness(
+    model: _Model,
+    text: str,
+    text_b: str | None = None,
+    *,
+    label: str | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> FaithfulnessResult:
+    """Test the attention map of a classified text: may it be read as the reason for the class?"""
 
 def look(
     text: str = '',
@@ -61,3 +125,18 @@ def heads(
     on_event: Callable[[Event], object] | None = None,
 ) -> HeadCensus:
     """Take a census of a model's heads: next word, previous word, same word, delimiter and other known patterns."""
+
+def ablate(
+    text: str,
+    text_b: str | None = None,
+    *,
+    heads: str | None = None,
+    layers: str | None = None,
+    at: Literal['auto', 'blanks', 'masked', 'plain'] = 'blanks',
+    model: _Model = 'regard-bert',
+    top: int = 10,
+    sweep: bool = True,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> AblationResult:
+    """Remove heads or layers from a model, and see how its predictions change."""

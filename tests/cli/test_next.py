@@ -39,7 +39,7 @@ def test_a_cut_is_told(call: Callable[..., int], capsys: Captured) -> None:
     assert call("film " * 130, "a day", "--json") == 0
     out, error = capsys.readouterr()
     assert set(json.loads(out)) == {"is_next"}
-    assert error == ("the two texts are 7 tokens too long for this model; the longer one was cut at its end first\n")
+    assert "7 tokens too long" in error
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,7 @@ def test_pseudo_perplexity(
     document = json.loads(out)
     expected = measure_perplexity(*regard.load(tiny_bert_folder), TEXT)
     assert document.pop("model") == str(tiny_bert_folder)
-    assert document == pytest.approx(asdict(expected))
+    assert document == pytest.approx({k: v for k, v in expected.to_dict().items() if k != "model"})
     assert set(document) >= {"kind", "tokens", "bytes", "nll", "perplexity", "bits_per_byte"}
     assert document["kind"] == "pseudo-perplexity"
     assert document["bytes"] == len(TEXT)

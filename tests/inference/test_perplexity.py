@@ -61,8 +61,9 @@ def test_one_window_is_the_loss_of_transformers(gpt: Loaded, their_gpt: Any) -> 
 def test_windows_token_by_token(
     length: int | None, stride: int | None, budget: int, gpt: Loaded, their_gpt: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.inference.surprise.BUDGET", {"cpu": budget})
-    monkeypatch.setattr("regard.inference.surprise.ROWS", 5)
+    monkeypatch.setattr("regard.inference.perplexity.BUDGET", {"cpu": budget})
+    monkeypatch.setattr("regard.inference.causal_lm.BUDGET", {"cpu": budget})
+    monkeypatch.setattr("regard.inference.causal_lm.ROWS", 5)
     ids = [0, *gpt[1].encode(LONG * 2).ids]
     size, step = length or 16, stride or 8
     expected = 0.0
@@ -203,10 +204,10 @@ def test_options_that_do_not_fit(
 
 def test_models_that_predict_no_words(bert: Loaded, gpt: Loaded) -> None:
     t5 = T5(T5Config(vocabulary=200, width=16, depth=1, decoder_depth=1, heads=2, ffn=16))
-    with pytest.raises(InputError, match="this is a T5 model; take a GPT-2, or a BERT"):
+    with pytest.raises(InputError, match="this is a T5 model; use a GPT-2, or a BERT"):
         measure_perplexity(t5, bert[1], WORDS)
     elmo = Elmo(ElmoConfig(vocabulary=200, characters=0, width=8, cell=8, depth=1))
-    with pytest.raises(InputError, match="and this is an ELMo model; take"):
+    with pytest.raises(InputError, match="and this is an ELMo model; use"):
         measure_perplexity(elmo, bert[1], WORDS)
     bare = Bert(BertConfig(vocabulary=200, width=16, depth=1, heads=2, ffn=16), heads=["pooler"])
     with pytest.raises(InputError, match="pseudo-perplexity needs a masked-word head, and this bert model has none"):

@@ -25,16 +25,28 @@ EXAMPLES: dict[str, Example] = {
     #
     # compare:
     #
-    # next:
-    #
-    # perplexity:
-    #
+    "next": Example(
+        {"first": "the film was good", "second": "they love it", "model": "MODEL"},
+        {"first": "the film", "second": "", "model": "MODEL"},
+        "the second is empty",
+    ),
+    "perplexity": Example(
+        {"source": ["the film was good", "they love it"], "model": "GPT"},
+        {"source": ["the film"], "model": "GPT", "stride": 99},
+        "stride is 99",
+    ),
     # generate:
     #
-    # score:
-    #
-    # benchmark:
-    #
+    "score": Example(
+        {"source": ["the film was good", "a day"], "model": "GPT"},
+        {"source": ["a day"], "model": "CLASSIFIER"},
+        "pseudo-log-likelihood needs",
+    ),
+    "benchmark": Example(
+        {"task": "lambada", "data": "PASSAGES", "model": "GPT"},
+        {"task": "lambada", "data": "PASSAGES", "model": "MODEL"},
+        "a benchmark needs a model that predicts the next token",
+    ),
     # cost:
     #
     # pretrain:
@@ -49,8 +61,11 @@ EXAMPLES: dict[str, Example] = {
     #
     # doctor:
     #
-    # faithfulness:
-    #
+    "faithfulness": Example(
+        {"model": "CLASSIFIER", "text": "it is a good day for them", "seed": 2},
+        {"model": "CLASSIFIER", "text": "good"},
+        "the tests need 5 or more",
+    ),
     # features:
     #
     # layers:
@@ -69,8 +84,11 @@ EXAMPLES: dict[str, Example] = {
         {"text": [" "], "model": "MODEL"},
         "there is no text",
     ),
-    # ablate:
-    #
+    "ablate": Example(
+        {"text": "the _ was good", "model": "MODEL", "heads": "0.1", "top": 3},
+        {"text": "the _ was good", "model": "MODEL", "heads": "all"},
+        "expected LAYER.HEAD",
+    ),
     # map:
     #
     # models:

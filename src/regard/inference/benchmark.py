@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from regard.checkpoints.ready import evaluating, grouped
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.events import Progress, drain
 from regard.inference.benchmark_data import TASKS, BenchmarkItem, published
 from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore
 from regard.render.result import Result
 from regard.tasks.metrics.interval import mean_interval
 from regard.text import Tokenizer
-from regard.wording import amount
+from regard.wording import count_of
 
 __all__ = ["BenchmarkResult", "benchmark_events", "run_benchmark"]
 
@@ -46,7 +46,7 @@ class BenchmarkResult(Result):
     def to_text(self) -> str:
         low, high = self.interval
         lines = [
-            f"{self.task}: {amount(self.n, 'example')}, {self.model}",
+            f"{self.task}: {count_of(self.n, 'example')}, {self.model}",
             f"{'accuracy':<20} {self.accuracy:6.2f} % (95%: {low:.2f} to {high:.2f})",
         ]
         if self.accuracy_normalised is not None:
@@ -101,7 +101,7 @@ def benchmark_events(
     Each context begins with the begin token, if the model has one. A context that is too long for the model is
     truncated on the left; an ending that is too long by itself is scored in windows, after one token of its context.
     """
-    choice("benchmark", task, TASKS)
+    check_choice("benchmark", task, TASKS)
     if not items:
         raise InputError("a benchmark needs at least one example, got none")
     scorer, tally = CausalScorer.of(model, tokenizer, doing="a benchmark"), _Tally()

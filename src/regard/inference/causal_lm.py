@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints.ready import BUDGET, kind_of, tokenizer_of
-from regard.data.batch import by_budget, collate
+from regard.data.batch import collate, group_by_token_budget
 from regard.errors import InputError
 from regard.inference.windows import windows
 from regard.models import Gpt
@@ -94,7 +94,7 @@ class CausalScorer:
         Without `greedy`, first choices are not computed, and the field is False.
         """
         scores: list[SequenceScore | None] = [None] * len(rows)
-        for group in by_budget([len(row.ids) - 1 for row in rows], BUDGET[self.device.type]):
+        for group in group_by_token_budget([len(row.ids) - 1 for row in rows], BUDGET[self.device.type]):
             for index, score in zip(group, self._score_batch([rows[i] for i in group], greedy), strict=True):
                 scores[index] = score
         return [score for score in scores if score is not None]

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Literal
 
 from torch import nn
 
 from regard.checkpoints.ready import Masked, evaluating, grouped
-from regard.data.files import name_of, open_text
+from regard.data.files import display_name, open_text
 from regard.errors import InputError
 from regard.events import Progress, TextPiece
 from regard.inference.causal_lm import CausalScorer, ScoredIds
@@ -24,7 +25,7 @@ from regard.inference.windows import split_special_tokens
 from regard.models import Bert
 from regard.render.result import Result, Table
 from regard.text import Tokenizer
-from regard.wording import amount
+from regard.wording import count_of
 
 __all__ = ["LineScore", "LineScores", "read_lines_to_score", "score_lines", "scoring_events"]
 
@@ -69,15 +70,15 @@ class LineScores(Result):
                 "not comparable with the scores of a GPT"
             )
         if long := sum(line.long for line in self.lines):
-            notes.append(f"scored in windows, for more tokens than the model reads at once: {amount(long, 'line')}")
+            notes.append(f"scored in windows, for more tokens than the model reads at once: {count_of(long, 'line')}")
         if unscored := sum(line.unscored for line in self.lines):
             notes.append(
-                f"the first tokens of {amount(unscored, 'line')} were not scored: this model has no begin token"
+                f"the first tokens of {count_of(unscored, 'line')} were not scored: this model has no begin token"
             )
         return notes
 
     def to_text(self) -> str:
-        return f"{amount(len(self.lines), 'line')}, {self.kind} {self.log_probability:.4f}, {self.tokens:,} tokens"
+        return f"{count_of(len(self.lines), 'line')}, {self.kind} {self.log_probability:.4f}, {self.tokens:,} tokens"
 
     def to_table(self) -> Table:
         names = ("line", "log_probability", "tokens", "mean")
@@ -92,7 +93,7 @@ def read_lines_to_score(path: str | os.PathLike[str]) -> Iterator[str]:
             empty = empty and not line.strip()
             yield line
     if empty:
-        raise InputError(f"{name_of(path)} is empty; expected a text on each line")
+        raise InputError(f"{display_name(path)} is empty; expected a text on each line")
 
 
 def scoring_events(
@@ -124,17 +125,15 @@ def score_lines(
     model: nn.Module, tokenizer: Tokenizer | None, lines: Iterable[str], *, at_once: int = AT_ONCE
 ) -> Iterator[LineScore]:
     """Score each line by itself, in order; memory does not grow with their number. The end of a line is not scored."""
-    causal = masked = None
+    score: Callable[[Sequence[str]], list[Score]]
     if isinstance(model, Bert):
-        masked = Masked.of(model, tokenizer, doing="pseudo-log-likelihood")
+        score = partial(_score_masked, Masked.of(model, tokenizer, doing="pseudo-log-likelihood"))
     else:
-        causal = CausalScorer.of(model, tokenizer, doing="scoring")
+        score = partial(_score_causal, CausalScorer.of(model, tokenizer, doing="scoring"))
     number, source = 0, iter(lines)
     while block := list(islice(source, at_once)):
         with evaluating(model):
-            scores = (
-                _score_causal(causal, block) if causal else [_score_masked(masked, line) for line in block if masked]
-            )
+            scores = score(block)
         for log_probability, tokens, unscored, long in scores:
             number += 1
             mean = log_probability / tokens if tokens else None
@@ -165,8 +164,12 @@ def _score_causal(scorer: CausalScorer, lines: Sequence[str]) -> list[Score]:
     ]
 
 
-def _score_masked(masked_lm: Masked, line: str) -> Score:
+def _score_masked(masked_lm: Masked, lines: Sequence[str]) -> list[Score]:
     """Each token is masked in the middle of its own window."""
+    return [_score_masked_line(masked_lm, line) for line in lines]
+
+
+def _score_masked_line(masked_lm: Masked, line: str) -> Score:
     before, body, after = parts = split_special_tokens(masked_lm.tokenizer.encode(line))
     if not body:
         return 0.0, 0, 0, False

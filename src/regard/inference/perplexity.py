@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import nn
 
 from regard.checkpoints.ready import BUDGET, Masked, evaluating, grouped, kind_of
-from regard.data.files import name_of, read_all_lines
+from regard.data.files import display_name, read_all_lines
 from regard.errors import InputError
 from regard.events import Progress, drain
 from regard.inference.causal_lm import CausalScorer
@@ -82,7 +82,7 @@ def read_text_file(path: str | os.PathLike[str]) -> str:
     """The text of a file or of standard input, compressed or not: its lines joined by line feeds."""
     text = "\n".join(read_all_lines(path))
     if not text.strip():
-        raise InputError(f"{name_of(path)} is empty; expected a text to score")
+        raise InputError(f"{display_name(path)} is empty; expected a text to score")
     return text
 
 
@@ -140,9 +140,7 @@ def _causal(
 ) -> Generator[Progress, None, Perplexity]:
     length = _window_length(max_length, scorer.max_length)
     if stride is not None and not 1 <= stride <= length:
-        raise InputError(
-            f"stride is {stride}; expected 1 to {length}, the tokens of a window, so that none is left out"
-        )
+        raise InputError(f"stride is {stride}; expected 1 to {length}, the tokens of a window")
     body = scorer.tokenizer.encode(text, special=False).ids
     ids = [*scorer.opening, *body]
     total = len(ids) - 1

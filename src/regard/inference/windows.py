@@ -19,7 +19,7 @@ class Window(NamedTuple):
 
 
 def windows(count: int, length: int, stride: int) -> Iterator[Window]:
-    """Windows of at most `length` ids, `stride` apart, that together score the successor of each of `count` ids once."""
+    """Windows of at most `length` ids, `stride` apart, that score the successor of each of `count` ids once."""
     scored = 0
     for start in range(0, count, stride):
         end = min(start + length, count)

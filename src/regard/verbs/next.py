@@ -28,7 +28,5 @@ def next(request: NextRequest, models: Models) -> Generator[Note, None, NextSent
     with models.use(request.model) as loaded:
         result = predict_next_sentence(loaded.model, loaded.tokenizer, request.first, request.second)
     if result.cut:
-        yield Note(
-            message=f"the two texts are {result.cut} tokens too long for this model; the longer one was truncated"
-        )
+        yield Note(message=f"the texts are {result.cut} tokens too long for this model; the longer one was truncated")
     return result
