@@ -99,7 +99,7 @@ def test_ctrl_c(call: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsy
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("regard.inference.causal_lm.CausalScorer._together", interrupted)
+    monkeypatch.setattr("regard.inference.causal_lm.CausalScorer._score_batch", interrupted)
     assert call("lambada", "--data", "lambada.txt", "--json") == 130
     assert capsys.readouterr() == ("", "interrupted\n")
 
@@ -113,7 +113,7 @@ def test_ctrl_c(call: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsy
         (["hellaswag", "--data", "lambada.txt"], "lambada.txt line 2: expected the number of the right ending"),
         (["hellaswag", "--data", "piqa.jsonl"], "no endings, but the keys goal, sol1, sol2; expected HellaSwag's"),
         (["lambada", "--data", "nothing.txt"], "there is no file nothing.txt"),
-        (["lambada", "--data", "lambada.txt", "--limit", "0"], "--limit"),
+        (["lambada", "--data", "lambada.txt", "--limit", "0"], "limit is 0"),
         (["chess", "--data", "lambada.txt"], "chess"),
     ],
 )

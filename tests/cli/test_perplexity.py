@@ -81,7 +81,7 @@ def test_notes_on_what_is_not_scored_or_not_known(call: Callable[..., int], tmp_
     assert "the first token was not scored: this model has no begin token" in capsys.readouterr().err
     (tmp_path / "in.txt").write_text("the € film", encoding="utf-8")
     assert call("in.txt") == 0
-    assert "1 of 3 tokens stand for words that the vocabulary cannot spell" in capsys.readouterr().err
+    assert "1 of 3 tokens stand for words outside the vocabulary" in capsys.readouterr().err
 
 
 def test_pipes_and_compressed_files(
@@ -103,7 +103,7 @@ def test_pipes_and_compressed_files(
         (b"a\n\xff\n", [], "in.txt line 2"),
         (b"a", ["--stride", "2"], "stride is for causal models"),
         (b"a", ["--max-length", "500"], "max_length is 500; expected 1 to 128"),
-        (b"a", ["--sample", "0"], "--sample"),
+        (b"a", ["--sample", "0"], "sample is 0"),
         (None, [], "there is no file in.txt"),
     ],
 )
