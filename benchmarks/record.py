@@ -44,12 +44,12 @@ def main() -> None:
         return model(ids, Padded())
 
     def without() -> object:
-        kept = recording.attention, recording.hidden
-        recording.attention = recording.hidden = _nothing  # type: ignore[assignment]
+        kept = recording.record_attention, recording.record_hidden_state
+        recording.record_attention = recording.record_hidden_state = _nothing  # type: ignore[assignment]
         try:
             return model(ids, Padded())
         finally:
-            recording.attention, recording.hidden = kept
+            recording.record_attention, recording.record_hidden_state = kept
 
     def recorded() -> object:
         with recording.record(model) as tape:

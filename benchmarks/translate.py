@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.race import keep
 from regard.data.translation_pairs import read_pairs
-from regard.device import choose
+from regard.device import choose_device
 from regard.inference.generation.search import Beam
 from regard.inference.translation import load
 from regard.inference.translation.bleu import bleu
@@ -64,7 +64,7 @@ def run(config: Config, data: Path, pair: str, output: Path, *, test: str, width
     begin = time.perf_counter()
     report = fit(train, dev, output=output, config=config, device=device, on_event=show)
     trained = time.perf_counter() - begin
-    translator = load(output, device=choose(device))
+    translator = load(output, device=choose_device(device))
     begin = time.perf_counter()
     found = translator.translate([one.source for one in last.examples], beam=Beam(width=width))
     seconds = time.perf_counter() - begin

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from regard.known import CHECKPOINTS
-from regard.layers import Layers
+from regard.layers import LayerSelection
 from regard.lessons.reverse import create_dataset, measure, new_model, one_hot_decode
 from regard.models import Bert, BertConfig, Seq2Seq, Seq2SeqConfig
 from regard.nn import Padded, ScalarMix, sinusoids
@@ -95,11 +95,11 @@ def test_p8_padding_is_masked_unless_it_is_left_out_as_in_the_deck() -> None:
 
 
 def test_p9_row_one_is_the_embeddings_and_sums_are_plain_unless_mixed() -> None:
-    assert Layers.parse("0", 13).chosen == (0,)
-    assert Layers.parse("sum(1:)", 13).chosen == tuple(range(1, 13))
-    assert Layers.parse("concat(-4:)", 13).chosen == (9, 10, 11, 12)
+    assert LayerSelection.parse("0", 13).chosen == (0,)
+    assert LayerSelection.parse("sum(1:)", 13).chosen == tuple(range(1, 13))
+    assert LayerSelection.parse("concat(-4:)", 13).chosen == (9, 10, 11, 12)
     states = [torch.randn(3, 4) for _ in range(13)]
-    torch.testing.assert_close(Layers.parse("sum(1:)", 13).join(iter(states)), torch.stack(states[1:]).sum(0))
+    torch.testing.assert_close(LayerSelection.parse("sum(1:)", 13).join(iter(states)), torch.stack(states[1:]).sum(0))
     mix = ScalarMix(12)
     mix.s.data = torch.randn(12)
     assert not torch.allclose(mix(states[1:]), torch.stack(states[1:]).mean(0))

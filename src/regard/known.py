@@ -11,19 +11,19 @@ from pathlib import Path
 
 __all__ = [
     "CHECKPOINTS",
-    "DEFAULT",
+    "DEFAULT_MODEL",
     "FAMILY_NOTES",
     "SHORT_NAMES",
-    "WRITER",
+    "DEFAULT_CAUSAL_LM",
     "Checkpoint",
     "builtin_folder",
-    "builtins",
+    "builtin_names",
     "is_builtin",
     "one_of",
 ]
 
-DEFAULT = "regard-bert"  # the model of every verb that is given none
-WRITER = "regard-gpt"  # of those that need one which predicts the next word
+DEFAULT_MODEL = "regard-bert"  # the model of every verb that is given none
+DEFAULT_CAUSAL_LM = "regard-gpt"  # of those that need one which predicts the next word
 FAMILY_NOTES = {
     "seq2seq": "LSTM or GRU encoder-decoder; attention none, dot, general or additive; recipe luong or deck",
     "elmo": "two LSTM language models, forwards and backwards, over pieces of words or characters; layers are mixed",
@@ -131,7 +131,7 @@ SHORT_NAMES = {
 _BUILT_IN = Path(__file__).parent / "builtin"
 
 
-def builtins() -> list[str]:
+def builtin_names() -> list[str]:
     """The names of the models that came with Regard."""
     found = _BUILT_IN.iterdir() if _BUILT_IN.is_dir() else ()
     return sorted(entry.name for entry in found if (entry / "config.json").is_file())

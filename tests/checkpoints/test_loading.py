@@ -14,7 +14,7 @@ import torch
 
 import regard
 from regard.checkpoints import hub
-from regard.checkpoints.loading import find
+from regard.checkpoints.loading import find_folder
 from regard.errors import InputError
 from regard.files.disk import COMMITTED
 from regard.models.bert import Bert, BertConfig
@@ -83,10 +83,10 @@ def test_built_in_names(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr("regard.checkpoints.loading.builtins", lambda: ["regard-bert", "regard-gpt"])
     monkeypatch.setattr("regard.checkpoints.loading.builtin_folder", lambda name: folder)
     refused("regard-brt", "no built-in model 'regard-brt': did you mean 'regard-bert'")
-    assert find("regard-bert") == folder
+    assert find_folder("regard-bert") == folder
     monkeypatch.chdir(folder.parent)
     folder.rename(folder.parent / "regard-gpt")
-    assert find("regard-gpt") == Path("regard-gpt"), "a folder of that name comes first"
+    assert find_folder("regard-gpt") == Path("regard-gpt"), "a folder of that name comes first"
 
 
 def test_hub_names_are_fetched_and_paths_never(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,16 +99,16 @@ def test_hub_names_are_fetched_and_paths_never(folder: Path, monkeypatch: pytest
     monkeypatch.setattr(hub, "fetch", fetch)
     monkeypatch.chdir(folder.parent)
     for name in ("bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2"):
-        assert find(name) == folder
+        assert find_folder(name) == folder
     assert asked == [
         ("bert-base-uncased", {"revision": "main", "offline": None}),
         ("sentence-transformers/all-MiniLM-L6-v2", {"revision": "main", "offline": None}),
     ]
-    assert find("user/model", revision="v2", offline=True) == folder
+    assert find_folder("user/model", revision="v2", offline=True) == folder
     assert asked[-1] == ("user/model", {"revision": "v2", "offline": True})
     for path in ("./bert", "../bert", "~/bert", "/bert", "a/b/c", Path("bert")):
         with pytest.raises(InputError, match="no such folder"):
-            find(path)
+            find_folder(path)
     assert len(asked) == 3
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import regard
-from regard.known import WRITER
+from regard.known import DEFAULT_CAUSAL_LM
 from regard.models import Gpt
 from regard.nn import Packed, Padded
 
@@ -19,7 +19,7 @@ TOLERANCE = 1e-5  # of a row's norm; at most 2.5e-6 was measured, with AVX2 and 
 
 @pytest.fixture(scope="module")
 def model() -> Gpt:
-    found, _ = regard.load(WRITER)
+    found, _ = regard.load(DEFAULT_CAUSAL_LM)
     assert isinstance(found, Gpt)
     return found
 

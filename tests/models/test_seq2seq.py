@@ -147,7 +147,7 @@ def test_the_first_token_is_begin(device: torch.device, randomised: Make) -> Non
     model = randomised(Seq2Seq(replace(TOKENS, score="dot"))).to(device)
     source = torch.randint(20, (2, 4), device=device)
     first, _ = model.start(source)
-    said, _ = model.step(torch.full((2,), 2, device=device), model.read(source))
+    said, _ = model.step(torch.full((2,), 2, device=device), model.encode(source))
     assert torch.equal(first, said)
 
 
@@ -200,7 +200,7 @@ def test_gradients_reach_everything(
 
 def test_without_attention_all_that_is_known_is_the_last_state(device: torch.device, randomised: Make) -> None:
     model = randomised(Seq2Seq(CONFIG)).to(device)
-    state = model.read(torch.randn(2, 4, 5, device=device))
+    state = model.encode(torch.randn(2, 4, 5, device=device))
     x = torch.randn(2, 6, device=device)
     expected, _ = model.step(x, state)
     state.memory = torch.randn_like(state.memory)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.nn import knock_out
+from regard.nn import ablate_heads
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def test_the_python_runs(tiny_bert_folder: Path) -> None:
     model, changed = names["model"], names["changed"]
     plain = model(names["ids"])
     assert changed.shape == plain.shape and not torch.equal(changed, plain)
-    assert knock_out([(1, 1)]).heads == {(1, 1)}
+    assert ablate_heads([(1, 1)]).heads == {(1, 1)}
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("regard embed")])

@@ -18,7 +18,7 @@ from torch import nn
 
 import regard
 from regard.models import Gpt, GptConfig
-from regard.nn.fast.fused_step import can_go_straight
+from regard.nn.fast.fused_step import supports_fused_step
 from regard.nn.recording import record
 from regard.nn.stack import Stack
 from regard.server.app import TAB
@@ -209,7 +209,7 @@ def test_a_watched_decoder_takes_its_quick_way() -> None:
     token = _left.set(threading.Event())
     try:
         with torch.inference_mode(), stopping(model):
-            assert stacks and all(can_go_straight(one) for one in stacks)
+            assert stacks and all(supports_fused_step(one) for one in stacks)
             assert any(part._forward_pre_hooks for part in model.modules())
     finally:
         _left.reset(token)

@@ -10,7 +10,7 @@ import typer
 from regard.cli.options import DeviceOption, JsonOption, ModelOption, ShownOption
 from regard.cli.output import note, print_json
 from regard.escaping import escape_controls
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ def ablate_text(
             "--at", help="Ask at the blanks or the end; at every token, masked in turn; or at every token, plain."
         ),
     ] = "blanks",
-    model: ModelOption = DEFAULT,
+    model: ModelOption = DEFAULT_MODEL,
     output: ShownOption = None,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="How many answers or heads to list.")] = 10,
     device: DeviceOption = "auto",
@@ -65,7 +65,7 @@ def ablate_text(
 
     Example: regard ablate "In winter the fields are _ with snow." --heads 3.1,2.*
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.files.disk import replacing
     from regard.interpret.ablation.ablation import HeadSweep, ablate
     from regard.interpret.ablation.edits import parse_heads, parse_layers
@@ -78,7 +78,7 @@ def ablate_text(
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
         place = None if output is None else stack.enter_context(replacing(output))
-        trial = open_probe_at(model, text, second, at=at, device=choose(device))
+        trial = open_probe_at(model, text, second, at=at, device=choose_device(device))
         gone = () if heads is None else parse_heads(heads, depth=trial.num_layers, heads=trial.num_heads)
         left = () if layers is None else parse_layers(layers, depth=trial.num_layers)
         found: Ablation | HeadSweep

@@ -57,11 +57,11 @@ def doctor(
     constant predictions, class imbalance, label noise by duplicates, wrong columns; of pictures, those that
     they can have and wrong sizes. Exits with 1 where one is sure.
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.training.doctor import examine, subject_named
     from regard.training.finetuning.sources import Table, read_examples
 
-    place = choose(device)
+    place = choose_device(device)
     subject = subject_named(model, device=place)
     name = subject.task(task)
     table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)

@@ -10,7 +10,7 @@ import typer
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption, SeedOption, check_page
 from regard.cli.output import note, print_json, stages
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.wording import amount
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def heads(
     text: Annotated[
         str, typer.Option("--text", "-t", metavar="FILE", help="Texts, one a line, or pairs with a tab; - is stdin.")
     ],
-    model: ModelOption = DEFAULT,
+    model: ModelOption = DEFAULT_MODEL,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, help="Read so many texts or pairs and no more.")
     ] = 100,

@@ -92,15 +92,15 @@ def honesty(
 
 
 def _opened(name: str, text: str, second: str | None, device: str) -> Probe:
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.interpret.attribution.probe import open_probe, task_probe
-    from regard.known import builtins
+    from regard.known import builtin_names
     from regard.tasks.folder import is_solved, read_task
 
-    known = name in builtins() or (os.path.isdir(name) and not is_solved(name))
+    known = name in builtin_names() or (os.path.isdir(name) and not is_solved(name))
     if known:
-        return open_probe(name, text, second, device=choose(device))
-    return task_probe(read_task(name, device=choose(device)), text, second)
+        return open_probe(name, text, second, device=choose_device(device))
+    return task_probe(read_task(name, device=choose_device(device)), text, second)
 
 
 def _lines(found: Faithfulness | Evidence) -> Iterator[str]:

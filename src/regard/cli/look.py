@@ -14,7 +14,7 @@ from regard.cli.options import DeviceOption, JsonOption, ModelOption
 from regard.cli.output import note, print_json
 from regard.errors import InputError
 from regard.escaping import escape_controls
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from regard.interpret import Attention
@@ -35,7 +35,7 @@ def look(
         str | None,
         typer.Argument(metavar="TEXT_B", help="A second text; for a T5 or a translator the answer to look at."),
     ] = None,
-    model: ModelOption = DEFAULT,
+    model: ModelOption = DEFAULT_MODEL,
     image: Annotated[
         str | None, typer.Option("--image", metavar="FILE", help="A picture, for a Vision Transformer.")
     ] = None,
@@ -62,11 +62,11 @@ def look(
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
         place = None if output is None else stack.enter_context(replacing(output))
-        from regard.device import choose
+        from regard.device import choose_device
         from regard.interpret import attention, opened, picture
 
         shown = None if image is None else picture(image)
-        network, reader = opened(model, device=choose(device))
+        network, reader = opened(model, device=choose_device(device))
         if place is not None and place.suffix.lower() == ".html":
             from regard.interpret.attention.payload import fitted, payload_of
             from regard.render.bundle import page

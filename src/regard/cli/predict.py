@@ -68,7 +68,7 @@ def predict(
     with or without the label. --columns names other columns or keys, without that of the label. --page writes a file
     for the browser, which needs no network.
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.files.disk import replacing
     from regard.tasks.folder import computing, read_task
     from regard.tasks.solve import AT_ONCE, stream
@@ -81,7 +81,7 @@ def predict(
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
         file = None if page is None else stack.enter_context(replacing(page))
-        place = choose(device)
+        place = choose_device(device)
         table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
         solved = read_task(folder, device=place).with_threshold(threshold)
         note(computing(solved, place))

@@ -73,7 +73,7 @@ def translate(
     With --nbest each line is the number of the text from 0, the score and the translation, with tabs between. A word of
     an alignment is what stands between spaces.
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.files.disk import replacing
     from regard.inference.generation.search import Beam
     from regard.inference.translation import load
@@ -83,7 +83,7 @@ def translate(
     _check_suffix("--trace", trace, (".json", ".html"))
     _check_suffix("--page", page, (".html",))
     beam = None if (width, nbest) == (1, 1) else Beam(width=width, nbest=nbest, length_penalty=penalty)
-    translator = load(folder, device=choose(device))
+    translator = load(folder, device=choose_device(device))
     job = _Job(translator, beam, _trace(translator) if trace else None)
     if alignments is not None:
         check_attends(translator.model)

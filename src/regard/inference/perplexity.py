@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from regard.checkpoints.ready import Masked, evaluating, kind_of, tokenizer_of
+from regard.checkpoints.ready import MaskedLM, evaluation_mode, describe_model, require_tokenizer
 from regard.data.files import name_of, read_all_lines
 from regard.errors import InputError
 from regard.inference.surprise import Progress, causal_nll, masked_nll
@@ -70,19 +70,19 @@ def measure_perplexity(
     predicted from at least `max_length - stride + 1` tokens.
     """
     tell = on_progress or (lambda done, total: None)
-    with evaluating(model):
+    with evaluation_mode(model):
         if isinstance(model, Gpt):
             if sample is not None:
                 raise InputError("sample is for masked models; a causal one scores whole windows at once: leave it out")
-            return _causal(model, tokenizer_of(model, tokenizer), text, stride, max_length, tell)
+            return _causal(model, require_tokenizer(model, tokenizer), text, stride, max_length, tell)
         if not isinstance(model, Bert):
             raise InputError(
-                f"perplexity needs a model that predicts words, and this is {kind_of(model)} model; "
+                f"perplexity needs a model that predicts words, and this is {describe_model(model)} model; "
                 "take a GPT-2, or a BERT, DistilBERT or RoBERTa with its masked-word head"
             )
         if stride is not None:
             raise InputError("stride is for causal models; a masked one reads a window for each token: leave it out")
-        asked = Masked.of(model, tokenizer, doing="pseudo-perplexity")
+        asked = MaskedLM.of(model, tokenizer, doing="pseudo-perplexity")
         return _pseudo(asked, text, max_length, sample, seed, tell)
 
 
@@ -104,7 +104,7 @@ def _causal(
 
 
 def _pseudo(
-    asked: Masked, text: str, max_length: int | None, sample: int | None, seed: int, tell: Progress
+    asked: MaskedLM, text: str, max_length: int | None, sample: int | None, seed: int, tell: Progress
 ) -> Perplexity:
     length = _length(max_length, asked.limit)
     if sample is not None and sample < 1:

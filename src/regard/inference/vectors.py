@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from regard.data.batch import by_budget, collate
 from regard.errors import InputError, choice
-from regard.layers import Layers
+from regard.layers import LayerSelection
 from regard.nn.masks import Packed, first_tokens, length_groups
 from regard.text import Tokenizer
 
@@ -98,7 +98,7 @@ class Engine:
         self.model, self.tokenizer = model.to(device).eval(), tokenizer
         self.device = torch.device(device)
         config: Any = model.config
-        self.layers = Layers.parse(layers, config.depth + 1)
+        self.layers = LayerSelection.parse(layers, config.depth + 1)
         self.pooling, self.normalize, self.long = pooling, normalize, long
         # An ELMo's vectors are those of both directions, one beside the other.
         self.width: int = getattr(config, "vector_width", config.width) * self.layers.factor

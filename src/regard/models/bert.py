@@ -15,7 +15,7 @@ from regard.nn import init as initial
 from regard.nn.block import ACTIVATIONS
 from regard.nn.masks import first_tokens
 
-__all__ = ["HEADS", "Bert", "BertConfig", "MaskedHead", "Pooler"]
+__all__ = ["HEADS", "Bert", "BertConfig", "MaskedLMHead", "Pooler"]
 
 HEADS = {"bert": ("pooler", "masked", "next"), "distilbert": ("masked",), "roberta": ("pooler", "masked")}
 
@@ -55,7 +55,7 @@ class Pooler(nn.Module):
         return torch.tanh(self.linear(x))
 
 
-class MaskedHead(nn.Module):
+class MaskedLMHead(nn.Module):
     """Logits over the vocabulary: a layer, a norm, and the product with the (tied) embedding matrix.
 
     Position-wise, so it can be given only the rows that are wanted.
@@ -116,10 +116,10 @@ class Bert(nn.Module):
         )
         self.encoder = Stack(layer, config.depth)
         self.pooler = Pooler(config.width) if "pooler" in heads else None
-        self.masked = MaskedHead(config, self.embedding.tokens) if "masked" in heads else None
+        self.masked = MaskedLMHead(config, self.embedding.tokens) if "masked" in heads else None
         self.next = nn.Linear(config.width, 2) if "next" in heads else None
-        initial.normal(self)
-        initial.calm(self.encoder.layers)
+        initial.normal_init(self)
+        initial.scaled_init(self.encoder.layers)
 
     def states(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Iterator[Tensor]:
         """Every hidden state as it is made, the embeddings' output first."""

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn import CharacterCNN, Layout, recording
-from regard.nn.embedding import look_up
+from regard.nn.embedding import lookup
 from regard.nn.masks import Padded, from_padded, to_padded
-from regard.nn.recurrent import reversed_in_place
+from regard.nn.recurrent import reverse_sequences
 
 __all__ = ["BiLM", "Elmo", "ElmoConfig"]
 
@@ -57,13 +57,13 @@ class BiLM(nn.Module):
 
     def forward(self, x: Tensor, layout: Padded) -> Iterator[Tensor]:
         """Vectors (B, T, W) to the states (B, T, 2W) of each layer, the input itself first."""
-        ahead, back = x, reversed_in_place(x, layout)
+        ahead, back = x, reverse_sequences(x, layout)
         yield torch.cat([x, x], dim=-1)
         for number, (forwards, backwards) in enumerate(zip(self.forwards, self.backwards, strict=True)):
             new_ahead, new_back = _read(forwards, self.dropout(ahead)), _read(backwards, self.dropout(back))
             ahead = new_ahead + ahead if number else new_ahead
             back = new_back + back if number else new_back
-            yield torch.cat([ahead, reversed_in_place(back, layout)], dim=-1)
+            yield torch.cat([ahead, reverse_sequences(back, layout)], dim=-1)
 
 
 def _read(layer: nn.Module, x: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ class Elmo(nn.Module):
 
     def _vectors(self, words: Tensor) -> Tensor:
         if isinstance(self.embedding, nn.Embedding):
-            return look_up(self.embedding, words)
+            return lookup(self.embedding, words)
         found: Tensor = self.embedding(words)
         return found
 
@@ -101,7 +101,7 @@ class Elmo(nn.Module):
         x, shape = to_padded(words if words.is_floating_point() else self._vectors(words), layout)
         for number, state in enumerate(self.encoder(x, shape)):
             result = from_padded(state, layout)
-            recording.hidden(self.encoder, number, result, layout)
+            recording.record_hidden_state(self.encoder, number, result, layout)
             yield result
 
     def forward(self, words: Tensor, layout: Layout | None = None) -> Tensor:

@@ -58,8 +58,8 @@ class Gpt(nn.Module):
             dropout=config.dropout,
         )
         self.decoder = Stack(layer, config.depth, final_norm=True)
-        initial.normal(self)
-        initial.calm(self.decoder.layers)
+        initial.normal_init(self)
+        initial.scaled_init(self.decoder.layers)
 
     def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
         """Every hidden state as it is made, the embeddings' output first."""
@@ -87,11 +87,11 @@ class Gpt(nn.Module):
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
-        x = self.hear(tokens, state)
+        x = self.embed_next(tokens, state)
         hidden = self.decoder(x, state.layout, cache=state.cache)
         return self.logits(hidden[:, -1]), state
 
-    def hear(self, tokens: Tensor, state: DecoderState) -> Tensor:
+    def embed_next(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Make room for the tokens (B,) and give their vectors (B, 1, W)."""
         start = state.lengths[:, None]
         state.extend(1)

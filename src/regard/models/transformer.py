@@ -77,8 +77,8 @@ class Transformer(EncoderDecoder):
         return TextEmbedding(vocabulary, config.width, positions=positions, dropout=config.dropout, scaled=True)
 
     @property
-    def said(self) -> TextEmbedding:
+    def decoder_embedding(self) -> TextEmbedding:
         return self.target_embedding or self.embedding
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.said.tokens.weight)
+        return F.linear(hidden, self.decoder_embedding.tokens.weight)

@@ -62,7 +62,7 @@ class Vit(nn.Module):
         self.encoder = Stack(layer, config.depth, final_norm=True)
         self.pooler = Pooler(config.width) if "pooler" in heads else None
         self.classifier = nn.Linear(config.width, config.labels) if "classifier" in heads else None
-        initial.normal(self)
+        initial.normal_init(self)
 
     def forward(self, pixels: Tensor) -> Tensor:
         hidden: Tensor = self.encoder(self.embedding(pixels), Padded())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from regard.errors import InputError
 from regard.files.json_files import read_json
-from regard.known import builtin_folder, builtins
+from regard.known import builtin_folder, builtin_names
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,7 +27,7 @@ def infer_kind(name: str, loaded: tuple[nn.Module, Reader] | None = None) -> Mod
 
     Where no folder has this name, as for a model of the hub, `loaded` tells; without it, it is unknown.
     """
-    folder = builtin_folder(name) if name in builtins() else Path(os.path.expanduser(name))
+    folder = builtin_folder(name) if name in builtin_names() else Path(os.path.expanduser(name))
     if (folder / "task.json").is_file():
         return "tuned"
     if (folder / "translate.json").is_file():

@@ -161,9 +161,9 @@ class ModelRegistry:
 
 
 def _load(name: str) -> Pair | Solved:
-    from regard.checkpoints.loading import find
+    from regard.checkpoints.loading import find_folder
     from regard.interpret.attention.subject import opened
     from regard.tasks.folder import is_solved, read_task
 
-    folder = find(name)
+    folder = find_folder(name)
     return read_task(folder) if is_solved(folder) else opened(name)

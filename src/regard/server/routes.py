@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.server import (
     routes_attention,
     routes_embeddings,
@@ -28,7 +28,7 @@ __all__ = ["ACTIONS", "ROUTES", "STREAMS"]
 def compare(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `a`, `b` for two sentences, `model`, and `other` for a second model."""
     texts = [said(arguments, "a"), said(arguments, "b", "")]
-    names = [said(arguments, "model", DEFAULT), said(arguments, "other", "").strip()]
+    names = [said(arguments, "model", DEFAULT_MODEL), said(arguments, "other", "").strip()]
     with ExitStack() as stack:
         # In one order for all requests: two that wait for each other's model would wait for ever.
         lent = {name: stack.enter_context(registry.use(name)) for name in sorted({name for name in names if name})}
@@ -41,7 +41,7 @@ def compare(registry: ModelRegistry, arguments: Arguments) -> Payload:
 
 def heads(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `texts`, one a line, and `model`."""
-    model = said(arguments, "model", DEFAULT)
+    model = said(arguments, "model", DEFAULT_MODEL)
     lines = [line for line in said(arguments, "texts").splitlines() if line.strip()]
     with registry.use(model) as (network, tokenizer):
         from regard.interpret.heads.census import again_from_lines, census, pairs_of

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from weakref import WeakKeyDictionary
 
 from regard.errors import InputError
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.server.arguments import Arguments, Payload, said
 from regard.server.model_registry import ModelRegistry
 
@@ -28,7 +28,7 @@ _pictures: WeakKeyDictionary[ModelRegistry, dict[str, bytes]] = WeakKeyDictionar
 def attention(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, and `text`, with `text_b` for a pair; of a model that looks at pictures only `image`, as
     `picture` has named it."""
-    model = said(arguments, "model", DEFAULT)
+    model = said(arguments, "model", DEFAULT_MODEL)
     if model in registry.entries and registry.entries[model].sees:
         return _seen(registry, model, said(arguments, "image", ""))
     text, text_b = said(arguments, "text"), said(arguments, "text_b", "")

@@ -5,7 +5,7 @@ Knows which library function makes each payload and how much text it takes. Know
 
 from __future__ import annotations
 
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.server.arguments import Arguments, Payload, counted, said
 from regard.server.model_registry import ModelRegistry
 
@@ -17,7 +17,7 @@ MOST = 1000  # sentences of a map: somebody waits for it
 
 def senses(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, `word`, and `texts`, one a line."""
-    word, texts, model = _word(arguments, "word"), _lines(arguments), said(arguments, "model", DEFAULT)
+    word, texts, model = _word(arguments, "word"), _lines(arguments), said(arguments, "model", DEFAULT_MODEL)
     with registry.use(model) as pair:
         from regard.interpret.embeddings.contexts import contexts
 
@@ -26,7 +26,7 @@ def senses(registry: ModelRegistry, arguments: Arguments) -> Payload:
 
 def sentences(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, `texts` (one a line, a label behind each or none), `layer`, `pooling`, `neighbours`."""
-    texts, model = _lines(arguments), said(arguments, "model", DEFAULT)
+    texts, model = _lines(arguments), said(arguments, "model", DEFAULT_MODEL)
     layer, pooling = _word(arguments, "layer", "-1"), _word(arguments, "pooling", "mean")
     count = counted(arguments, "neighbours", 5, most=50)
     with registry.use(model) as pair:
@@ -39,7 +39,7 @@ def sentences(registry: ModelRegistry, arguments: Arguments) -> Payload:
 
 def features(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, `texts` (one a line, each with a label), `layer`, `pooling`."""
-    texts, model = _lines(arguments), said(arguments, "model", DEFAULT)
+    texts, model = _lines(arguments), said(arguments, "model", DEFAULT_MODEL)
     layer, pooling = _word(arguments, "layer", "-1"), _word(arguments, "pooling", "cls")
     with registry.use(model) as pair:
         from regard.interpret.embeddings.chosen import read_typed

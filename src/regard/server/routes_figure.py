@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.server.arguments import Arguments, Payload, said
 from regard.server.model_registry import ModelRegistry
 
@@ -26,7 +26,7 @@ _known: WeakKeyDictionary[nn.Module, Known] = WeakKeyDictionary()
 
 def figure(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, `target` for a translator, and `without`, the switches, such as "mask,scaling"."""
-    model, text = said(arguments, "model", DEFAULT), said(arguments, "text")
+    model, text = said(arguments, "model", DEFAULT_MODEL), said(arguments, "text")
     target, off = said(arguments, "target", ""), said(arguments, "without", "")
     with registry.use_any(model) as (network, reader):
         from regard.interpret.figure.figure import figure as drawn

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from regard.errors import InputError
 from regard.files.json_files import read_json
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.server.arguments import Arguments, Payload, counted, said
 from regard.server.model_registry import ModelRegistry
 
@@ -40,7 +40,7 @@ _tried: WeakKeyDictionary[ModelRegistry, dict[tuple[str, ...], Tried]] = WeakKey
 
 def surgery(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, `text_b`, `heads` and `layers` to take out, `at`: masked, plain or blanks."""
-    model = said(arguments, "model", DEFAULT)
+    model = said(arguments, "model", DEFAULT_MODEL)
     text, second = said(arguments, "text"), said(arguments, "text_b", "").strip() or None
     heads, layers = said(arguments, "heads", "").strip(), said(arguments, "layers", "").strip()
     with registry.use(model) as pair:
@@ -65,7 +65,7 @@ def surgery(registry: ModelRegistry, arguments: Arguments) -> Payload:
 
 def honesty(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, `text_b`; `label`, `layer` and `head` where they are not the usual ones."""
-    model = said(arguments, "model", DEFAULT)
+    model = said(arguments, "model", DEFAULT_MODEL)
     text, second = said(arguments, "text"), said(arguments, "text_b", "").strip() or None
     label = said(arguments, "label", "") or None
     layer, head = (counted(arguments, name, None, least=0) for name in ("layer", "head"))

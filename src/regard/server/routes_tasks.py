@@ -14,7 +14,7 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from regard.errors import InputError, choice
-from regard.known import DEFAULT, builtins
+from regard.known import DEFAULT_MODEL, builtin_names
 from regard.server.arguments import Arguments, Payload, counted, said
 from regard.server.model_registry import ModelEntry, ModelRegistry
 from regard.server.training_jobs import EPOCHS, TrainingJobs, TrainingRequest, safe_file_name
@@ -32,7 +32,7 @@ _trainings: WeakKeyDictionary[ModelRegistry, TrainingJobs] = WeakKeyDictionary()
 
 def tasks(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, and `text_b` where the task reads two."""
-    model = said(arguments, "model", DEFAULT)
+    model = said(arguments, "model", DEFAULT_MODEL)
     text, second = said(arguments, "text"), said(arguments, "text_b", "")
     # The exported page has no server that could train.
     studio = {} if "place" in arguments else {"studio": _studio(registry)}
@@ -62,10 +62,10 @@ def train(registry: ModelRegistry, arguments: Arguments) -> Payload:
     task, output = said(arguments, "task"), said(arguments, "output", "").strip()
     choice("task", task, CAN_TRAIN)
     # One that would have to be fetched is none of the studio's: it asks no other machine.
-    choice("model", model := said(arguments, "model", DEFAULT), {*registry.entries, *builtins()})
+    choice("model", model := said(arguments, "model", DEFAULT_MODEL), {*registry.entries, *builtin_names()})
     if why := _unfit(registry.entries.get(model) or ModelEntry(model)):
         raise InputError(
-            f"{model} {why}; a model for a task is trained from one that reads or writes, such as {DEFAULT}"
+            f"{model} {why}; a model for a task is trained from one that reads or writes, such as {DEFAULT_MODEL}"
         )
     path, content = said(arguments, "path", "").strip(), arguments.get("content", "")
     if not isinstance(content, str) or len(content) > ROOM:

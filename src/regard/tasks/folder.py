@@ -16,10 +16,10 @@ from torch import Tensor
 
 from regard.checkpoints import loading
 from regard.checkpoints.load import read_parts, write_model
-from regard.device import half_type
+from regard.device import autocast_dtype
 from regard.errors import InputError, choice
 from regard.files.json_files import json_bytes, read_json
-from regard.known import builtins
+from regard.known import builtin_names
 from regard.models import Bert, Elmo, Gpt, Vit, VitConfig
 from regard.settings import Precision
 from regard.tasks.answer import Answering
@@ -71,7 +71,7 @@ class Solved:
 
 def computing(solved: Solved, device: torch.device) -> str:
     """Where a model is asked and in which numbers, for people."""
-    numbers = "bfloat16" if half_type(solved.precision, device) is not None else "float32"
+    numbers = "bfloat16" if autocast_dtype(solved.precision, device) is not None else "float32"
     return f"computing on {device} in {numbers}, as run.precision was {solved.precision} in training"
 
 
@@ -114,9 +114,9 @@ def write_task(
 def read_task(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Solved:
     """What `write_task` wrote."""
     name = os.fspath(name_or_path)
-    if not os.path.isdir(os.path.expanduser(name)) and name not in builtins():
+    if not os.path.isdir(os.path.expanduser(name)) and name not in builtin_names():
         raise InputError(f"{name}: no such folder; expected one that `regard train` wrote")
-    folder = loading.find(name_or_path)
+    folder = loading.find_folder(name_or_path)
     if not is_solved(folder):
         raise InputError(f"{folder}: no {TASK}; expected a folder that `regard train` wrote")
     task, length, precision = _read(folder / TASK)

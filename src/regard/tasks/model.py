@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.data.batch import Batch, by_budget, collate
-from regard.device import half_type
+from regard.device import autocast_dtype
 from regard.errors import InputError
 from regard.models import Bert, Elmo, Gpt
 from regard.nn import Layout, Packed, ScalarMix
@@ -38,7 +38,7 @@ class Head(nn.Module):
         self.pool = pool
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(width, outputs, bias=bias)
-        initial.normal(self.output)
+        initial.normal_init(self.output)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x if self.pool is None else self.pool(x)
@@ -140,7 +140,7 @@ def _means(hidden: Tensor, layout: Layout) -> Tensor:
 def pool_of(family: str, width: int) -> nn.Sequential:
     """The layer between the first token's vector and a head, which DistilBERT ends otherwise than BERT."""
     linear = nn.Linear(width, width)
-    initial.normal(linear)
+    initial.normal_init(linear)
     return nn.Sequential(linear, nn.ReLU() if family == "distilbert" else nn.Tanh())
 
 
@@ -164,9 +164,9 @@ def numbers(
 
     Items of like length go together, so they come in another order.
     """
-    half = half_type(precision, device)
+    half = autocast_dtype(precision, device)
     for group in by_budget([model.length(item) for item in items], BUDGET[device.type]):
         chosen = [items[place] for place in group]
-        with evaluating(model), torch.autocast(device.type, half, enabled=half is not None):
+        with evaluation_mode(model), torch.autocast(device.type, half, enabled=half is not None):
             found = model(model.gathered(chosen).to(device)).float().cpu()
         yield from zip(group, found.split(model.sizes(chosen)), strict=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import InputError, choice, nearest
-from regard.known import CHECKPOINTS, Checkpoint, builtin_folder, builtins
+from regard.known import CHECKPOINTS, Checkpoint, builtin_folder, builtin_names
 from regard.models.catalog import FAMILIES, Config, build
 
 __all__ = ["GPT3", "GPUS", "LENGTH", "UTILISATION", "Cost", "Subject", "cost", "parse_count", "subject_named"]
@@ -108,7 +108,7 @@ def subject_named(name: str, *, length: int | None = None) -> Subject:
     Nothing is fetched, and of a folder config.json alone is read: it is counted with the usual heads of its family.
     """
     folder = Path(name).expanduser()
-    if name in builtins() and not folder.is_dir():
+    if name in builtin_names() and not folder.is_dir():
         folder = builtin_folder(name)
     if folder.is_dir():
         return _of_folder(folder, name, length)

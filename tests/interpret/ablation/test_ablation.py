@@ -16,7 +16,7 @@ from regard.errors import InputError
 from regard.interpret.ablation.ablation import ablate, kl_divergence, output_distance, sweep_heads
 from regard.interpret.ablation.edits import parse_heads, parse_layers, skip_layers
 from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
-from regard.nn import Padded, knock_out, record
+from regard.nn import Padded, ablate_heads, record
 from regard.tasks.folder import Solved
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify, Regress
@@ -75,7 +75,7 @@ def test_the_effect_of_heads_is_that_of_knock_out(blanks: Probe) -> None:
     model = blanks.encoder
     with torch.no_grad():
         before = model.masked(model(blanks.ids[None], Padded()))[0, [2, 5]].softmax(-1)
-        with record(model, edit=knock_out(heads)):
+        with record(model, edit=ablate_heads(heads)):
             after = model.masked(model(blanks.ids[None], Padded()))[0, [2, 5]].softmax(-1)
     assert found.heads == tuple(heads)
     assert found.layers == ()
@@ -112,7 +112,7 @@ def test_other_threads_keep_their_layers(blanks: Probe) -> None:
     found: list[torch.Tensor] = []
 
     def ask() -> None:
-        with blanks.evaluating():
+        with blanks.evaluation_mode():
             found.append(blanks.logits().clone())
 
     ask()

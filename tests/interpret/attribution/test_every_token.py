@@ -45,7 +45,7 @@ def test_hidden_in_turn_is_each_word_as_a_blank(bert: Pair) -> None:
     trial = probe_at(*bert, TEXT, at="masked")
     assert (trial.positions, trial.rows_per_copy) == (tuple(range(1, 10)), 9)
     assert trial.targets[1] == "2 good" and trial.targets[6] == "7 [MASK]"
-    with trial.evaluating():
+    with trial.evaluation_mode():
         found = trial.logits()[0]
         assert found.shape == (9, len(trial.outputs))
         for place in range(9):
@@ -61,7 +61,7 @@ def test_plain_is_one_pass_over_the_text(bert: Pair) -> None:
     ids = torch.tensor([tokenizer.encode("the good film").ids])
     with torch.no_grad():
         wanted = model.masked(model(ids, Padded()))[0, 1:-1]
-    with trial.evaluating():
+    with trial.evaluation_mode():
         torch.testing.assert_close(trial.logits()[0], wanted)
 
 
@@ -72,7 +72,7 @@ def test_a_gpt_says_what_follows_each_token(gpt: Pair) -> None:
     numbers = trial.ids.tolist()
     assert trial.positions == tuple(range(1, len(numbers) + 1))
     assert trial.targets[-1] == "next token"
-    with trial.evaluating():
+    with trial.evaluation_mode():
         found = trial.logits()[0]
         for count in range(1, len(numbers) + 1):
             alone = pretrained_probe(*gpt, tokenizer.decode(numbers[:count]))
@@ -109,7 +109,7 @@ def test_fewer_places_are_evenly_spread(bert: Pair) -> None:
     trial = probe_at(*bert, TEXT, at="masked")
     few = subsample_targets(trial, 3)
     assert few.positions == (1, 4, 7) and few.targets == tuple(trial.targets[i] for i in (0, 3, 6))
-    with trial.evaluating():
+    with trial.evaluation_mode():
         torch.testing.assert_close(few.logits()[0], trial.logits()[0, [0, 3, 6]])
     assert subsample_targets(trial, 9) is trial
     plain = probe_at(*bert, TEXT, at="plain")

@@ -96,7 +96,7 @@ def test_scores_add_up(which: str, baseline: None, request: pytest.FixtureReques
     assert found.error == pytest.approx(sum(found.scores) - gained, abs=1e-9)
     assert rough.error is not None
     assert abs(rough.error) > abs(found.error or 0)
-    with trial.evaluating():
+    with trial.evaluation_mode():
         row = trial.logits()[0, place]
     assert found.output == trial.outputs[int(row.argmax())]
     assert found.value == pytest.approx(row.max().item(), abs=1e-5)

@@ -46,7 +46,7 @@ def tuned(task: object, tokenizer: Tokenizer, *, causal: bool = False, length: i
 
 
 def shares(trial: Probe) -> torch.Tensor:
-    with trial.evaluating():
+    with trial.evaluation_mode():
         return trial.probabilities(trial.logits())[0]
 
 
@@ -109,7 +109,7 @@ def test_values_tags_and_answers(bert_tokens: Tokenizer) -> None:
     assert shares(trial).sum(-1).tolist() == pytest.approx([1.0, 1.0])
     best = predict(answer, [Question("", "what film", "the good film was long")], device=CPU)[0]["nbest"]
     spans = {(one["start"], one["end"]): one["probability"] for one in best}
-    with trial.evaluating():
+    with trial.evaluation_mode():
         first, last = trial.logits()[0].double()
     # [CLS] what film [SEP] the good film was long [SEP]: a span's score is the sum of both its ends'.
     places = {0: 4, 4: 5, 9: 6, 14: 7, 18: 8}
@@ -123,7 +123,7 @@ def test_parts_are_shorter_texts(bert_tokens: Tokenizer) -> None:
     solved = tuned(Classify(["a", "b"]), bert_tokens)
     trial, shorter = task_probe(solved, "the good film"), task_probe(solved, "the film")
     keep = torch.tensor([[True, True, False, True, True], [True, True, True, True, False]])
-    with trial.evaluating():
+    with trial.evaluation_mode():
         assert torch.allclose(trial.logits_of_subsets(keep)[0], shorter.logits()[0], atol=1e-5)
 
 

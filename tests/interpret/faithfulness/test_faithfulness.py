@@ -93,7 +93,7 @@ def test_the_numbers_are_those_of_their_definitions(trial: Probe) -> None:
 
     def probability(places: set[int]) -> float:
         keep = torch.tensor([[place in places for place in range(len(trial.ids))]])
-        with trial.evaluating():
+        with trial.evaluation_mode():
             return trial.probabilities(trial.logits_of_subsets(keep))[0, 0, label].item()
 
     every = set(range(len(trial.ids)))
@@ -129,7 +129,7 @@ def test_zeroed_values_are_values_of_zero(trial: Probe) -> None:
         value[:, places[0]] = 0
         return query, key, value
 
-    with trial.evaluating():
+    with trial.evaluation_mode():
         found = attention_map(trial).zero_values(places)
         hook = attention.project.register_forward_hook(zero)
         wanted = trial.logits()[:, 0]
@@ -150,7 +150,7 @@ def test_of_a_gpt_no_token_sees_what_comes(gpt_trial: Probe) -> None:
     shown = attention_map(gpt_trial, layer=0)
     count = len(gpt_trial.ids)
     seen: list[torch.Tensor] = []
-    with gpt_trial.evaluating():
+    with gpt_trial.evaluation_mode():
         edited = shown._edited
 
         def watched(change: Callable[[torch.Tensor, slice], torch.Tensor], copies: int) -> torch.Tensor:

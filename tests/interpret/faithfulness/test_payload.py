@@ -106,7 +106,7 @@ def test_a_pretrained_bert_shows_what_its_word_stands_on(tiny_bert_folder: Path)
     trial = pretrained_probe(*regard.load(tiny_bert_folder), "the _ was a good film")
     payload: dict[str, Any] = faithfulness_payload("BERT", trial, layer=0, head=2)
     assert payload["verdict"] is None and "no verdict" in payload["notes"][0]
-    with trial.evaluating(), record(trial.encoder) as tape:
+    with trial.evaluation_mode(), record(trial.encoder) as tape:
         best = trial.logits()[0, 0].argmax()
         row = tape.attention()[0][0, 2, 2]
     ground = payload["grounds"]
@@ -123,7 +123,7 @@ def test_a_pretrained_bert_shows_what_its_word_stands_on(tiny_bert_folder: Path)
 def test_a_gpt_looks_from_its_last_token(tmp_path: Path) -> None:
     trial = pretrained_probe(*regard.load(tiny_gpt(tmp_path)), "the film day")
     found = gather_evidence(trial)
-    with trial.evaluating(), record(trial.encoder) as tape:
+    with trial.evaluation_mode(), record(trial.encoder) as tape:
         trial.logits()
         row = tape.attention()[1][0, :, -1].mean(0)
     assert (found.token, found.layer, found.head) == (2, 1, None)

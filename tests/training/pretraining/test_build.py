@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import regard
-from regard.device import half_type
+from regard.device import autocast_dtype
 from regard.errors import InputError
 from regard.models import T5, Bert, Elmo, Gpt
 from regard.text import Tokenizer
@@ -209,7 +209,7 @@ def test_order_and_seed_matter(material: Material) -> None:
 
 def test_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen(precision: str, device: str = "cpu") -> torch.dtype | None:
-        return half_type(config(run_precision=precision).run.precision, torch.device(device))
+        return autocast_dtype(config(run_precision=precision).run.precision, torch.device(device))
 
     assert (chosen("auto"), chosen("fp32"), chosen("bf16")) == (None, None, torch.bfloat16)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)

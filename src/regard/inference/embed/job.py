@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from regard.checkpoints.loading import find
+from regard.checkpoints.loading import find_folder
 from regard.errors import InputError
 from regard.inference.embed import finished, outputs
 from regard.inference.embed.groups import blocks, check
@@ -23,7 +23,7 @@ from regard.inference.embed.partial import Partial, hold
 from regard.inference.embed.texts import Blank, Changed, Texts, scan
 from regard.inference.features import engine
 from regard.inference.vectors import Engine, Long
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 
 __all__ = ["SHARD_SIZE", "Progress", "Result", "embed_file", "partial_folder"]
 
@@ -68,7 +68,7 @@ def embed_file(
     source: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    model: str | os.PathLike[str] = DEFAULT,
+    model: str | os.PathLike[str] = DEFAULT_MODEL,
     layers: int | str = -1,
     pooling: str | None = None,
     normalize: bool = False,
@@ -98,7 +98,7 @@ def embed_file(
     outputs.check(output)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=output.parent) as spool:
         texts = scan(source, column=column, blank=blank, spool=spool)
-        folder = find(model)
+        folder = find_folder(model)
         ready = engine(
             folder,
             layers=layers,

@@ -22,7 +22,7 @@ from regard.inference.generation.highest import highest
 from regard.inference.generation.quick import quick
 from regard.inference.generation.speaker import RowsState, Speaker, asking
 from regard.nn import DecoderState, Padded
-from regard.nn.fast.cuda_graphs import Bursts, bursts_of
+from regard.nn.fast.cuda_graphs import CudaGraphDecoder, cuda_graph_decoder
 
 if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
@@ -135,7 +135,7 @@ def greedy(
     with asking(model):
         logits, state = model.start(ids, layout)
         if max_tokens > 1 and isinstance(state, DecoderState):
-            bursts = bursts_of(model, state, max_tokens=max_tokens, choose=_surest, kind="greedy")
+            bursts = cuda_graph_decoder(model, state, max_tokens=max_tokens, choose=_surest, kind="greedy")
             if bursts is not None:
                 return _in_bursts(bursts, state, logits, end=end, max_tokens=max_tokens)
         model = quick(model, ids.device, steps=max_tokens)
@@ -161,13 +161,13 @@ def greedy(
 
 
 def _in_bursts(
-    bursts: Bursts, state: DecoderState, logits: Tensor, *, end: int | None, max_tokens: int
+    bursts: CudaGraphDecoder, state: DecoderState, logits: Tensor, *, end: int | None, max_tokens: int
 ) -> list[Hypothesis]:
     """The rest of a greedy search where all rows go on until the last has ended."""
     values, tokens = _best(logits)
     said, sums = [[token] for token in tokens.tolist()], values.tolist()
     live = [row for row, words in enumerate(said) if words[-1] != end]
-    for words, numbers in bursts.go_on(state, tokens, count=max_tokens - 1) if live else ():
+    for words, numbers in bursts.generate(state, tokens, count=max_tokens - 1) if live else ():
         for row in live:
             if math.isnan(numbers[row]):
                 check_numbers(torch.tensor(numbers))

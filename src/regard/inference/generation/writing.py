@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from regard.checkpoints.ready import kind_of, tokenizer_of
+from regard.checkpoints.ready import describe_model, require_tokenizer
 from regard.errors import InputError
 from regard.inference.generation.filters import Sampling
 from regard.inference.generation.said import Said, check_stops, spelled
@@ -63,11 +63,11 @@ class Writer:
     """A model and its tokenizer, made ready to write."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer | None) -> None:
-        self.tokenizer = tokenizer_of(model, tokenizer)
+        self.tokenizer = require_tokenizer(model, tokenizer)
         self.speaker: Speaker[Rows] = speaker_of(model)
         if not isinstance(model, Gpt | T5):
             raise InputError(
-                f"expected a GPT-2 or a T5 to write with, and this is {kind_of(model)}; "
+                f"expected a GPT-2 or a T5 to write with, and this is {describe_model(model)}; "
                 "`regard translate` takes a translator"
             )
         self.model = model

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.inference.translation.build import Translating, next_scores
 from regard.inference.translation.subwords import Subwords, word_places
@@ -94,7 +94,7 @@ def aligned(model: Translating, subwords: Subwords, text: str, ids: Sequence[int
 def _map(model: Translating, source: Sequence[int], target: Sequence[int], looking: Looking) -> Tensor:
     """How much each token of the target looks at each of the source, (T, S), on the CPU."""
     device = next(model.parameters()).device
-    with evaluating(model), record(model) as tape:
+    with evaluation_mode(model), record(model) as tape:
         next_scores(model, torch.tensor([source], device=device), Padded(), torch.tensor([target], device=device))
     layers = tape.attention("cross", "decoder")
     if not 0 <= looking.layer < len(layers) or not set(looking.heads) <= set(range(layers[0].shape[1])):

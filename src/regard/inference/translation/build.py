@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import kind_of
+from regard.checkpoints.ready import describe_model
 from regard.errors import InputError
 from regard.models import Seq2Seq, Transformer
 from regard.nn import Padded
@@ -20,7 +20,7 @@ def translating(model: nn.Module) -> Translating:
     if isinstance(model, Transformer) or (isinstance(model, Seq2Seq) and model.source_embedding is not None):
         return model
     raise InputError(
-        f"{kind_of(model)} does not translate; expected a Transformer or a recurrent model of tokens, as "
+        f"{describe_model(model)} does not translate; expected a Transformer or a recurrent model of tokens, as "
         "`regard train translate` makes them"
     )
 

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.checkpoints.ready import BUDGET, grouped
+from regard.checkpoints.ready import BATCH_TOKENS, in_groups
 from regard.errors import InputError
 from regard.interpret.ablation.edits import KnockOutOnePerCopy, parse_heads, parse_layers, skip_layers
 from regard.interpret.attribution.probe import Probe
-from regard.nn import knock_out, record
+from regard.nn import ablate_heads, record
 
 __all__ = [
     "Ablation",
@@ -125,12 +125,12 @@ def ablate(
     left = parse_layers(",".join(map(str, layers)), depth=trial.num_layers) if layers else ()
     # Of a layer that is left out no head is asked.
     silent = [(layer, head) for layer, head in gone if layer not in left]
-    with trial.evaluating():
+    with trial.evaluation_mode():
         before = trial.logits()[0]
         with ExitStack() as stack:
             stack.enter_context(skip_layers(trial.encoder, left))
             if silent:
-                stack.enter_context(record(trial.encoder, edit=knock_out(silent)))
+                stack.enter_context(record(trial.encoder, edit=ablate_heads(silent)))
             after = trial.logits()[0]
     pairs = zip(trial.targets, before, after, strict=True)
     effects = tuple(_effect(trial, place, old, new, top) for place, old, new in pairs)
@@ -141,9 +141,9 @@ def sweep_heads(trial: Probe) -> HeadSweep:
     """Take out every head alone, many copies of the text at a time."""
     every = parse_heads("*.*", depth=trial.num_layers, heads=trial.num_heads)
     found = []
-    with trial.evaluating():
+    with trial.evaluation_mode():
         before = trial.logits()[0]
-        for group in grouped(every, BUDGET[trial.ids.device.type] // (trial.rows_per_copy * len(trial.ids))):
+        for group in in_groups(every, BATCH_TOKENS[trial.ids.device.type] // (trial.rows_per_copy * len(trial.ids))):
             alone = KnockOutOnePerCopy([head for head in group for _ in range(trial.rows_per_copy)])
             with record(trial.encoder, edit=alone):
                 after = trial.logits(trial.ids.expand(len(group), -1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Sequence
 
-from regard.checkpoints.ready import family_of
+from regard.checkpoints.ready import family_name
 from regard.interpret.ablation.ablation import (
     Ablation,
     AblationEffect,
@@ -54,7 +54,7 @@ def ablation_payload(
         "view": "ablation",
         "model": {
             "name": name,
-            "family": family_of(trial.encoder),
+            "family": family_name(trial.encoder),
             "task": trial.task,
             "kind": trial.kind,
             "depth": trial.num_layers,

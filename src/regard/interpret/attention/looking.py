@@ -11,7 +11,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import evaluating, family_of, tokenizer_of
+from regard.checkpoints.ready import evaluation_mode, family_name, require_tokenizer
 from regard.data.examples import Picture
 from regard.errors import InputError
 from regard.inference.generation.search import greedy
@@ -55,7 +55,7 @@ def attention(
     if isinstance(model, Vit):
         return _seen(model, text, image)
     if image is not None:
-        raise InputError(f"this {family_of(model)} model reads texts; for a picture take a Vision Transformer")
+        raise InputError(f"this {family_name(model)} model reads texts; for a picture take a Vision Transformer")
     _check_text("text", text)
     if text_b is not None:
         _check_text("second text", text_b)
@@ -63,7 +63,7 @@ def attention(
         raise InputError(f"max_tokens is {max_tokens}; expected at least 1")
     limits = (LONGEST, max_tokens, getattr(_config(model), "positions", None))
     limit = min(number for number in limits if number is not None)
-    with evaluating(model):
+    with evaluation_mode(model):
         if isinstance(model, Bert):
             return _encoder(model, _tokenizer(model, tokenizer), text, text_b, limit)
         if isinstance(model, Gpt):
@@ -71,7 +71,7 @@ def attention(
         if isinstance(model, T5 | Transformer | Seq2Seq):
             return _answering(model, tokenizer, text, text_b, limit)
     raise InputError(
-        f"this {family_of(model)} model has no attention to look at; take a BERT, a GPT, a T5, a translator or a ViT"
+        f"this {family_name(model)} model has no attention to look at; take a BERT, a GPT, a T5, a translator or a ViT"
     )
 
 
@@ -108,7 +108,7 @@ def _answering(
         source, target, end = tokenizer.source, tokenizer.target, tokenizer.end
     else:
         raise InputError(
-            f"this {family_of(model)} model translates, so it needs its Subwords: regard.inference.translation.load"
+            f"this {family_name(model)} model translates, so it needs its Subwords: regard.inference.translation.load"
         )
     read, cut = _ended(_ids(source, tokenizer, text), limit, end)
     if text_b is None:
@@ -146,7 +146,7 @@ def _seen(model: Vit, text: str, image: Picture | None) -> Attention:
         raise InputError(f"this model sees {config.channels} channels; expected 1 (grey) or 3 (colours)")
     pixels = Frame(*config.image, config.channels).pixels(image)
     parameter = next(model.parameters())
-    with evaluating(model), record(model) as tape:
+    with evaluation_mode(model), record(model) as tape:
         model((pixels[None].to(parameter.device).float() / 127.5 - 1).to(parameter.dtype))
     grid = (config.image[0] // config.patch[0], config.image[1] // config.patch[1])
     side: Side = sides.patches(grid)
@@ -169,8 +169,8 @@ def _ended(ids: list[int], limit: int, end: int) -> tuple[list[int], int]:
 
 def _tokenizer(model: nn.Module, reader: Reader) -> Tokenizer:
     if isinstance(reader, Subwords):
-        raise InputError(f"this {family_of(model)} model does not translate; give it its own tokenizer")
-    return tokenizer_of(model, reader)
+        raise InputError(f"this {family_name(model)} model does not translate; give it its own tokenizer")
+    return require_tokenizer(model, reader)
 
 
 def _tensor(model: nn.Module, ids: Sequence[int]) -> Tensor:

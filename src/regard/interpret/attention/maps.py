@@ -146,8 +146,8 @@ def map_of(
     tape: Tape, kind: Kind, rows: Side, columns: Side, *, part: str, site: str = "self", alone: bool = False
 ) -> Map:
     """The maps of one part of a model that was recorded with a single text."""
-    places = sorted((one for one in tape.readings if (one.part, one.kind) == (part, site)), key=lambda one: one.layer)
-    first = tape.readings[places[0]][0]
+    places = sorted((one for one in tape.calls if (one.part, one.kind) == (part, site)), key=lambda one: one.layer)
+    first = tape.calls[places[0]][0]
     product = first.attention.score is None
     found = Map(
         kind=kind,

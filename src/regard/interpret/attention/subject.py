@@ -36,7 +36,7 @@ def opened(name_or_path: str | os.PathLike[str], *, device: torch.device | str =
 
     A folder, a built-in name or a Hugging Face hub name.
     """
-    folder = loading.find(name_or_path)
+    folder = loading.find_folder(name_or_path)
     if (folder / TRANSLATE).is_file():
         translator = translate.load(folder, device=device)
         return translator.model, translator.subwords

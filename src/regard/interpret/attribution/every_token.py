@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints import loading
-from regard.checkpoints.ready import Masked, kind_of
+from regard.checkpoints.ready import MaskedLM, describe_model
 from regard.errors import InputError, choice
 from regard.inference.marks import MARK, find_blanks
 from regard.interpret.attribution.probe import Probe, check_length, output_names, pretrained_probe, task_probe
@@ -73,7 +73,7 @@ def open_probe_at(
     device: torch.device | str = "cpu",
 ) -> Probe:
     """Load a model by its name or folder, and ask it of a text at the blanks or at every token."""
-    folder = loading.find(name_or_path)
+    folder = loading.find_folder(name_or_path)
     if not is_solved(folder):
         return probe_at(*loading.load(folder, device=device), text, second, at=at)
     choice("--at", at, MODES)
@@ -91,7 +91,7 @@ def probe_at(
         return pretrained_probe(model, tokenizer, text, second)
     if at not in probe_modes(model):
         raise InputError(
-            f"{kind_of(model)} model reads on without hiding a token: 'masked' is for a BERT; take 'plain'"
+            f"{describe_model(model)} model reads on without hiding a token: 'masked' is for a BERT; take 'plain'"
         )
     return _following(model, tokenizer, text) if isinstance(model, Gpt) else _each(model, tokenizer, text, at)
 
@@ -115,7 +115,7 @@ def subsample_targets(trial: Probe, most: int) -> Probe:
 
 
 def _each(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
-    asked = Masked.of(model, tokenizer, doing="predicting every token")
+    asked = MaskedLM.of(model, tokenizer, doing="predicting every token")
     names = asked.tokenizer
     blank = re.search(f"{re.escape(names.token(asked.mask))}|{MARK}", text)
     ids = find_blanks(text, names, asked.mask).ids if blank else names.encode(text).ids

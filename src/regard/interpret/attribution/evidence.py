@@ -54,7 +54,7 @@ def gather_evidence(
     gradient = gradient_times_input(trial, output=label)
     number = trial.outputs.index(gradient.output)
     blank = trial.positions[0] if trial.task == "fill" else None
-    with trial.evaluating():
+    with trial.evaluation_mode():
         shown = attention_map(trial, layer=layer, head=head, token=blank)
         share = trial.probabilities(trial.logits())[0, 0, number].item()
     return Evidence(

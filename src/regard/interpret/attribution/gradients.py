@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.checkpoints.ready import BUDGET
+from regard.checkpoints.ready import BATCH_TOKENS
 from regard.errors import InputError, choice
 from regard.interpret.attribution.probe import Probe
 
@@ -78,11 +78,11 @@ def integrated_gradients(
     way = start + shares[:, None, None] * (end - start)
     found = [
         _gradients(trial, some, place, number)[1]
-        for some in torch.split(way, max(1, BUDGET[end.device.type] // len(end)))
+        for some in torch.split(way, max(1, BATCH_TOKENS[end.device.type] // len(end)))
     ]
     mean = torch.einsum("s,stw->tw", torch.from_numpy(weights / 2).to(end.device), torch.cat(found))
     scores = (mean * (end - start).double()).sum(-1)
-    with trial.evaluating():
+    with trial.evaluation_mode():
         value, first = (trial.logits(one[None])[0, place, number].item() for one in (end, start))
     return Attribution(
         method="integrated gradients",
@@ -103,7 +103,7 @@ def _asked(trial: Probe, place: int, output: str | None) -> tuple[int, str]:
         raise InputError(f"place {place} is asked for, and this text has {len(trial.targets)}, counted from 0")
     if output is not None:
         return trial.output_index(output), output
-    with trial.evaluating():
+    with trial.evaluation_mode():
         number = int(trial.logits()[0, place].argmax())
     return number, trial.outputs[number]
 
@@ -126,7 +126,7 @@ def _start(trial: Probe, baseline: Baseline | None) -> tuple[Baseline, Tensor]:
 
 def _gradients(trial: Probe, vectors: Tensor, place: int, number: int) -> tuple[Tensor, Tensor]:
     """The logit of each copy (B,), and its gradient by the copy's vectors (B, T, W) in float64."""
-    with trial.evaluating(gradients=True):
+    with trial.evaluation_mode(gradients=True):
         given = vectors.clone().requires_grad_()
         values = trial.logits(given)[:, place, number]
         (gradients,) = torch.autograd.grad(values.sum(), given)

@@ -174,7 +174,7 @@ def _speaker(item: Item) -> int:
 
 def _maps(trial: Probe) -> Floats:
     """(L, H, T, T)."""
-    with trial.evaluating(), record(trial.encoder) as tape:
+    with trial.evaluation_mode(), record(trial.encoder) as tape:
         trial.logits()
         found = torch.stack([layer[0] for layer in tape.attention("self")])
     return found.float().cpu().numpy().astype(np.float32)

@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
-from regard.checkpoints.ready import family_of
+from regard.checkpoints.ready import family_name
 from regard.data.examples import Choice, Example, Picture, Question, Tagged, Text
 from regard.data.files import STANDARD_INPUT
 from regard.data.readers import words_of
@@ -89,7 +89,7 @@ def predictions_payload(
         "view": "tasks",
         "model": {
             "name": name,
-            "family": family_of(solved.model.encoder),
+            "family": family_name(solved.model.encoder),
             "task": solved.task.name,
             "labels": list(solved.task.labels),
             "several": bool(getattr(solved.task, "several", False)),

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints import loading
-from regard.checkpoints.ready import Masked, evaluating, family_of, kind_of
+from regard.checkpoints.ready import MaskedLM, evaluation_mode, family_name, describe_model
 from regard.data.examples import Example, Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError, choice
@@ -133,9 +133,9 @@ class Probe:
         return self.outputs.index(name)
 
     @contextmanager
-    def evaluating(self, *, gradients: bool = False) -> Iterator[None]:
+    def evaluation_mode(self, *, gradients: bool = False) -> Iterator[None]:
         """No dropout inside, and gradients only where they are asked for."""
-        with evaluating(self.model), torch.inference_mode(not gradients), torch.set_grad_enabled(gradients):
+        with evaluation_mode(self.model), torch.inference_mode(not gradients), torch.set_grad_enabled(gradients):
             yield
 
 
@@ -147,7 +147,7 @@ def open_probe(
     device: torch.device | str = "cpu",
 ) -> Probe:
     """Load a folder that `regard train` wrote, or a BERT or GPT by its name, and put a text to it."""
-    folder = loading.find(name_or_path)
+    folder = loading.find_folder(name_or_path)
     if is_solved(folder):
         return task_probe(read_task(folder, device=device), text, second)
     return pretrained_probe(*loading.load(folder, device=device), text, second)
@@ -157,18 +157,18 @@ def pretrained_probe(model: nn.Module, tokenizer: Tokenizer | None, text: str, s
     """A pretrained model: a BERT is asked for the blanks of the text, a GPT for what follows it."""
     if not isinstance(model, Bert | Gpt):
         raise InputError(
-            f"expected a BERT or a GPT, or what `regard train` made of one, and this is {kind_of(model)} model"
+            f"expected a BERT or a GPT, or what `regard train` made of one, and this is {describe_model(model)} model"
         )
     if second is not None:
         raise InputError(
-            f"a second text is for a tuned model that reads two, and this is a pretrained {family_of(model)} model; "
+            f"a second text is for a tuned model that reads two, and this is a pretrained {family_name(model)} model; "
             "leave it out"
         )
     return _next(model, tokenizer, text) if isinstance(model, Gpt) else _blanks(model, tokenizer, text)
 
 
 def _blanks(model: Bert, tokenizer: Tokenizer | None, text: str) -> Probe:
-    asked = Masked.of(model, tokenizer, doing="filling in blanks")
+    asked = MaskedLM.of(model, tokenizer, doing="filling in blanks")
     marked = find_blanks(text, asked.tokenizer, asked.mask)
     check_length(len(marked.ids), asked.limit)
     count = len(marked.places)
@@ -214,7 +214,7 @@ def task_probe(solved: Solved, text: str, second: str | None = None) -> Probe:
     if not isinstance(model, Tuned) or not isinstance(model.encoder, Bert | Gpt) or name not in TASKS:
         raise InputError(
             f"expected a tuned BERT or GPT that does one of {', '.join(TASKS)}; this is "
-            f"{kind_of(model.encoder)} model for {name}"
+            f"{describe_model(model.encoder)} model for {name}"
         )
     rows, encoder, tokenizer = solved.rows, model.encoder, solved.tokenizer
     assert isinstance(rows, Rows)

@@ -68,7 +68,7 @@ def measure_faithfulness(
             f"model does {trial.task} with {len(trial.outputs)}"
         )
     chosen = None if label is None else trial.output_index(label)
-    with trial.evaluating():
+    with trial.evaluation_mode():
         shown = attention_map(trial, layer=layer, head=head)
         if len(shown.words) < MIN_WORDS:
             raise InputError(
@@ -79,7 +79,7 @@ def measure_faithfulness(
         chosen = ranked[0] if chosen is None else chosen
         other = next(number for number in ranked if number != chosen)
     gradient = gradient_times_input(trial, output=trial.outputs[chosen])
-    with trial.evaluating():
+    with trial.evaluation_mode():
         checks = FaithfulnessChecks(shown, logits, chosen, other, torch.Generator().manual_seed(seed)).checks(gradient)
     return Faithfulness(
         verdict=_verdict(checks),

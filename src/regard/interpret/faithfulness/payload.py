@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict
 
-from regard.checkpoints.ready import family_of
+from regard.checkpoints.ready import family_name
 from regard.interpret.attribution.evidence import Evidence, evidence_of, gather_evidence
 from regard.interpret.attribution.gradients import Attribution
 from regard.interpret.attribution.probe import Probe
@@ -62,7 +62,7 @@ def faithfulness_payload(
         "view": "faithfulness",
         "model": {
             "name": name,
-            "family": family_of(trial.encoder),
+            "family": family_name(trial.encoder),
             "task": trial.task,
             "kind": trial.kind,
             "depth": trial.num_layers,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.interpret.attention.looking import Reader
 from regard.interpret.figure.boxes import Box, Values, watching
@@ -117,7 +117,7 @@ def figure(
     subject, off = subject_of(model, reader), named(switches)
     network = subject.model
     limit = limit_of(network)
-    with evaluating(network):
+    with evaluation_mode(network):
         sentence = subject.read(text, target, limit=limit)
         with without(network, off), watching(network) as calls:
             logits = subject.run(sentence)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import Masked, family_of, kind_of, tokenizer_of
+from regard.checkpoints.ready import MaskedLM, family_name, describe_model, require_tokenizer
 from regard.errors import InputError
 from regard.inference.marks import MARK
 from regard.inference.translation.subwords import Subwords
@@ -87,7 +87,7 @@ class Reads(Subject):
     measure = "mean of -ln p over the text's tokens, each hidden in turn and told by all others"
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer | None) -> None:
-        self.asks = Masked.of(model, tokenizer, doing="Figure 1 of an encoder")
+        self.asks = MaskedLM.of(model, tokenizer, doing="Figure 1 of an encoder")
         self.model = self.asks.model
 
     def read(self, text: str, target: str | None = None, *, limit: int) -> Sentence:
@@ -138,7 +138,7 @@ class Continues(Subject):
     measure = "mean of -ln p over the text's tokens, each told by those before it"
 
     def __init__(self, model: Gpt, tokenizer: Tokenizer | None) -> None:
-        self.model, self.tokenizer = model, tokenizer_of(model, tokenizer)
+        self.model, self.tokenizer = model, require_tokenizer(model, tokenizer)
         self.gpt = model
         known = (model.config.begin, self.tokenizer.bos)
         self.begin = [one for one in known if one is not None and one < model.config.vocabulary][:1]
@@ -230,13 +230,13 @@ def subject_of(model: nn.Module, reader: Reader) -> Subject:
     if isinstance(model, Transformer) and isinstance(reader, Subwords):
         return Translates(model, reader)
     if isinstance(reader, Subwords):
-        raise InputError(f"this {family_of(model)} model is no Transformer, so it has no Figure 1; take one that is")
+        raise InputError(f"this {family_name(model)} model is no Transformer, so it has no Figure 1; take one that is")
     if isinstance(model, Gpt):
         return Continues(model, reader)
     if isinstance(model, Bert):
         return Reads(model, reader)
     raise InputError(
-        f"Figure 1 is drawn of a BERT, of a GPT or of a translator that is a Transformer; this is {kind_of(model)}"
+        f"Figure 1 is drawn of a BERT, of a GPT or of a translator that is a Transformer; this is {describe_model(model)}"
     )
 
 

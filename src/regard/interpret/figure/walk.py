@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.interpret.figure import snippets
 from regard.interpret.figure.boxes import Box, Calls, Group, Kind, Shown, Values, step
 from regard.models import Bert, Gpt, Transformer
-from regard.models.bert import MaskedHead
+from regard.models.bert import MaskedLMHead
 from regard.nn import Attention, Block, FusedProjection, Residual, SeparateProjections, Stack, TextEmbedding
 from regard.nn.block import ACTIVATIONS
 from regard.nn.positions import LearnedPositions, SinusoidalPositions
@@ -71,14 +71,14 @@ def walk(model: Bert | Gpt | Transformer, calls: Calls, logits: Tensor, off: Col
     last = found[-1]
     hidden = next(one.tensor for one in last.steps[-1].values if one.name == "out")
     head = model.masked if isinstance(model, Bert) else None
-    embedding = model.said.tokens if isinstance(model, Transformer) else model.embedding.tokens
+    embedding = model.decoder_embedding.tokens if isinstance(model, Transformer) else model.embedding.tokens
     return (*found, *_head(last.part, hidden, logits, embedding.weight, head, calls))
 
 
 def _halves(model: Bert | Gpt | Transformer, calls: Calls, off: Collection[str]) -> Iterator[Half]:
     if isinstance(model, Transformer):
         yield Half("encoder", model.embedding, 0, model.encoder, calls, off, True)
-        yield Half("decoder", model.said, -1, model.decoder, calls, off, True)
+        yield Half("decoder", model.decoder_embedding, -1, model.decoder, calls, off, True)
     elif isinstance(model, Gpt):
         yield Half("decoder", model.embedding, 0, model.decoder, calls, off, False)
     else:
@@ -216,7 +216,7 @@ def _ffn(half: Half) -> Box:
 
 
 def _head(
-    part: str, hidden: Tensor, logits: Tensor, embedding: Tensor, head: MaskedHead | None, calls: Calls
+    part: str, hidden: Tensor, logits: Tensor, embedding: Tensor, head: MaskedLMHead | None, calls: Calls
 ) -> Iterator[Box]:
     x = Values("x", hidden, part)
     if head is not None:

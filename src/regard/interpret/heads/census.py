@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from regard.checkpoints.loading import load
-from regard.checkpoints.ready import family_of, kind_of, tokenizer_of
+from regard.checkpoints.ready import family_name, describe_model, require_tokenizer
 from regard.data.files import open_text
 from regard.errors import InputError
 from regard.interpret.attention import sides
@@ -26,7 +26,7 @@ from regard.interpret.heads import chance
 from regard.interpret.heads.patterns import ABOUT, PATTERNS, Line, predictive_pairs, related_pairs, targets
 from regard.interpret.heads.scores import Sums
 from regard.interpret.heads.texts import LIMIT, Pairs, pairs_of
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.models import Bert, Gpt
 from regard.text import Encoding, Tokenizer
 from regard.wording import amount
@@ -155,20 +155,20 @@ class Census:
 def census_of_file(
     path: str | os.PathLike[str],
     *,
-    model: str = DEFAULT,
+    model: str = DEFAULT_MODEL,
     limit: int = LIMIT,
     seed: int = 0,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> Census:
     """The census of a model over the first `limit` pairs of texts of a file; see `pairs_of` and `census`."""
-    from regard.device import choose
+    from regard.device import choose_device
 
     if limit < 1:
         raise InputError(f"limit is {limit}; expected the number of texts to read, at least 1")
     with open_text(path) as lines:
         texts = pairs_of(lines, limit=limit)
-    return census(*load(model, device=choose(device)), texts, name=model, seed=seed, progress=progress)
+    return census(*load(model, device=choose_device(device)), texts, name=model, seed=seed, progress=progress)
 
 
 def again_from_file(path: str, *, model: str, limit: int, seed: int) -> dict[str, str]:
@@ -205,8 +205,8 @@ def census(
     Texts from `pairs_of` bring with them how many lines it left out.
     """
     if not isinstance(model, Bert | Gpt):
-        raise InputError(f"a census needs a BERT or a GPT, and this is {kind_of(model)} model")
-    tokens = tokenizer_of(model, tokenizer)
+        raise InputError(f"a census needs a BERT or a GPT, and this is {describe_model(model)} model")
+    tokens = require_tokenizer(model, tokenizer)
     causal = isinstance(model, Gpt)
     if not texts:
         raise InputError("expected at least one text")
@@ -229,7 +229,7 @@ def census(
     shown = sorted({example.text for head in heads for example in head.examples})
     return Census(
         model=name,
-        family=family_of(model),
+        family=family_name(model),
         layers=model.config.depth,
         heads_each=model.config.heads,
         read=len(lines),

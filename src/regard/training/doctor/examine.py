@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from regard.checkpoints import loading
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.data.examples import Choice, Example, Picture, Question, Text
 from regard.data.readers import Read
 from regard.errors import InputError
@@ -63,7 +63,7 @@ class Subject:
 
 def subject_named(name: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Subject:
     """A tuned folder or a pretrained model, to examine."""
-    folder = loading.find(name)
+    folder = loading.find_folder(name)
     inputs = Settings.open(folder).inputs
     solved = read_task(folder, device=device) if is_solved(folder) else None
     encoder, tokenizer = (
@@ -143,7 +143,7 @@ def _model(subject: Subject, rows: Rows, examples: Sequence[Example]) -> list[Fi
     made = sorted(rows.whole([(text, None) for text in some if text.strip()] or [("a", None)]), key=len)
     long = rows.whole([(" ".join(some[:LONG]), None)])[0]
     dropout = dropout_on(whole, packed(encoder), made[0])
-    with evaluating(whole):  # so that what dropout does is not taken for another mistake
+    with evaluation_mode(whole):  # so that what dropout does is not taken for another mistake
         asks = {"padded": padded(encoder, padding=rows.tokenizer.pad or 0), "packed": packed(encoder)}
         mask = missing_mask(asks, made[0], long, inputs=subject.inputs)
         if not isinstance(encoder, Bert) or encoder.config.segments < 2:

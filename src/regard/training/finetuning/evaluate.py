@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from regard.data.examples import Picture
 from regard.data.readers import Read
-from regard.device import choose
+from regard.device import choose_device
 from regard.tasks.folder import computing, read_task
 from regard.tasks.pictures import Frame
 from regard.tasks.solve import score
@@ -40,7 +40,7 @@ def evaluate(
 
     `threshold`, for answers: by how much the best must beat no answer at all.
     """
-    place = choose(device)
+    place = choose_device(device)
     solved = read_task(folder, device=place).with_threshold(threshold)
     read = data if isinstance(data, Read) else read_examples(solved.task.name, data, table=table, labelled=True)
     say(computing(solved, place))

@@ -22,10 +22,10 @@ import torch
 from regard.checkpoints import loading
 from regard.data.examples import Picture
 from regard.data.readers import Read
-from regard.device import choose
+from regard.device import choose_device
 from regard.errors import InputError
 from regard.files.json_files import json_bytes
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.models import Vit
 from regard.tasks.catalog import task_named
 from regard.tasks.folder import Solved, read_task, write_task
@@ -51,7 +51,7 @@ def fit(
     train: Source,
     dev: Source | None = None,
     *,
-    model: str = DEFAULT,
+    model: str = DEFAULT_MODEL,
     output: str | os.PathLike[str],
     config: Config | None = None,
     table: Table | None = None,
@@ -144,7 +144,7 @@ def _looking(task: str, data: Mapping[str, Read[Any]], model: str, config: Confi
     """A model that looks at pictures. The default model reads text, so then it is a new one."""
     pictures = data["train"].examples
     learned = Look.learn(pictures)
-    if model == DEFAULT:
+    if model == DEFAULT_MODEL:
         start = Looking(learned, Frame.around(pictures, patch=config.vision.patch_size), config.vision)
         hint = (
             f", in patches of {config.vision.patch_size} (vision.patch_size; with larger patches, larger pictures fit)"
@@ -182,7 +182,7 @@ def _run(
     on_event: Told,
     beside: Mapping[str, Any] | None = None,
 ) -> Report:
-    place = choose(device) if isinstance(device, str) else device
+    place = choose_device(device) if isinstance(device, str) else device
     task = start.task
     for read in data.values():
         check_labels(task, read)

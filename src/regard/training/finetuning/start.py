@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import family_of, tokenizer_of
+from regard.checkpoints.ready import family_name, require_tokenizer
 from regard.errors import InputError
 from regard.models import Bert, Vit, VitConfig
 from regard.nn import init as initial
@@ -80,14 +80,14 @@ class Start:
 
     def __init__(self, task: Task[Any], encoder: nn.Module, tokenizer: Tokenizer | None, *, length: int) -> None:
         positions: int = getattr(encoder.config, "positions", LONGEST)
-        self.task, self.encoder, self.tokenizer = task, encoder, tokenizer_of(encoder, tokenizer)
+        self.task, self.encoder, self.tokenizer = task, encoder, require_tokenizer(encoder, tokenizer)
         self.length = min(length or task.length, positions)
 
     @property
     def rows(self) -> Rows | Frame:
         """What makes of examples that which the models read."""
         assert self.tokenizer is not None
-        return Rows(self.tokenizer, family=family_of(self.encoder), limit=self.length)
+        return Rows(self.tokenizer, family=family_name(self.encoder), limit=self.length)
 
     def new(self, seed: int) -> Tuned | Seen:
         torch.manual_seed(seed)
@@ -121,7 +121,7 @@ class Looking(Start):
         model = copy.deepcopy(self.given)
         model.classifier = nn.Linear(model.config.width, self.task.outputs)
         model.config = replace(model.config, labels=self.task.outputs)
-        initial.normal(model.classifier)
+        initial.normal_init(model.classifier)
         return Seen(model, shift=self.vision.max_shift)
 
     def _config(self) -> VitConfig:
