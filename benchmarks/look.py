@@ -31,8 +31,10 @@ from typing import Any
 import torch
 
 from benchmarks.race import keep, machine
-from regard.interpret import Attention, attention, opened
-from regard.interpret.attention.payload import payload_of
+from regard.inference.load_model import load_model
+from regard.interpret.attention.document import attention_document
+from regard.interpret.attention.maps import AttentionRecord
+from regard.interpret.attention.recording import record_attention
 from regard.models import Bert, BertConfig
 from regard.render.bundle import page
 from regard.text import Tokenizer
@@ -74,14 +76,14 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results/look.json")
     options = parser.parse_args()
     text = options.text.read_text(encoding="utf-8")
-    built_in, tokenizer = opened("regard-bert")
+    built_in, tokenizer = load_model("regard-bert")
     assert isinstance(tokenizer, Tokenizer)
     torch.manual_seed(0)
-    large = Bert(BertConfig(vocabulary=tokenizer.size), heads=()).eval()
+    large = Bert(BertConfig(vocab_size=tokenizer.size), heads=()).eval()
     figures: dict[str, Any] = {"tokens": options.tokens}
     with tempfile.TemporaryDirectory() as folder:
         for name, model in (("built-in 8 x 6", built_in), ("12 x 12", large)):
-            found = attention(model, tokenizer, text, max_tokens=options.tokens)
+            found = record_attention(model, tokenizer, text, max_tokens=options.tokens)
             ours = Path(folder) / "ours.html"
             figures[name] = {
                 "limit MB": LIMITS[name],
@@ -103,7 +105,7 @@ def main() -> None:
         print(keep("look", figures))
 
 
-def _made(path: Path, make: Callable[[Attention], str], found: Attention) -> dict[str, object]:
+def _made(path: Path, make: Callable[[AttentionRecord], str], found: AttentionRecord) -> dict[str, object]:
     begin = time.perf_counter()
     content = make(found)
     seconds = time.perf_counter() - begin
@@ -116,11 +118,11 @@ def _made(path: Path, make: Callable[[Attention], str], found: Attention) -> dic
     }
 
 
-def _regard(found: Attention) -> str:
-    return page(payload_of("x", found))
+def _regard(found: AttentionRecord) -> str:
+    return page(attention_document("x", found))
 
 
-def _bertviz(found: Attention) -> str:
+def _bertviz(found: AttentionRecord) -> str:
     from bertviz import head_view
 
     one = found.maps[0]

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from benchmarks.race import keep, machine, race
 from regard.data.masking import IGNORED
-from regard.device import choose_device, autocast_dtype
+from regard.device import autocast_dtype, choose_device
 from regard.training.pretraining.config import Config
 from regard.training.pretraining.plan import flops_per_token, peak_flops
 from regard.training.pretraining.prepare import Material, open_material
@@ -144,7 +144,7 @@ def material(config: Config, corpus: str) -> Material:
     found = open_material(Config(), [corpus], Path(corpus), held_out=False)
     if config.model.family == "bert":
         return found
-    size = max(config.vocabulary.vocab_size, found.tokenizer.size)
+    size = max(config.vocab_size.vocab_size, found.tokenizer.size)
     words: Any = SimpleNamespace(size=size, cls=None, sep=None, pad=None, bos=None, eos=None)
     return replace(found, tokenizer=words)
 

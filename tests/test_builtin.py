@@ -13,7 +13,7 @@ import regard
 from benchmarks.blanks import BLANKS, answers, read_blanks
 from regard.inference import translation as translate
 from regard.inference.generation import Beam, Sampling, Writer
-from regard.known import DEFAULT_MODEL, DEFAULT_CAUSAL_LM, builtin_folder, builtin_names
+from regard.known import DEFAULT_CAUSAL_LM, DEFAULT_MODEL, builtin_folder, builtin_names
 from regard.models import Bert, Gpt
 from regard.text import Tokenizer
 
@@ -40,7 +40,12 @@ def test_it_is_small_and_says_what_it_is(name: str) -> None:
 def test_the_default_is_what_its_card_says(loaded: tuple[Bert, Tokenizer]) -> None:
     model, tokenizer = loaded
     config = model.config
-    assert (config.depth, config.width, config.positions, config.vocabulary) == (8, 384, 512, tokenizer.size)
+    assert (config.num_hidden_layers, config.hidden_size, config.max_position_embeddings, config.vocab_size) == (
+        8,
+        384,
+        512,
+        tokenizer.size,
+    )
     assert tokenizer.size >= 16_000 and tokenizer.encode("The END").ids == tokenizer.encode("the end").ids
     figures = json.loads((RESULTS / "regard-bert.json").read_text(encoding="utf-8"))
     found = answers(model, tokenizer, read_blanks(BLANKS))

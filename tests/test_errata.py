@@ -24,7 +24,16 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 def small_bert() -> Bert:
     torch.manual_seed(0)
-    return Bert(BertConfig(vocabulary=100, width=16, depth=2, heads=2, ffn=32, positions=40)).eval()
+    return Bert(
+        BertConfig(
+            vocab_size=100,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=40,
+        )
+    ).eval()
 
 
 def test_p1_one_hot_rows_have_as_many_places_as_there_are_digits() -> None:

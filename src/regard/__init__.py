@@ -31,7 +31,7 @@ _HOMES = {
     "save": "regard.checkpoints.loading",
 }
 
-__all__ = ["Embedder", "Tagger", "TextClassifier", "evaluate", "fit", "ablate_heads", "load", "record", "save"]
+__all__ = ["Embedder", "Tagger", "TextClassifier", "ablate_heads", "evaluate", "fit", "load", "record", "save"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ import torch
 
 from regard.errors import InputError, nearest
 
-__all__ = ["choose_device", "autocast_dtype", "synchronize"]
+__all__ = ["autocast_dtype", "choose_device", "synchronize"]
 
 
 def choose_device(name: str = "auto") -> torch.device:

@@ -21,7 +21,7 @@ from regard.models.bert import Bert, BertConfig
 from regard.models.vit import Vit, VitConfig
 from regard.text import Tokenizer
 
-SMALL = {"width": 24, "depth": 2, "heads": 4, "ffn": 37}
+SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat"]
 
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     """A tiny BERT with a tokenizer, as someone might publish it."""
     place = tmp_path / "models" / "tiny"
     torch.manual_seed(0)
-    regard.save(Bert(BertConfig(**SMALL, vocabulary=len(WORDS), positions=22)), place)
+    regard.save(Bert(BertConfig(**SMALL, vocab_size=len(WORDS), max_position_embeddings=22)), place)
     (place / "checksums.json").unlink()
     (place / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     return place
@@ -78,9 +78,9 @@ def test_a_file_instead_of_its_folder(folder: Path) -> None:
 
 
 def test_built_in_names(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr("regard.checkpoints.loading.builtins", lambda: [])
+    monkeypatch.setattr("regard.checkpoints.loading.builtin_names", lambda: [])
     refused("regard-bert", "no built-in model 'regard-bert': this version has none .*sentence-transformers/all-MiniLM")
-    monkeypatch.setattr("regard.checkpoints.loading.builtins", lambda: ["regard-bert", "regard-gpt"])
+    monkeypatch.setattr("regard.checkpoints.loading.builtin_names", lambda: ["regard-bert", "regard-gpt"])
     monkeypatch.setattr("regard.checkpoints.loading.builtin_folder", lambda name: folder)
     refused("regard-brt", "no built-in model 'regard-brt': did you mean 'regard-bert'")
     assert find_folder("regard-bert") == folder
@@ -148,7 +148,7 @@ def test_half_a_tokenizer_is_named(folder: Path) -> None:
 
 
 def test_a_model_that_needs_no_tokenizer(tmp_path: Path) -> None:
-    regard.save(Vit(VitConfig(**SMALL, image=(8, 8), patch=(4, 4))), tmp_path)
+    regard.save(Vit(VitConfig(**SMALL, image_size=(8, 8), patch_size=(4, 4))), tmp_path)
     model, tokenizer = regard.load(tmp_path)
     assert isinstance(model, Vit)
     assert tokenizer is None
@@ -179,7 +179,7 @@ def test_a_model_may_be_saved_where_it_came_from(folder: Path) -> None:
 
 
 def test_a_save_that_was_cut_after_its_commitment_is_finished_first(folder: Path, tmp_path: Path) -> None:
-    wider = BertConfig(**SMALL | {"ffn": 41}, vocabulary=len(WORDS), positions=22)
+    wider = BertConfig(**SMALL | {"intermediate_size": 41}, vocab_size=len(WORDS), max_position_embeddings=22)
     regard.save(Bert(wider), tmp_path / "new")
     (tmp_path / "new").rename(folder / COMMITTED)
     assert regard.load(folder)[0].config == wider
@@ -190,7 +190,7 @@ def test_the_real_checkpoint() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model, tokenizer = regard.load(package.get_model_path())
-    assert model.config == BertConfig(width=384, depth=6, ffn=1536)
+    assert model.config == BertConfig(hidden_size=384, num_hidden_layers=6, intermediate_size=1536)
     assert sum(parameter.numel() for parameter in model.parameters()) == 22_713_216
     assert tokenizer is not None
     assert tokenizer.encode("hello world").ids == [101, 7592, 2088, 102]

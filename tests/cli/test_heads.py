@@ -10,7 +10,7 @@ import pytest
 
 from regard.cli import heads
 from regard.cli.app import run
-from regard.interpret.heads.census import census_of_file
+from regard.interpret.heads.census import head_census_of_file
 
 Captured = pytest.CaptureFixture[str]
 
@@ -33,7 +33,7 @@ def call(tiny_bert_folder: Path) -> Callable[..., int]:
 def test_the_json_document(call: Callable[..., int], texts: Path, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("--text", str(texts), "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert document == census_of_file(texts, model=str(tiny_bert_folder)).document()
+    assert document == head_census_of_file(texts, model=str(tiny_bert_folder)).document()
     assert (document["read"], document["layers"], document["heads_each"], len(document["heads"])) == (2, 2, 4, 8)
     assert sum(document["counts"].values()) + sum(head["pattern"] is None for head in document["heads"]) == 8
 

@@ -14,7 +14,8 @@ from PIL import Image
 import regard
 from regard.cli import look
 from regard.cli.app import run
-from regard.interpret import attention, opened
+from regard.inference.load_model import load_model
+from regard.interpret.attention.recording import record_attention
 from regard.models import Vit, VitConfig
 
 Captured = pytest.CaptureFixture[str]
@@ -33,7 +34,7 @@ def test_the_json_document(call: Call, tiny_bert_folder: Path, capsys: Captured)
     assert call("the film", "was good", "--layer", "1", "--head", "2", "--json") == 0
     out, error = capsys.readouterr()
     document = json.loads(out)
-    found = attention(*opened(tiny_bert_folder), "the film", "was good")
+    found = record_attention(*load_model(tiny_bert_folder), "the film", "was good")
     assert list(document) == ["model", "family", "texts", "cut", "grid", "maps", "output"]
     assert document["texts"] == ["the film", "was good"]
     np.testing.assert_allclose(document["maps"][0]["weights"][0][0], found.maps[0].weights[1, 2], atol=1e-6)
@@ -43,7 +44,7 @@ def test_the_json_document(call: Call, tiny_bert_folder: Path, capsys: Captured)
 def test_the_table(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("the film was good") == 0
     lines = capsys.readouterr().out.splitlines()
-    weights = attention(*opened(tiny_bert_folder), "the film was good").maps[0].weights[-1].mean(0)
+    weights = record_attention(*load_model(tiny_bert_folder), "the film was good").maps[0].weights[-1].mean(0)
     assert lines[0] == "encoder attention of bert, layer 1, the mean of its heads: where each token looks most"
     tokens = ["[CLS]", "the", "film", "was", "good", "[SEP]"]
     for line, token, row in zip(lines[2:], tokens, weights, strict=True):
@@ -79,7 +80,15 @@ def test_a_long_text_is_cut_and_told(call: Call, tmp_path: Path, capsys: Capture
 
 def test_a_picture(tmp_path: Path, capsys: Captured) -> None:
     torch.manual_seed(0)
-    shape = VitConfig(width=8, depth=2, heads=2, ffn=8, image=(8, 8), patch=(4, 4), labels=2)
+    shape = VitConfig(
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=8,
+        image_size=(8, 8),
+        patch_size=(4, 4),
+        num_labels=2,
+    )
     regard.save(Vit(shape), tmp_path / "vit")
     Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(tmp_path / "cat.png")
     arguments = ["look", "--image", str(tmp_path / "cat.png"), "--model", str(tmp_path / "vit")]

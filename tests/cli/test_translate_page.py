@@ -19,8 +19,8 @@ from regard.inference.translation import Translator, load
 from regard.inference.translation.align import usual_looking
 from regard.inference.translation.folder import write
 from regard.inference.translation.subwords import train_subwords
-from regard.interpret.translation.decoding import LONGEST, decoding
-from regard.interpret.translation.payload import decoding_payload
+from regard.interpret.translation.decoding_steps import MAX_SOURCE_TOKENS, translate_in_steps
+from regard.interpret.translation.document import translation_document
 from regard.training.translation.build import new_model
 from regard.training.translation.config import Model
 
@@ -63,7 +63,7 @@ def test_a_page_and_the_command_that_makes_it_again(
     width, nbest, penalty = (3, 2, 0.5) if len(options) > 2 else (1, 1, 1.0) if options else (5, 1, 1.0)
     beam = None if width == 1 else Beam(width=width, nbest=nbest, length_penalty=penalty)
     translator = load(folder)
-    expected = decoding_payload(str(folder), decoding(translator, text, beam=beam), beam=beam)
+    expected = translation_document(str(folder), translate_in_steps(translator, text, beam=beam), beam=beam)
     assert first == expected and len(first["hypotheses"]) == nbest
     assert first["hypotheses"][0]["text"] in capsys.readouterr().out
     words = shlex.split(first["cli"])
@@ -88,7 +88,7 @@ def test_what_a_page_cannot_show(folder: Path, tmp_path: Path, capsys: Captured)
     for source, message in (
         (tmp_path / "two.txt", "--page shows one text, and the input has several; give one line"),
         (tmp_path / "none.txt", "--page shows one text, and the input has none"),
-        ("Hund " * LONGEST, f"expected at most {LONGEST}"),
+        ("Hund " * MAX_SOURCE_TOKENS, f"expected at most {MAX_SOURCE_TOKENS}"),
         (" ", "the text is empty"),
     ):
         assert call(folder, source, "--page", page) == 2

@@ -27,7 +27,7 @@ def model() -> Gpt:
 @pytest.fixture(scope="module")
 def texts(model: Gpt) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    return [torch.randint(5, model.config.vocabulary, (length,), generator=generator) for length in LENGTHS]
+    return [torch.randint(5, model.config.vocab_size, (length,), generator=generator) for length in LENGTHS]
 
 
 def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:

@@ -136,12 +136,12 @@ def test_hidden_states_are_numbered_from_the_embeddings_to_the_output(
         embedded = s.model.embedding(*s.padded)
     part = "decoder" if s.said or name == "gpt" else "encoder"
     states = tape.hidden(part)
-    assert len(states) == 1 + (config.decoder_depth if name == "t5" else config.depth)
+    assert len(states) == 1 + (config.num_decoder_layers if name == "t5" else config.num_hidden_layers)
     assert torch.equal(states[0], embedded) and torch.equal(states[-1], output)
     assert len({state.shape for state in states}) == 1
     if s.said:
         encoded = tape.hidden("encoder")
-        assert len(encoded) == 1 + config.depth
+        assert len(encoded) == 1 + config.num_hidden_layers
         assert torch.equal(encoded[-1], s.model.encode(s.padded[0], s.padded[2]))
 
 
@@ -176,7 +176,7 @@ def test_queries_and_keys_make_the_map(device: torch.device, sample: Maker, name
     with record(s.model) as tape:
         s.model(*s.padded)
     part = "decoder" if s.said or name == "gpt" else "encoder"
-    size = (s.model.config.head_width if name == "t5" else 4, max(s.said or s.lengths))
+    size = (s.model.config.head_dim if name == "t5" else 4, max(s.said or s.lengths))
     for query, key in zip(tape.queries("self", part), tape.keys("self", part), strict=True):
         assert query.shape == key.shape == (len(s.lengths), 2, size[1], size[0])
     if s.said:
@@ -215,7 +215,7 @@ def test_the_steps_of_a_decoding_are_joined(device: torch.device, sample: Maker,
         _, state = s.model.start(prompt, layout)
         for t in range(3):
             _, state = s.model.step(target[:, t], state)
-    begin = torch.full((4, 1), s.model.config.begin if name != "gpt" else 0, device=device)
+    begin = torch.full((4, 1), s.model.config.decoder_start_token_id if name != "gpt" else 0, device=device)
     with record(s.model) as whole:
         if name == "gpt":
             s.model(torch.cat([prompt, target], dim=1))

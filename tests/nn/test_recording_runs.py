@@ -8,7 +8,14 @@ import torch
 from regard.models import Bert, BertConfig, Seq2Seq, Seq2SeqConfig, Vit, VitConfig
 from regard.nn import LuongDotAttention, Padded, ablate_heads, record
 
-BERT = BertConfig(vocabulary=20, width=8, depth=2, heads=2, ffn=12, positions=16)
+BERT = BertConfig(
+    vocab_size=20,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=16,
+)
 
 
 def ids(rows: int, length: int) -> torch.Tensor:
@@ -74,7 +81,17 @@ def test_heads_are_pairs_in_a_list() -> None:
 
 
 def test_the_poolers_of_bert_and_vit_read_the_first_token() -> None:
-    model = Vit(VitConfig(width=8, depth=1, heads=2, ffn=12, image=(4, 4), patch=(2, 2)), heads=("pooler",)).eval()
+    model = Vit(
+        VitConfig(
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=12,
+            image_size=(4, 4),
+            patch_size=(2, 2),
+        ),
+        heads=("pooler",),
+    ).eval()
     assert model.pooler is not None and model.classifier is None
     hidden = model(torch.randn(2, 3, 4, 4))
     torch.testing.assert_close(model.pooler(hidden, Padded()), torch.tanh(model.pooler.linear(hidden[:, 0])))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn import Packed, Padded, Recurrent, StackedCell
-from regard.nn.recurrent import CellType, sequence_lengths, reverse_sequences
+from regard.nn.recurrent import CellType, reverse_sequences, sequence_lengths
 
 Randomise = Callable[..., Any]
 

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 from starlette.applications import Starlette
 
 from regard.inference.translation.subwords import train_subwords
-from regard.interpret.figure.positions import encoding
+from regard.interpret.figure.positional_encoding import positional_encoding
 from regard.server.model_registry import ModelRegistry
 from tests.inference.translation.conftest import sentences
 from tests.interpret.conftest import translator
@@ -38,9 +38,9 @@ def home(
     pair = translator(subwords, norm_first=False).eval(), subwords
 
     def load(name: str) -> Any:
-        from regard.interpret import opened
+        from regard.inference.load_model import load_model
 
-        return pair if name == "tiny-en-de" else opened(tiny_bert_folder)
+        return pair if name == "tiny-en-de" else load_model(tiny_bert_folder)
 
     registry = ModelRegistry(["tiny-bert", "tiny-en-de"], load=load)
     registry.start().join()
@@ -166,7 +166,7 @@ def test_positional_encodings_are_the_formulas(page: Page, home: str, tmp_path: 
         found = np.zeros((20, 64))
         for row in rows:
             found[int(row["position"]), int(row["dimension"])] = float(row["value"])
-        assert np.allclose(found, encoding(64, 20, layout).matrix, atol=1e-5)  # type: ignore[arg-type]
+        assert np.allclose(found, positional_encoding(64, 20, layout).matrix, atol=1e-5)  # type: ignore[arg-type]
     assert "width=64" in page.url and "mode=positions" in page.url
 
 

@@ -16,7 +16,9 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import regard
-from regard.interpret import attention, opened, picture
+from regard.inference.load_model import load_model
+from regard.interpret.attention.recording import record_attention
+from regard.interpret.images import read_image
 from regard.models import Vit, VitConfig
 from regard.server.model_registry import ModelRegistry
 from regard.server.routes_attention import HEAVIEST, KEPT
@@ -31,7 +33,17 @@ from tests.server.conftest import BEARER, create_app, watched
 def vit(tmp_path_factory: pytest.TempPathFactory) -> str:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("vit")
-    model = Vit(VitConfig(width=16, depth=3, heads=2, ffn=16, image=(16, 24), patch=(8, 8), labels=2))
+    model = Vit(
+        VitConfig(
+            hidden_size=16,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            intermediate_size=16,
+            image_size=(16, 24),
+            patch_size=(8, 8),
+            num_labels=2,
+        )
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
@@ -68,8 +80,8 @@ def test_maps_are_those_of_the_library(client: TestClient, vit: str, cat: Path) 
     assert [one["sees"] for one in client.get("/api/models").json()["models"]] == [True, False]
     image = send(client, cat.read_bytes(), "/home/me/my cat.png").json()["image"]
     payload = client.post("/api/attention", json={"model": vit, "image": image, "text": "is not read"}).json()
-    network, reader = opened(vit)
-    found = attention(network, reader, image=picture(cat))
+    network, reader = load_model(vit)
+    found = record_attention(network, reader, image=read_image(cat))
     weights = np.frombuffer(base64.b64decode(payload["maps"][0]["weights"]), np.uint8) / 255
     np.testing.assert_allclose(
         weights.reshape(found.maps[0].weights.shape), found.maps[0].weights, atol=0.5 / 255 + 1e-6
@@ -130,8 +142,8 @@ def test_a_picture_is_chosen_and_patches_are_pressed(
         box = page.locator("canvas.picture").bounding_box()
         assert box is not None
         page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.75)  # the patch 2,2
-        network, reader = opened(vit)
-        row = attention(network, reader, image=picture(cat)).maps[0].weights[1, 1, 5]
+        network, reader = load_model(vit)
+        row = record_attention(network, reader, image=read_image(cat)).maps[0].weights[1, 1, 5]
         rows = page.locator(".looks tbody tr").all()
         shown = {int(one.get_attribute("data-index") or -1): float(one.locator("td").inner_text()) for one in rows}
         assert len(shown) == 7 and all(abs(shown[place] - row[place]) < 0.003 for place in shown)

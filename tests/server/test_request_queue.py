@@ -204,7 +204,9 @@ def test_a_model_stops_between_two_passes(tiny_bert_folder: Path) -> None:
 
 
 def test_a_watched_decoder_takes_its_quick_way() -> None:
-    model = Gpt(GptConfig(vocabulary=20, width=8, depth=1, heads=2, positions=16)).eval()
+    model = Gpt(
+        GptConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=16)
+    ).eval()
     stacks = [part for part in model.modules() if isinstance(part, Stack)]
     token = _left.set(threading.Event())
     try:

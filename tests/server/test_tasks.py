@@ -161,7 +161,13 @@ def test_a_translator_and_a_tuned_model_are_no_start(
     order = {"task": "classify", "content": "good\ta\nbad\tb\n"}
     for model, why in (("regard-de-en", "regard-de-en translates"), (folders["toxic"], "is tuned for a task already")):
         assert why in asked(client, "train", **order, model=model)["error"]
-    t5 = ModelRegistry(["t5"], load=lambda name: (T5(T5Config(vocabulary=8, width=8, depth=1, heads=2, ffn=8)), None))
+    t5 = ModelRegistry(
+        ["t5"],
+        load=lambda name: (
+            T5(T5Config(vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)),
+            None,
+        ),
+    )
     t5.start().join()
     with pytest.raises(InputError, match="t5 is a T5, which has no tasks"):
         routes_tasks.train(t5, {**order, "model": "t5"})

@@ -15,8 +15,8 @@ import pytest
 
 from regard.inference.generation.search import Beam
 from regard.inference.translation import load
-from regard.interpret.translation.decoding import Decoding, decoding
-from regard.interpret.translation.looks import Floats, Looks
+from regard.interpret.translation.cross_attention import CrossAttention, Floats
+from regard.interpret.translation.decoding_steps import TranslationSteps, translate_in_steps
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -36,17 +36,17 @@ def open_at(page: Page, studio: str, **parameters: str) -> None:
     page.wait_for_selector(".keep")
 
 
-def library(folder: str, text: str = TEXT, width: int = 3) -> Decoding:
-    return decoding(load(folder), text, beam=Beam(width=width, nbest=width))
+def library(folder: str, text: str = TEXT, width: int = 3) -> TranslationSteps:
+    return translate_in_steps(load(folder), text, beam=Beam(width=width, nbest=width))
 
 
-def looks_of(found: Decoding, number: int) -> Looks:
+def looks_of(found: TranslationSteps, number: int) -> CrossAttention:
     looks = found.hypotheses[number].looks
     assert looks is not None
     return looks
 
 
-def values_of(found: Decoding, layer: int, head: int) -> Floats:
+def values_of(found: TranslationSteps, layer: int, head: int) -> Floats:
     assert found.seen is not None
     return found.seen.states if found.seen.values is None else found.seen.values[layer, head]
 
@@ -55,7 +55,7 @@ def read(cells: Locator) -> list[float]:
     return [float(text.replace("\N{MINUS SIGN}", "-")) for text in cells.all_inner_texts()]
 
 
-def check_table(page: Page, found: Decoding, *, number: int, step: int, layer: int, head: int, d: int) -> None:
+def check_table(page: Page, found: TranslationSteps, *, number: int, step: int, layer: int, head: int, d: int) -> None:
     """The four sub-steps on the page are the library's of this step."""
     looks, values = looks_of(found, number), values_of(found, layer, head)
     weights = looks.weights[layer, head, step]

@@ -15,7 +15,16 @@ from regard.tasks.folder import Solved, read_task, write_task
 from regard.tasks.pictures import Frame, Look, Seen
 from regard.tasks.solve import predict
 
-CONFIG = VitConfig(width=16, depth=2, heads=2, ffn=32, image=(8, 8), patch=(4, 4), channels=1, labels=3)
+CONFIG = VitConfig(
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    image_size=(8, 8),
+    patch_size=(4, 4),
+    num_channels=1,
+    num_labels=3,
+)
 
 
 def picture(seed: int, *, size: tuple[int, ...] = (8, 8), label: str | None = None) -> Picture:

@@ -32,7 +32,7 @@ def load(
     """
     folder = find_folder(name_or_path, revision=revision, offline=offline)
     model = read_model(folder, dtype=dtype).to(device)
-    rows = getattr(model.config, "vocabulary", None)
+    rows = getattr(model.config, "vocab_size", None)
     return model, Tokenizer.open(folder, rows=rows) if Tokenizer.exists(folder) else None
 
 

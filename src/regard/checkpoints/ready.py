@@ -21,7 +21,15 @@ from regard.models.bert import MaskedLMHead
 from regard.nn import Packed
 from regard.text import Tokenizer
 
-__all__ = ["BATCH_TOKENS", "MaskedLM", "evaluation_mode", "family_name", "in_groups", "describe_model", "require_tokenizer"]
+__all__ = [
+    "BATCH_TOKENS",
+    "MaskedLM",
+    "describe_model",
+    "evaluation_mode",
+    "family_name",
+    "in_groups",
+    "require_tokenizer",
+]
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}  # tokens a batch: of many, a row as wide as the vocabulary is made
 
@@ -59,7 +67,7 @@ class MaskedLM:
     @property
     def limit(self) -> int:
         """The most tokens a text may have, special ones included."""
-        return self.model.config.positions
+        return self.model.config.max_position_embeddings
 
     @property
     def budget(self) -> int:

@@ -16,7 +16,7 @@ from regard.wording import amount
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.interpret.heads.census import Census, Head
+    from regard.interpret.heads.census import HeadCensus, HeadPatterns
 
 __all__ = ["register"]
 
@@ -49,14 +49,14 @@ def heads(
     heads and patterns, and takes at least 10 points more than chance; of several, after the one furthest above it.
     """
     from regard.files.disk import replacing
-    from regard.interpret.heads.census import again_from_file, census_of_file
+    from regard.interpret.heads.census import head_census_of_file, reproduce_from_file
 
     check_page(output)
     with ExitStack() as stack:
         temporary = None if output is None else stack.enter_context(replacing(output))  # before a model is loaded
         with ExitStack() as shown:
             show = stages(shown, {"reading": "texts"})
-            found = census_of_file(
+            found = head_census_of_file(
                 text,
                 model=model,
                 limit=limit,
@@ -67,7 +67,7 @@ def heads(
         if temporary is not None:
             from regard.render.bundle import page
 
-            payload = found.payload(**again_from_file(text, model=model, limit=limit, seed=seed))
+            payload = found.payload(**reproduce_from_file(text, model=model, limit=limit, seed=seed))
             temporary.write_text(page(payload), encoding="utf-8")
     for line in found.notes():
         note(line)
@@ -79,7 +79,7 @@ def heads(
             print(f"\nThe page is in {output}")
 
 
-def _lines(found: Census) -> Iterator[str]:
+def _lines(found: HeadCensus) -> Iterator[str]:
     yield f"{len(found.heads)} heads of {found.model} over {amount(found.read, 'text')}"
     yield ""
     for name, count in found.counts.items():
@@ -91,7 +91,7 @@ def _lines(found: Census) -> Iterator[str]:
         yield _row(head)
 
 
-def _row(head: Head) -> str:
+def _row(head: HeadPatterns) -> str:
     finding = next(one for one in head.findings if one.pattern == head.nearest)
     name = head.pattern or f"none; nearest: {head.nearest}"
     if finding.score is None or finding.chance is None or finding.corrected is None:

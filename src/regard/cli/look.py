@@ -17,7 +17,7 @@ from regard.escaping import escape_controls
 from regard.known import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from regard.interpret import Attention
+    from regard.interpret.attention.maps import AttentionRecord
 
 __all__ = ["register"]
 
@@ -63,25 +63,27 @@ def look(
         # Whether it can be written is known before the work.
         place = None if output is None else stack.enter_context(replacing(output))
         from regard.device import choose_device
-        from regard.interpret import attention, opened, picture
+        from regard.inference.load_model import load_model
+        from regard.interpret.attention.recording import record_attention
+        from regard.interpret.images import read_image
 
-        shown = None if image is None else picture(image)
-        network, reader = opened(model, device=choose_device(device))
+        shown = None if image is None else read_image(image)
+        network, reader = load_model(model, device=choose_device(device))
         if place is not None and place.suffix.lower() == ".html":
-            from regard.interpret.attention.payload import fitted, payload_of
+            from regard.interpret.attention.document import attention_document, record_attention_for_page
             from regard.render.bundle import page
 
-            found, limit = fitted(network, reader, text, text_b, image=shown)
-            payload = payload_of(model, found, limit=limit, kind=kind, layer=layer, head=head)
+            found, limit = record_attention_for_page(network, reader, text, text_b, image=shown)
+            payload = attention_document(model, found, limit=limit, kind=kind, layer=layer, head=head)
             place.write_text(page(payload), encoding="utf-8")
         else:
-            found, limit = attention(network, reader, text, text_b, image=shown), None
+            found, limit = record_attention(network, reader, text, text_b, image=shown), None
             for one in found.maps if kind is None else (found.map(kind),):
                 one.check(layer, head)
             if place is not None:
                 _draw(found, place, kind=kind, layer=layer, head=head)
-    if found.cut:
-        note(found.shortened + (", as many as a page has room for" if limit else ""))
+    if found.num_truncated:
+        note(found.truncation_note + (", as many as a page has room for" if limit else ""))
     if as_json:
         document = found.document(kind=kind, layer=layer, head=head)
         print_json({"model": model, **document, "output": output})
@@ -100,7 +102,7 @@ def _check(text: str, image: str | None, layer: int | None, head: int | None, ou
         raise InputError(f"--output is {os.fspath(output)!r}; expected a name that ends in {', '.join(ENDINGS)}")
 
 
-def _draw(found: Attention, place: Path, *, kind: str | None, layer: int | None, head: int | None) -> None:
+def _draw(found: AttentionRecord, place: Path, *, kind: str | None, layer: int | None, head: int | None) -> None:
     from regard.interpret.attention.drawing import attention_drawing
     from regard.render.drawing import png, svg
 
@@ -111,12 +113,12 @@ def _draw(found: Attention, place: Path, *, kind: str | None, layer: int | None,
         place.write_bytes(png(picture))
 
 
-def _lines(found: Attention, *, kind: str | None, layer: int | None, head: int | None) -> Iterator[str]:
+def _lines(found: AttentionRecord, *, kind: str | None, layer: int | None, head: int | None) -> Iterator[str]:
     from rich.cells import cell_len
 
     one = found.map(kind)
     layer = one.layers - 1 if layer is None else layer
-    weights = one.chosen(layer, head)[0].mean(axis=0)
+    weights = one.select(layer, head)[0].mean(axis=0)
     which = f"head {head}" if head is not None else "the mean of its heads"
     yield f"{one.kind} attention of {found.family}, layer {layer}, {which}: where each token looks most"
     yield ""

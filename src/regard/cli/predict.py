@@ -111,7 +111,7 @@ def _check(page: str) -> None:
 
     if not page.lower().endswith((".html", ".htm")):
         raise InputError(f"--page is {page!r}; expected a name that ends in .html")
-    if not bundle.built():
+    if not bundle.is_built():
         bundle.page({})  # says what to run
 
 

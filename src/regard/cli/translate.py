@@ -203,12 +203,12 @@ class _Job:
         path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
     def write_page(self, path: Path, *, model: str) -> None:
-        from regard.interpret.translation.decoding import decoded
-        from regard.interpret.translation.payload import decoding_payload
+        from regard.interpret.translation.decoding_steps import replay_translations
+        from regard.interpret.translation.document import translation_document
         from regard.render.bundle import page
 
         [(text, found)] = self.found
-        payload = decoding_payload(model, decoded(self.translator, text, found), beam=self.beam)
+        payload = translation_document(model, replay_translations(self.translator, text, found), beam=self.beam)
         path.write_text(page(payload, title="Regard: translation"), encoding="utf-8")
 
 
@@ -240,14 +240,14 @@ def _texts(source: str, folder: str) -> Iterator[str]:
 
 def _one(texts: Iterator[str], translator: Translator) -> str:
     """The one text of a page; whether it can be shown is known before the work."""
-    from regard.interpret.translation.decoding import source_of
+    from regard.interpret.translation.decoding_steps import source_ids
     from regard.render.bundle import check_built
 
     check_built()
     several = list(islice(texts, 2))
     if len(several) != 1:
         raise InputError(f"--page shows one text, and the input has {'several' if several else 'none'}; give one line")
-    source_of(translator, several[0])
+    source_ids(translator, several[0])
     return several[0]
 
 

@@ -35,7 +35,7 @@ def next_likelihood(model: nn.Module, tokenizer: Tokenizer | None, first: str, s
     for name, text in (("first", first), ("second", second)):
         if not text.strip():
             raise InputError(f"expected two texts, but the {name} is empty")
-    pair = tokens.encode(first, second, max_length=model.config.positions)
+    pair = tokens.encode(first, second, max_length=model.config.max_position_embeddings)
     batch = collate([pair.ids]).to(model.next.weight.device)
     segments = torch.tensor(pair.segments, device=batch.ids.device)
     with evaluation_mode(model):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from regard.checkpoints.ready import MaskedLM, evaluation_mode, describe_model, require_tokenizer
+from regard.checkpoints.ready import MaskedLM, describe_model, evaluation_mode, require_tokenizer
 from regard.data.files import name_of, read_all_lines
 from regard.errors import InputError
 from regard.inference.surprise import Progress, causal_nll, masked_nll
@@ -89,13 +89,13 @@ def measure_perplexity(
 def _causal(
     model: Gpt, tokenizer: Tokenizer, text: str, stride: int | None, max_length: int | None, tell: Progress
 ) -> Perplexity:
-    length = _length(max_length, model.config.positions)
+    length = _length(max_length, model.config.max_position_embeddings)
     step = max(1, length // 2) if stride is None else stride
     if not 1 <= step <= length:
         raise InputError(f"stride is {step}; expected 1 to {length}, the tokens of a window, so that none is left out")
     body = tokenizer.encode(text, special=False).ids
     # A published config.json may name a begin token that the vocabulary lacks.
-    known = [n for n in (model.config.begin, tokenizer.bos) if n is not None and n < model.config.vocabulary]
+    known = [n for n in (model.config.bos_token_id, tokenizer.bos) if n is not None and n < model.config.vocab_size]
     ids = [*known[:1], *body]
     if len(ids) < 2:
         raise InputError(f"the text has {len(body)} tokens and the model no begin token: nothing can be predicted")

@@ -101,8 +101,10 @@ class Engine:
         self.layers = LayerSelection.parse(layers, config.depth + 1)
         self.pooling, self.normalize, self.long = pooling, normalize, long
         # An ELMo's vectors are those of both directions, one beside the other.
-        self.width: int = getattr(config, "vector_width", config.width) * self.layers.factor
-        self.limit = _limit(max_length, getattr(config, "positions", None), stated or tokenizer.max_length)
+        self.width: int = getattr(config, "output_size", config.hidden_size) * self.layers.factor
+        self.limit = _limit(
+            max_length, getattr(config, "max_position_embeddings", None), stated or tokenizer.max_length
+        )
         around = len(tokenizer.encode("").ids)
         if self.limit is not None and self.limit <= around:
             raise InputError(f"max_length is {self.limit}, and {around} special tokens leave no room for text in it")

@@ -20,18 +20,18 @@ class GptConfig:
     """The defaults are GPT-2 small."""
 
     family: str = "gpt2"
-    vocabulary: int = 50257
-    width: int = 768
-    depth: int = 12
-    heads: int = 12
-    ffn: int = 3072
-    positions: int = 1024
-    activation: str = "gelu-tanh"
-    eps: float = 1e-5
+    vocab_size: int = 50257
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    max_position_embeddings: int = 1024
+    hidden_act: str = "gelu-tanh"
+    layer_norm_eps: float = 1e-5
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    begin: int | None = None  # the ids that open and end a text, where the vocabulary has them
-    end: int | None = None
+    bos_token_id: int | None = None  # the ids that open and end a text, where the vocabulary has them
+    eos_token_id: int | None = None
 
 
 class Gpt(nn.Module):
@@ -41,23 +41,23 @@ class Gpt(nn.Module):
         super().__init__()
         self.config = config
         layer = LayerConfig(
-            width=config.width,
-            heads=config.heads,
-            ffn=config.ffn,
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            ffn=config.intermediate_size,
             norm_first=True,
-            eps=config.eps,
-            activation=config.activation,
+            eps=config.layer_norm_eps,
+            activation=config.hidden_act,
             causal=True,
             dropout=config.dropout,
             attention_dropout=config.attention_dropout,
         )
         self.embedding = TextEmbedding(
-            config.vocabulary,
-            config.width,
-            positions=LearnedPositions(config.positions, config.width),
+            config.vocab_size,
+            config.hidden_size,
+            positions=LearnedPositions(config.max_position_embeddings, config.hidden_size),
             dropout=config.dropout,
         )
-        self.decoder = Stack(layer, config.depth, final_norm=True)
+        self.decoder = Stack(layer, config.num_hidden_layers, final_norm=True)
         initial.normal_init(self)
         initial.scaled_init(self.decoder.layers)
 

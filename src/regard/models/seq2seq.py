@@ -36,18 +36,18 @@ class Seq2SeqConfig:
     """
 
     family: str = "seq2seq"
-    source: int = 10
-    target: int = 10
-    units: int = 16
-    embedding: int = 0
-    depth: int = 1
+    source_size: int = 10
+    target_size: int = 10
+    hidden_size: int = 16
+    embedding_size: int = 0
+    num_hidden_layers: int = 1
     cell: CellType = "lstm"
     bidirectional: bool = False
     score: Score = "none"
     recipe: Recipe = "luong"
     feedback: Literal["softmax", "identity"] = "softmax"
     dropout: float = 0.0
-    begin: int = 0  # the decoder's first token; a decoder of vectors begins with zeros
+    decoder_start_token_id: int = 0  # the decoder's first token; a decoder of vectors begins with zeros
 
     def __post_init__(self) -> None:
         choice("score", self.score, get_args(Score))
@@ -82,9 +82,9 @@ class RecurrentEncoder(nn.Module):
         super().__init__()
         self.recurrent = Recurrent(
             width,
-            config.units,
+            config.hidden_size,
             cell=config.cell,
-            depth=config.depth,
+            depth=config.num_hidden_layers,
             bidirectional=config.bidirectional,
             dropout=config.dropout,
         )
@@ -107,19 +107,19 @@ class RecurrentDecoder(nn.Module):
 
     def __init__(self, width: int, config: Seq2SeqConfig) -> None:
         super().__init__()
-        units, attends = config.units, config.score != "none"
+        units, attends = config.hidden_size, config.score != "none"
         self.cross = _attention(config.score, units)
         self.context_first = attends and config.recipe == "deck"
         self.cell = StackedCell(
             width + (units if self.context_first else 0),
             units,
             cell=config.cell,
-            depth=config.depth,
+            depth=config.num_hidden_layers,
             dropout=config.dropout,
         )
         self.join = nn.Linear(2 * units, units) if attends and config.recipe == "luong" else None
         self.dropout = nn.Dropout(config.dropout)
-        self.output = nn.Linear(units, config.target)
+        self.output = nn.Linear(units, config.target_size)
 
     def forward(self, x: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
         output, state = self._step(x, state)
@@ -165,12 +165,12 @@ class Seq2Seq(nn.Module):
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
         self.config = config
-        words = config.embedding
-        self.source_embedding = nn.Embedding(config.source, words) if words else None
-        self.target_embedding = nn.Embedding(config.target, words) if words else None
+        words = config.embedding_size
+        self.source_embedding = nn.Embedding(config.source_size, words) if words else None
+        self.target_embedding = nn.Embedding(config.target_size, words) if words else None
         self.dropout = nn.Dropout(config.dropout if words else 0.0)
-        self.encoder = RecurrentEncoder(words or config.source, config)
-        self.decoder = RecurrentDecoder(words or config.target, config)
+        self.encoder = RecurrentEncoder(words or config.source_size, config)
+        self.decoder = RecurrentDecoder(words or config.target_size, config)
 
     def forward(
         self,
@@ -215,8 +215,10 @@ class Seq2Seq(nn.Module):
 
     def _first(self, state: Seq2SeqState) -> Tensor:
         if self.target_embedding is None:
-            return state.output.new_zeros(len(state.output), self.config.target)
-        return self._vector(torch.full((len(state.output),), self.config.begin, device=state.output.device))
+            return state.output.new_zeros(len(state.output), self.config.target_size)
+        return self._vector(
+            torch.full((len(state.output),), self.config.decoder_start_token_id, device=state.output.device)
+        )
 
     def _vector(self, items: Tensor) -> Tensor:
         result: Tensor = items if self.target_embedding is None else self.dropout(lookup(self.target_embedding, items))

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-__all__ = ["scaled_init", "normal_init"]
+__all__ = ["normal_init", "scaled_init"]
 
 
 def normal_init(model: nn.Module, std: float = 0.02) -> None:

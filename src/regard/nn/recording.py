@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn.masks import Layout, Packed
-from regard.nn.tape import NOTHING, Edit, AppliedEdits, AttentionCall, Site, Tape
+from regard.nn.tape import NOTHING, AppliedEdits, AttentionCall, Edit, Site, Tape
 
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
 
-__all__ = ["record_attention", "record_hidden_state", "ablate_heads", "record", "is_recording"]
+__all__ = ["ablate_heads", "is_recording", "record", "record_attention", "record_hidden_state"]
 
 
 class _Here(threading.local):

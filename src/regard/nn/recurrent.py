@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.errors import choice
 from regard.nn.masks import Layout, Padded, from_padded, to_padded
 
-__all__ = ["CellType", "Recurrent", "RecurrentState", "StackedCell", "sequence_lengths", "reverse_sequences"]
+__all__ = ["CellType", "Recurrent", "RecurrentState", "StackedCell", "reverse_sequences", "sequence_lengths"]
 
 CellType = Literal["lstm", "gru"]
 RecurrentState = tuple[Tensor, ...]  # (h, c) for an LSTM, (h,) for a GRU; each (layers, B, units)

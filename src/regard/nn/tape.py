@@ -18,7 +18,7 @@ from regard.nn.masks import Layout, Packed, Padded, length_groups, to_padded
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
 
-__all__ = ["Edit", "AppliedEdits", "AttentionCall", "Site", "Tape"]
+__all__ = ["AppliedEdits", "AttentionCall", "Edit", "Site", "Tape"]
 
 NOTHING = "nothing (a compiled function around the model is not recorded: give its module to record)"
 

@@ -13,7 +13,7 @@ from regard.known import builtin_folder, builtin_names
 if TYPE_CHECKING:
     from torch import nn
 
-    from regard.interpret.attention.looking import Reader
+    from regard.interpret.attention.recording import TextTokenizer
 
 __all__ = ["ModelKind", "infer_kind"]
 
@@ -22,7 +22,7 @@ ModelKind = Literal["reader", "writer", "translator", "tuned", "unknown"]
 WRITERS = ("gpt2", "t5")  # families, as their folders name them
 
 
-def infer_kind(name: str, loaded: tuple[nn.Module, Reader] | None = None) -> ModelKind:
+def infer_kind(name: str, loaded: tuple[nn.Module, TextTokenizer] | None = None) -> ModelKind:
     """A tuned model has a task, a translator two languages, a writer goes on with a prompt; others read.
 
     Where no folder has this name, as for a model of the hub, `loaded` tells; without it, it is unknown.
@@ -39,7 +39,7 @@ def infer_kind(name: str, loaded: tuple[nn.Module, Reader] | None = None) -> Mod
     return "writer" if family in WRITERS else "reader"
 
 
-def _kind_of_loaded(model: nn.Module, reader: Reader) -> ModelKind:
+def _kind_of_loaded(model: nn.Module, reader: TextTokenizer) -> ModelKind:
     from regard.inference.translation.subwords import Subwords
     from regard.models import T5, Gpt
 

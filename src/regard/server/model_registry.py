@@ -19,11 +19,11 @@ from regard.server.workspace import Workspace
 if TYPE_CHECKING:
     from torch import nn
 
-    from regard.interpret.attention.looking import Reader
+    from regard.interpret.attention.recording import TextTokenizer
     from regard.tasks.folder import Solved
     from regard.text import Tokenizer
 
-    Pair = tuple[nn.Module, Reader]
+    Pair = tuple[nn.Module, TextTokenizer]
 
 __all__ = ["LOADER", "ModelEntry", "ModelRegistry", "State"]
 
@@ -162,8 +162,11 @@ class ModelRegistry:
 
 def _load(name: str) -> Pair | Solved:
     from regard.checkpoints.loading import find_folder
-    from regard.interpret.attention.subject import opened
+    from regard.inference.load_model import load_model
     from regard.tasks.folder import is_solved, read_task
 
     folder = find_folder(name)
-    return read_task(folder) if is_solved(folder) else opened(name)
+    if is_solved(folder):
+        return read_task(folder)
+    loaded = load_model(name)
+    return loaded.model, loaded.tokenizer

@@ -44,10 +44,10 @@ def heads(registry: ModelRegistry, arguments: Arguments) -> Payload:
     model = said(arguments, "model", DEFAULT_MODEL)
     lines = [line for line in said(arguments, "texts").splitlines() if line.strip()]
     with registry.use(model) as (network, tokenizer):
-        from regard.interpret.heads.census import again_from_lines, census, pairs_of
+        from regard.interpret.heads.census import head_census, read_text_pairs, reproduce_from_lines
 
-        found = census(network, tokenizer, pairs_of(lines), name=model)
-        return found.payload(**again_from_lines(lines, model=model))
+        found = head_census(network, tokenizer, read_text_pairs(lines), name=model)
+        return found.payload(**reproduce_from_lines(lines, model=model))
 
 
 ROUTES: dict[str, Route] = {

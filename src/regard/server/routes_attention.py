@@ -33,9 +33,9 @@ def attention(registry: ModelRegistry, arguments: Arguments) -> Payload:
         return _seen(registry, model, said(arguments, "image", ""))
     text, text_b = said(arguments, "text"), said(arguments, "text_b", "")
     with registry.use_any(model) as (network, reader):
-        from regard.interpret.attention.payload import attention_payload
+        from regard.interpret.attention.document import attention_page_document
 
-        return attention_payload(model, network, reader, text, text_b or None)
+        return attention_page_document(model, network, reader, text, text_b or None)
 
 
 def picture(registry: ModelRegistry, arguments: Arguments) -> Payload:
@@ -50,9 +50,9 @@ def picture(registry: ModelRegistry, arguments: Arguments) -> Payload:
         found = base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError):
         raise InputError("'content' is not base64") from None
-    from regard.interpret.attention.subject import check_picture
+    from regard.interpret.images import check_image
 
-    check_picture(found, name)
+    check_image(found, name)
     key = f"{hashlib.sha256(found).hexdigest()[:16]}/{name}"
     kept = _pictures.setdefault(registry, {})
     kept.pop(key, None)
@@ -72,7 +72,7 @@ def _seen(registry: ModelRegistry, model: str, key: str) -> Payload:
             f"{key.partition('/')[2]!r} again"
         )
     with registry.use_any(model) as (network, reader):
-        from regard.interpret.attention.payload import attention_payload
-        from regard.interpret.attention.subject import picture_of
+        from regard.interpret.attention.document import attention_page_document
+        from regard.interpret.images import decode_image
 
-        return attention_payload(model, network, reader, image=picture_of(content, key.partition("/")[2]))
+        return attention_page_document(model, network, reader, image=decode_image(content, key.partition("/")[2]))

@@ -16,12 +16,12 @@ from regard.server.model_registry import ModelRegistry
 if TYPE_CHECKING:
     from torch import nn
 
-    from regard.interpret.figure.damage import Known
+    from regard.interpret.figure.ablation import LossCache
 
 __all__ = ["figure"]
 
 # The studio's models do not change, so neither do their losses over our own sentences.
-_known: WeakKeyDictionary[nn.Module, Known] = WeakKeyDictionary()
+_known: WeakKeyDictionary[nn.Module, LossCache] = WeakKeyDictionary()
 
 
 def figure(registry: ModelRegistry, arguments: Arguments) -> Payload:
@@ -29,10 +29,10 @@ def figure(registry: ModelRegistry, arguments: Arguments) -> Payload:
     model, text = said(arguments, "model", DEFAULT_MODEL), said(arguments, "text")
     target, off = said(arguments, "target", ""), said(arguments, "without", "")
     with registry.use_any(model) as (network, reader):
-        from regard.interpret.figure.figure import figure as drawn
-        from regard.interpret.figure.payload import payload_of
+        from regard.interpret.figure.document import figure_document
+        from regard.interpret.figure.figure import draw_figure as drawn
 
         known = _known.setdefault(network, {})
-        found = drawn(network, reader, text, target or None, switches=off, name=model, known=known)
+        found = drawn(network, reader, text, target or None, without=off, name=model, loss_cache=known)
         # Only in the studio is there a model that could run again with other switches.
-        return {**payload_of(found), "studio": "place" not in arguments}
+        return {**figure_document(found), "studio": "place" not in arguments}

@@ -58,7 +58,11 @@ def write(registry: ModelRegistry, arguments: Arguments, tell: Callable[[Payload
 
 def branch(registry: ModelRegistry, arguments: Arguments) -> Payload:
     """The prompt that goes on from a branch. Arguments: `model`, `prompt`, and `ids`, the tokens behind the prompt."""
-    model, text, ids = said(arguments, "model", DEFAULT_CAUSAL_LM), said(arguments, "prompt", ""), said(arguments, "ids")
+    model, text, ids = (
+        said(arguments, "model", DEFAULT_CAUSAL_LM),
+        said(arguments, "prompt", ""),
+        said(arguments, "ids"),
+    )
     entry = registry.entries.get(model)
     if entry is None or entry.loaded is None:
         raise InputError(f"the studio has no model {model!r} ready")

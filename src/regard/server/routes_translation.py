@@ -24,8 +24,8 @@ def translation(registry: ModelRegistry, arguments: Arguments) -> Payload:
         from regard.inference.translation.align import usual_looking
         from regard.inference.translation.build import translating
         from regard.inference.translation.subwords import Subwords
-        from regard.interpret.translation.decoding import decoding
-        from regard.interpret.translation.payload import decoding_payload
+        from regard.interpret.translation.decoding_steps import translate_in_steps
+        from regard.interpret.translation.document import translation_document
 
         translators = [entry.name for entry in registry.entries.values() if entry.kind == "translator"]
         # An exported page has no other models to go to.
@@ -33,8 +33,8 @@ def translation(registry: ModelRegistry, arguments: Arguments) -> Payload:
         if not isinstance(reader, Subwords):
             return {**_no_translator(model), **studio}
         beam, network = Beam(width=width, nbest=width), translating(network)
-        found = decoding(Translator(network, reader, usual_looking(network)), text, beam=beam)
-        return {**decoding_payload(model, found, beam=beam), **studio}
+        found = translate_in_steps(Translator(network, reader, usual_looking(network)), text, beam=beam)
+        return {**translation_document(model, found, beam=beam), **studio}
 
 
 def _no_translator(model: str) -> dict[str, object]:

@@ -64,7 +64,7 @@ class Solved:
         """What makes of examples that which the model reads."""
         config = self.model.encoder.config
         if isinstance(config, VitConfig):
-            return Frame(*config.image, config.channels)
+            return Frame(*config.image_size, config.num_channels)
         assert self.tokenizer is not None
         return Rows(self.tokenizer, family=config.family, limit=self.length)
 
@@ -125,7 +125,7 @@ def read_task(name_or_path: str | os.PathLike[str], *, device: torch.device | st
         return Solved(task, Seen(encoder).to(device).eval(), None, 0, precision)
     if not isinstance(encoder, Bert | Gpt | Elmo):
         raise InputError(f"{folder}: expected a BERT, a GPT or an ELMo, found a {type(encoder).__name__}")
-    longest = LONGEST if isinstance(encoder, Elmo) else encoder.config.positions
+    longest = LONGEST if isinstance(encoder, Elmo) else encoder.config.max_position_embeddings
     if not SHORTEST <= length <= longest:
         raise InputError(
             f"{folder / TASK}: length is {length}, and this model reads from {SHORTEST} to {longest} "
@@ -144,7 +144,7 @@ def read_task(name_or_path: str | os.PathLike[str], *, device: torch.device | st
     model.head.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(MIX)})
     if model.mix is not None:
         model.mix.load_state_dict({name: state[MIX + name] for name in model.mix.state_dict()})
-    tokenizer = Tokenizer.open(folder, rows=encoder.config.vocabulary)
+    tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
     return Solved(task, model.to(device).eval(), tokenizer, length, precision)
 
 
@@ -184,10 +184,10 @@ def _classes(labels: Sequence[str]) -> dict[str, object]:
 
 def _processor(config: VitConfig) -> dict[str, object]:
     """How transformers makes of a picture what this model looks at."""
-    half = [0.5] * config.channels
+    half = [0.5] * config.num_channels
     return {
         "image_processor_type": "ViTImageProcessor",
-        "size": {"height": config.image[0], "width": config.image[1]},
+        "size": {"height": config.image_size[0], "width": config.image_size[1]},
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,

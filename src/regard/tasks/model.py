@@ -69,7 +69,7 @@ class Tuned(nn.Module):
     def __init__(self, encoder: Encoder, head: Head, *, averaged: bool = False) -> None:
         super().__init__()
         self.encoder, self.head, self.averaged = encoder, head, averaged
-        self.mix = ScalarMix(encoder.config.depth + 1) if isinstance(encoder, Elmo) else None
+        self.mix = ScalarMix(encoder.config.num_hidden_layers + 1) if isinstance(encoder, Elmo) else None
 
     @classmethod
     def new(cls, encoder: nn.Module, task: Task[Any]) -> Tuned:
@@ -77,22 +77,22 @@ class Tuned(nn.Module):
         if not isinstance(encoder, Bert | Gpt | Elmo):
             raise InputError(f"{task.name} needs a BERT, a GPT or an ELMo, got a {type(encoder).__name__}")
         if isinstance(encoder, Elmo):
-            if encoder.config.characters:
+            if encoder.config.num_characters:
                 raise InputError(
                     f"{task.name} needs an ELMo that reads a tokenizer's pieces; this one reads characters"
                 )
             encoder.output = None
-            head = Head(encoder.config.vector_width, task.outputs, pool=None, dropout=encoder.config.dropout)
+            head = Head(encoder.config.output_size, task.outputs, pool=None, dropout=encoder.config.dropout)
             return cls(encoder, head, averaged=task.pooled)
         config, pool = encoder.config, None
         if isinstance(encoder, Bert):
             if task.pooled:
-                pool = pool_of(config.family, config.width)
+                pool = pool_of(config.family, config.hidden_size)
                 if encoder.pooler is not None:
                     pool[0].load_state_dict(encoder.pooler.linear.state_dict())
             encoder.pooler = encoder.masked = encoder.next = None
         bias = not (task.pooled and isinstance(encoder, Gpt))  # as transformers has it
-        return cls(encoder, Head(config.width, task.outputs, pool=pool, dropout=config.dropout, bias=bias))
+        return cls(encoder, Head(config.hidden_size, task.outputs, pool=pool, dropout=config.dropout, bias=bias))
 
     def forward(self, inputs: Inputs) -> Tensor:
         if not isinstance(self.encoder, Bert):
@@ -128,7 +128,7 @@ class Tuned(nn.Module):
 
     def _segments(self, inputs: Inputs) -> tuple[Tensor, ...]:
         """Where the family has any."""
-        return (inputs.segments,) if isinstance(self.encoder, Bert) and self.encoder.config.segments else ()
+        return (inputs.segments,) if isinstance(self.encoder, Bert) and self.encoder.config.type_vocab_size else ()
 
 
 def _means(hidden: Tensor, layout: Layout) -> Tensor:

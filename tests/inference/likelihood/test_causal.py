@@ -27,7 +27,7 @@ def test_batching_changes_nothing_and_theirs_is_the_same(
 ) -> None:
     asked = Causal.of(*gpt, doing="a test")
     with pytest.MonkeyPatch.context() as patch, evaluation_mode(gpt[0]):
-        patch.setattr("regard.inference.likelihood.causal.BUDGET", {"cpu": budget})
+        patch.setattr("regard.inference.likelihood.causal.BATCH_TOKENS", {"cpu": budget})
         patch.setattr("regard.inference.likelihood.causal.ROWS", chunk)
         found = asked.score(rows)
     assert len(found) == len(rows)

@@ -62,7 +62,13 @@ def test_a_seed_draws_the_same_weights_and_joint_ones_are_shared() -> None:
 
 def test_what_does_not_translate_is_refused() -> None:
     with pytest.raises(InputError, match="a BERT does not translate"):
-        translating(Bert(BertConfig(vocabulary=10, width=8, depth=1, heads=1, ffn=8)))
+        translating(
+            Bert(
+                BertConfig(
+                    vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+                )
+            )
+        )
     with pytest.raises(InputError, match="a Seq2Seq does not translate"):
         from regard.models import Seq2SeqConfig
 

@@ -135,7 +135,7 @@ def test_a_sweep_is_every_head_alone(
 ) -> None:
     trial: Probe = request.getfixturevalue(which)
     # Three copies at a time: the eight heads need several batches.
-    monkeypatch.setattr("regard.interpret.ablation.ablation.BUDGET", {"cpu": 3 * len(trial.ids)})
+    monkeypatch.setattr("regard.interpret.ablation.ablation.BATCH_TOKENS", {"cpu": 3 * len(trial.ids)})
     found = sweep_heads(trial)
     assert {(one.layer, one.head) for one in found.ranked} == {(i, j) for i in range(2) for j in range(4)}
     assert [one.strength for one in found.ranked] == sorted((one.strength for one in found.ranked), reverse=True)

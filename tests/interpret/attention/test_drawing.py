@@ -13,24 +13,24 @@ from PIL import Image
 
 from regard.errors import InputError
 from regard.interpret.attention.drawing import attention_drawing
-from regard.interpret.attention.maps import Attention, Kind, Map, Side
+from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapKind, TokenAxis
 from regard.render.drawing import Drawing, Label, Stroke, Tile, png, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def looked(
-    tokens: tuple[str, ...], *, layers: int = 2, heads: int = 3, kind: Kind = "encoder", **more: Any
-) -> Attention:
+    tokens: tuple[str, ...], *, layers: int = 2, heads: int = 3, kind: MapKind = "encoder", **more: Any
+) -> AttentionRecord:
     count = len(tokens)
-    side = Side(tokens, tuple(range(count)), (0,) * count)
+    side = TokenAxis(tokens, tuple(range(count)), (0,) * count)
     weights = np.zeros((layers, heads, count, count), dtype=np.float32)
     for head in range(heads):  # head n looks n tokens ahead, and a little at the first
         for row in range(count):
             weights[:, head, row, (row + head) % count] += 0.75
             weights[:, head, row, 0] += 0.25
-    one = Map(kind, side, side, weights, None, None, None, None, False, True)
-    return Attention("bert", ("text",), (one,), **more)
+    one = AttentionMaps(kind, side, side, weights, None, None, None, None, False, True)
+    return AttentionRecord("bert", ("text",), (one,), **more)
 
 
 FOUND = looked(("[CLS]", "a", "b", "[SEP]"))

@@ -13,7 +13,7 @@ import regard
 from regard.data.examples import Choice, Example, Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError
-from regard.interpret.attention.looking import attention
+from regard.interpret.attention.recording import record_attention
 from regard.interpret.attention.rollout import rollout
 from regard.interpret.attribution.prediction_evidence import PredictionEvidence, prediction_evidence
 from regard.models import Bert
@@ -64,7 +64,7 @@ def test_label(solved: Any) -> None:
 def test_attention_is_that_of_the_speaking_token(solved: Any) -> None:
     model = solved(Classify(["bad", "good"]))
     _, (found,), _ = looked(model, Text(TEXT))
-    weights = attention(model.model.encoder, model.tokenizer, TEXT).maps[0].weights
+    weights = record_attention(model.model.encoder, model.tokenizer, TEXT).maps[0].weights
     np.testing.assert_allclose(found.attention, weights[:, :, 0].mean(1), atol=1e-6)
     np.testing.assert_allclose(found.rollout, rollout(weights)[-1][0], atol=1e-6)
     np.testing.assert_allclose(np.sum(found.attention, axis=1), 1, atol=1e-5)

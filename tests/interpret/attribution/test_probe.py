@@ -39,8 +39,15 @@ def gpt_tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def tuned(task: object, tokenizer: Tokenizer, *, causal: bool = False, length: int = 48) -> Solved:
-    sizes = {"vocabulary": tokenizer.size, "width": 24, "depth": 2, "heads": 4, "ffn": 40, "positions": 48}
-    encoder = Gpt(GptConfig(**sizes, begin=0, end=0)) if causal else Bert(BertConfig(**sizes))
+    sizes = {
+        "vocab_size": tokenizer.size,
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 40,
+        "max_position_embeddings": 48,
+    }
+    encoder = Gpt(GptConfig(**sizes, bos_token_id=0, eos_token_id=0)) if causal else Bert(BertConfig(**sizes))
     model = Tuned.new(encoder, task)  # type: ignore[arg-type]
     return Solved(task, randomised(model).eval(), tokenizer, length)  # type: ignore[arg-type]
 
@@ -155,7 +162,18 @@ def test_what_cannot_be_asked(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_
     gpt, tokens = regard.load(tiny_gpt(tmp_path))
     with pytest.raises(InputError, match="tokens, and this model reads 16; shorten it by"):
         pretrained_probe(gpt, tokens, "the film " * 20)
-    picture = Vit(VitConfig(width=8, depth=1, heads=2, ffn=8, image=(4, 4), patch=(2, 2), channels=1, labels=2))
+    picture = Vit(
+        VitConfig(
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=8,
+            image_size=(4, 4),
+            patch_size=(2, 2),
+            num_channels=1,
+            num_labels=2,
+        )
+    )
     with pytest.raises(InputError, match="expected a BERT or a GPT"):
         pretrained_probe(picture, None, "the film")
     with pytest.raises(InputError, match="unknown label 'aa'; did you mean 'a'"):

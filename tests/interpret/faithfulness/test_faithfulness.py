@@ -141,7 +141,16 @@ def test_zeroed_values_are_values_of_zero(trial: Probe) -> None:
 @pytest.fixture(scope="module")
 def gpt_trial(tmp_path_factory: pytest.TempPathFactory) -> Probe:
     tokens = byte_level(tmp_path_factory.mktemp("gpt") / "v", specials=["<|endoftext|>"], kind="gpt2")
-    shape = GptConfig(vocabulary=tokens.size, width=24, depth=2, heads=4, ffn=40, positions=32, begin=0, end=0)
+    shape = GptConfig(
+        vocab_size=tokens.size,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=40,
+        max_position_embeddings=32,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     task = Classify(["a", "b", "c"])
     return task_probe(Solved(task, randomised(Tuned.new(Gpt(shape), task)).eval(), tokens, 32), "the good film day")
 

@@ -15,20 +15,26 @@ from hypothesis import strategies as st
 
 from regard.errors import InputError
 from regard.interpret.heads import chance
-from regard.interpret.heads.census import Census, again_from_lines, census, census_of_file, pairs_of
-from regard.interpret.heads.patterns import PATTERNS, POINTING, Line, predictive_pairs, related_pairs, targets
-from regard.interpret.heads.scores import Sums
+from regard.interpret.heads.census import (
+    HeadCensus,
+    head_census,
+    head_census_of_file,
+    read_text_pairs,
+    reproduce_from_lines,
+)
+from regard.interpret.heads.patterns import PATTERNS, POINTING, TokenizedText, predictive_pairs, related_pairs, targets
+from regard.interpret.heads.scores import PatternSums
 from regard.models import Bert, BertConfig, Gpt, GptConfig
 from regard.text import Tokenizer
 
 NEXT, PREVIOUS, SAME, OTHER, DELIMITER, PREDICTIVE, BROAD = PATTERNS
 
 
-def line(words: str, *, segments: str = "") -> Line:
+def line(words: str, *, segments: str = "") -> TokenizedText:
     """Ids are letters; `.` is special."""
     ids = tuple(ord(letter) for letter in words)
     marks = tuple(int(mark) for mark in segments) or (0,) * len(words)
-    return Line(tuple(words), ids, marks, tuple(letter == "." for letter in words))
+    return TokenizedText(tuple(words), ids, marks, tuple(letter == "." for letter in words))
 
 
 def arrows(found: np.ndarray, pattern: str) -> set[tuple[int, int]]:
@@ -108,7 +114,7 @@ def test_how_even_a_row_is() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_at_random_has_no_pattern(causal: bool) -> None:
     generator = np.random.default_rng(3)
-    sums = Sums(30, shown=1)
+    sums = PatternSums(30, shown=1)
     for number in range(30):
         words = "." + "".join(random.Random(number).choices("abcdefgh", k=9)) + "."
         text = line(words)
@@ -160,7 +166,14 @@ def tables(pattern: str | None, step: int = 0) -> tuple[torch.Tensor, torch.Tens
 
 
 def planted(layout: list[list[tuple[str | None, int]]]) -> Bert:
-    config = BertConfig(vocabulary=V, width=D * HEADS, depth=len(layout), heads=HEADS, ffn=4, positions=PLACES)
+    config = BertConfig(
+        vocab_size=V,
+        hidden_size=D * HEADS,
+        num_hidden_layers=len(layout),
+        num_attention_heads=HEADS,
+        intermediate_size=4,
+        max_position_embeddings=PLACES,
+    )
     model = Bert(config, heads=()).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -216,12 +229,14 @@ LAYOUTS: list[list[list[tuple[str | None, int]]]] = [
 
 
 @pytest.fixture(scope="module", params=[0, 1])
-def taken(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> tuple[list[list[tuple[str | None, int]]], Census]:
+def taken(
+    request: pytest.FixtureRequest, tokenizer: Tokenizer
+) -> tuple[list[list[tuple[str | None, int]]], HeadCensus]:
     layout = LAYOUTS[request.param]
-    return layout, census(planted(layout), tokenizer, written(request.param, 45), name="planted")
+    return layout, head_census(planted(layout), tokenizer, written(request.param, 45), name="planted")
 
 
-def test_planted_patterns_are_recovered(taken: tuple[list[list[tuple[str | None, int]]], Census]) -> None:
+def test_planted_patterns_are_recovered(taken: tuple[list[list[tuple[str | None, int]]], HeadCensus]) -> None:
     layout, found = taken
     assert [head.pattern for head in found.heads] == [pattern for layer in layout for pattern, _ in layer]
     assert [(head.layer, head.head) for head in found.heads] == [
@@ -234,7 +249,7 @@ def test_planted_patterns_are_recovered(taken: tuple[list[list[tuple[str | None,
         assert head.pattern is None or (named.corrected is not None and named.corrected < 1e-6)
 
 
-def test_examples_show_the_pattern(taken: tuple[list[list[tuple[str | None, int]]], Census]) -> None:
+def test_examples_show_the_pattern(taken: tuple[list[list[tuple[str | None, int]]], HeadCensus]) -> None:
     _, found = taken
     for head in found.heads:
         for example in head.examples:
@@ -251,7 +266,7 @@ def test_examples_show_the_pattern(taken: tuple[list[list[tuple[str | None, int]
     assert max(len(head.examples) for head in found.heads) == 5
 
 
-def test_the_document_and_the_counts(taken: tuple[list[list[tuple[str | None, int]]], Census]) -> None:
+def test_the_document_and_the_counts(taken: tuple[list[list[tuple[str | None, int]]], HeadCensus]) -> None:
     layout, found = taken
     document = found.document()
     planted_names = [pattern for layer in layout for pattern, _ in layer]
@@ -262,8 +277,17 @@ def test_the_document_and_the_counts(taken: tuple[list[list[tuple[str | None, in
 
 
 def test_a_gpt_reads_each_text_by_itself(tokenizer: Tokenizer) -> None:
-    model = Gpt(GptConfig(vocabulary=V, width=32, depth=2, heads=4, ffn=64, positions=64)).eval()
-    found = census(model, tokenizer, written(0, 6))
+    model = Gpt(
+        GptConfig(
+            vocab_size=V,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            max_position_embeddings=64,
+        )
+    ).eval()
+    found = head_census(model, tokenizer, written(0, 6))
     assert (found.read, len(found.heads)) == (12, 8)
     ahead = found.heads[0].findings[PATTERNS.index(NEXT)]
     assert (ahead.tokens, ahead.score, ahead.corrected) == (0, None, None)
@@ -271,46 +295,46 @@ def test_a_gpt_reads_each_text_by_itself(tokenizer: Tokenizer) -> None:
 
 def test_the_same_seed_gives_the_same_census(tokenizer: Tokenizer) -> None:
     model = planted(LAYOUTS[0])
-    first, second = (census(model, tokenizer, written(0, 5), seed=7).document() for _ in range(2))
+    first, second = (head_census(model, tokenizer, written(0, 5), seed=7).document() for _ in range(2))
     assert first == second
 
 
 def test_the_lines_that_take_it_again(tiny_bert_folder: Path) -> None:
     lines = ["it's the film", "a good film", "the water", "is hot"]
     space: dict[str, object] = {}
-    told = again_from_lines(lines, model=str(tiny_bert_folder))
+    told = reproduce_from_lines(lines, model=str(tiny_bert_folder))
     *before, last = told["python"].splitlines()
     exec("\n".join([*before, f"document = {last}"]), space)
     file = tiny_bert_folder.parent / "lines.txt"
     file.write_text("\n".join(lines))
-    assert space["document"] == census_of_file(file, model=str(tiny_bert_folder)).document()
+    assert space["document"] == head_census_of_file(file, model=str(tiny_bert_folder)).document()
     printed = subprocess.run(told["cli"].split(" | ")[0], shell=True, capture_output=True, text=True, check=True)
     assert printed.stdout.splitlines() == lines
 
 
 def test_lines_become_pairs() -> None:
-    assert pairs_of(["a", "b", "", "c\td", "e", "f", "g"]) == [("a", "b"), ("c", "d"), ("e", "f"), ("g", None)]
-    assert pairs_of(["a", "b", "c"], limit=1) == [("a", "b")]
-    assert pairs_of(["a\t", "\tb"]) == [("a", "b")]
+    assert read_text_pairs(["a", "b", "", "c\td", "e", "f", "g"]) == [("a", "b"), ("c", "d"), ("e", "f"), ("g", None)]
+    assert read_text_pairs(["a", "b", "c"], limit=1) == [("a", "b")]
+    assert read_text_pairs(["a\t", "\tb"]) == [("a", "b")]
     with pytest.raises(InputError, match="no text"):
-        pairs_of(["", "  "])
+        read_text_pairs(["", "  "])
 
 
 def test_lines_that_are_left_out_are_counted() -> None:
     lines = [f"line {number}" for number in range(600)]
-    assert (len(pairs_of(lines)), pairs_of(lines).left_out) == (100, 400)
-    assert pairs_of(lines[:200]).left_out == 0
-    assert pairs_of(["a", "b", "", "c", " ", "d\te"], limit=1).left_out == 2
-    assert pairs_of(["a", "b\tc", ""], limit=1).left_out == 1  # "a" waited for a second text
+    assert (len(read_text_pairs(lines)), read_text_pairs(lines).left_out) == (100, 400)
+    assert read_text_pairs(lines[:200]).left_out == 0
+    assert read_text_pairs(["a", "b", "", "c", " ", "d\te"], limit=1).left_out == 2
+    assert read_text_pairs(["a", "b\tc", ""], limit=1).left_out == 1  # "a" waited for a second text
 
 
 def test_what_was_left_out_and_cut_is_told(tokenizer: Tokenizer) -> None:
     model = planted([[(NEXT, 0)]])
     word = written(0, 1)[0][0].split()[0]
-    whole = census(model, tokenizer, pairs_of([word, word]))
+    whole = head_census(model, tokenizer, read_text_pairs([word, word]))
     assert (whole.left_out, whole.cut, whole.document()["notes"]) == (0, 0, [])
-    longest = min(128, model.config.positions)
-    found = census(model, tokenizer, pairs_of([f"{word} " * longest, word, word, word, word], limit=2))
+    longest = min(128, model.config.max_position_embeddings)
+    found = head_census(model, tokenizer, read_text_pairs([f"{word} " * longest, word, word, word, word], limit=2))
     assert (found.left_out, found.cut, found.longest) == (1, 1, longest)
     notes = [
         "left out: 1 line; regard heads --limit N reads more pairs",
@@ -321,4 +345,4 @@ def test_what_was_left_out_and_cut_is_told(tokenizer: Tokenizer) -> None:
 
 def test_other_models_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="needs a BERT or a GPT"):
-        census(torch.nn.Linear(2, 2), tokenizer, [("a", None)])
+        head_census(torch.nn.Linear(2, 2), tokenizer, [("a", None)])

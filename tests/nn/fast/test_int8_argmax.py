@@ -124,7 +124,16 @@ def test_what_is_no_output_layer_is_left_alone() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_model_says_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Gpt(GptConfig(vocabulary=OUTPUTS, width=WIDTH, depth=1, heads=4, ffn=256, positions=64)).eval()
+    model = Gpt(
+        GptConfig(
+            vocab_size=OUTPUTS,
+            hidden_size=WIDTH,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            intermediate_size=256,
+            max_position_embeddings=64,
+        )
+    ).eval()
     for parameter in model.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))
     ids, end = torch.randint(OUTPUTS, (rows, 4)), 5

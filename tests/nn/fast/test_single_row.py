@@ -21,7 +21,7 @@ from regard.nn.fast import cuda_graphs as bursts_module
 from regard.nn.fast import single_row as one_row_module
 from regard.nn.fast.cuda_graphs import cuda_graph_mode
 from regard.nn.fast.fused_step import FusedStep
-from regard.nn.fast.single_row import SingleRowKernels, BlockSizes, supports_single_row
+from regard.nn.fast.single_row import BlockSizes, SingleRowKernels, supports_single_row
 from regard.nn.fast.static_cache import StaticCache
 
 LAYER = LayerConfig(width=96, heads=6, ffn=200, norm_first=True, activation="gelu-tanh", eps=1e-5)
@@ -136,7 +136,9 @@ def test_shapes(place: torch.device, made: Callable[..., Stack], width: int, hea
     compared(stack, 40, span=64)
 
 
-@pytest.mark.parametrize("sizes", [BlockSizes(rows=1), BlockSizes(programs=3), BlockSizes(programs=1, rows=4, warps=1, look=1024)])
+@pytest.mark.parametrize(
+    "sizes", [BlockSizes(rows=1), BlockSizes(programs=3), BlockSizes(programs=1, rows=4, warps=1, look=1024)]
+)
 def test_sizes_do_not_matter(place: torch.device, made: Callable[..., Stack], sizes: BlockSizes) -> None:
     compared(made().to(place), 70, span=128, sizes=sizes)
 
@@ -233,7 +235,14 @@ def test_programs_cover_their_work(outputs: int, inputs: int) -> None:
 
 def speaker(place: torch.device, kind: torch.dtype = torch.float32) -> Gpt:
     torch.manual_seed(5)
-    shape: dict[str, Any] = {"vocabulary": 61, "width": 48, "depth": 2, "heads": 3, "ffn": 96, "positions": 300}
+    shape: dict[str, Any] = {
+        "vocab_size": 61,
+        "hidden_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "intermediate_size": 96,
+        "max_position_embeddings": 300,
+    }
     model = Gpt(GptConfig(**shape)).eval()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -88,7 +88,7 @@ def test_portions_of_a_t5_fill_its_rows(with_sentinels: Material) -> None:
 def test_an_elmo(tokenizer: Tokenizer, material: Material) -> None:
     model = new_model(config("elmo"), tokenizer)
     assert isinstance(model, Elmo) and model.output is not None
-    assert (model.config.width, model.config.cell, model.config.characters) == (32, 64, 0)
+    assert (model.config.hidden_size, model.config.cell_size, model.config.num_characters) == (32, 64, 0)
     assert isinstance(objective_for(config("elmo"), model, tokenizer, CPU), BothWays)
     portion = portions_for(config("elmo"), material, 256).portion(0, 0)
     assert portion.ids.shape == (8, 32) and {*portion.ids[:, 0].tolist()} == {tokenizer.cls}
@@ -163,8 +163,8 @@ def test_a_start_without_the_heads_is_refused(tokenizer: Tokenizer, tmp_path: Pa
 def test_a_start_keeps_what_no_setting_says(tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = new_model(config(), tokenizer)
     assert isinstance(model, Bert)
-    regard.save(Bert(type(model.config)(**{**vars(model.config), "eps": 1e-5})), tmp_path, tokenizer)
-    assert started_model(config(), tokenizer, str(tmp_path)).config.eps == 1e-5
+    regard.save(Bert(type(model.config)(**{**vars(model.config), "layer_norm_eps": 1e-5})), tmp_path, tokenizer)
+    assert started_model(config(), tokenizer, str(tmp_path)).config.layer_norm_eps == 1e-5
 
 
 def test_what_is_learned(tokenizer: Tokenizer) -> None:

@@ -96,7 +96,9 @@ class _Stepping:
     def step(self, tokens: Tensor, state: DecoderState, /) -> tuple[Tensor, DecoderState]:
         if not self.decided:
             self.decided = True
-            self.straight = FusedStep(self.model.decoder, self.linear) if supports_fused_step(self.model.decoder) else None
+            self.straight = (
+                FusedStep(self.model.decoder, self.linear) if supports_fused_step(self.model.decoder) else None
+            )
         if self.straight is None:
             with self.packing:
                 return self.model.step(tokens, state)

@@ -72,7 +72,7 @@ class Writer:
             )
         self.model = model
         self.continues = isinstance(model, Gpt)
-        ends = [number for number in (model.config.end, self.tokenizer.eos) if number is not None]
+        ends = [number for number in (model.config.eos_token_id, self.tokenizer.eos) if number is not None]
         self.end = ends[0] if ends else None
 
     def prompt(self, text: str, *, max_tokens: int) -> Prompt:
@@ -83,7 +83,10 @@ class Writer:
         check_tokens(max_tokens)
         if not isinstance(self.model, Gpt):
             return Prompt(self.tokenizer.encode(text).ids, 0, "", max_tokens)
-        ids, context = self.tokenizer.encode(text, special=False).ids or self._begin(), self.model.config.positions
+        ids, context = (
+            self.tokenizer.encode(text, special=False).ids or self._begin(),
+            self.model.config.max_position_embeddings,
+        )
         # The last token said is not read again, so there is a place more than the context has.
         said = min(max_tokens, max(context + 1 - len(ids), context // 2, 1))
         cut = max(0, len(ids) + said - 1 - context)
@@ -134,7 +137,11 @@ class Writer:
 
     def _begin(self) -> list[int]:
         config = self.model.config
-        known = [n for n in (config.begin, self.tokenizer.bos, self.end) if n is not None and n < config.vocabulary]
+        known = [
+            n
+            for n in (getattr(config, "bos_token_id", None), self.tokenizer.bos, self.end)
+            if n is not None and n < config.vocab_size
+        ]
         if not known:
             raise InputError("the prompt is empty, and this model has no begin token to start from; give it a word")
         return known[:1]

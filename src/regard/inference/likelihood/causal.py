@@ -57,12 +57,12 @@ class Causal:
             )
         tokens = require_tokenizer(model, tokenizer)
         # A published config.json may name a begin token that the vocabulary lacks.
-        known = [n for n in (model.config.begin, tokens.bos) if n is not None and n < model.config.vocabulary]
+        known = [n for n in (model.config.bos_token_id, tokens.bos) if n is not None and n < model.config.vocab_size]
         return cls(model, tokens, known[0] if known else None)
 
     @property
     def positions(self) -> int:
-        return self.model.config.positions
+        return self.model.config.max_position_embeddings
 
     @property
     def opening(self) -> list[int]:

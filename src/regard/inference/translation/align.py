@@ -61,7 +61,7 @@ class Alignment:
 def usual_looking(model: Translating) -> Looking:
     """The mean of all heads of a Transformer's last layer but one; what a recurrent model has."""
     if isinstance(model, Transformer):
-        return Looking(max(model.config.depth - 2, 0), tuple(range(model.config.heads)))
+        return Looking(max(model.config.num_hidden_layers - 2, 0), tuple(range(model.config.num_attention_heads)))
     return Looking(0, (0,))
 
 

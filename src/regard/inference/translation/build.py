@@ -28,8 +28,8 @@ def translating(model: nn.Module) -> Translating:
 def vocabularies(model: Translating) -> tuple[int, int]:
     """How many words the model knows of source and target."""
     if isinstance(model, Seq2Seq):
-        return model.config.source, model.config.target
-    return model.config.vocabulary, model.config.target_vocabulary or model.config.vocabulary
+        return model.config.source_size, model.config.target_size
+    return model.config.vocab_size, model.config.target_vocab_size or model.config.vocab_size
 
 
 def next_scores(model: Translating, source: Tensor, layout: Padded, target: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import InputError
-from regard.interpret.attention.maps import Attention, Map
+from regard.interpret.attention.maps import AttentionMaps, AttentionRecord
 from regard.render.drawing import (
     COLORS,
     DASHES,
@@ -34,7 +34,7 @@ FINE = 132  # points of a small map at most, along a side
 
 
 def attention_drawing(
-    found: Attention, *, kind: str | None = None, layer: int | None = None, head: int | None = None
+    found: AttentionRecord, *, kind: str | None = None, layer: int | None = None, head: int | None = None
 ) -> Drawing:
     """A layer's heads as colored lines, or one head's; without a layer, and for an image, small maps of all heads."""
     one = found.map(kind)
@@ -46,7 +46,7 @@ def attention_drawing(
     return _lines(one, layer, head)
 
 
-def _lines(one: Map, layer: int, head: int | None) -> Drawing:
+def _lines(one: AttentionMaps, layer: int, head: int | None) -> Drawing:
     heads = range(one.heads) if head is None else [head]
     rows, columns = (_names(side.tokens) for side in (one.rows, one.columns))
     left = MARGIN + max(map(len, rows)) * LETTER + GAP
@@ -82,7 +82,7 @@ def _entry(place: int, number: int) -> tuple[Stroke, Label]:
     return line, Label(x + SAMPLE + 4, y, f"head {number}", 12)
 
 
-def _grid(found: Attention, one: Map, layer: int | None, head: int | None) -> Drawing:
+def _grid(found: AttentionRecord, one: AttentionMaps, layer: int | None, head: int | None) -> Drawing:
     layers = range(one.layers) if layer is None else [layer]
     heads = range(one.heads) if head is None else [head]
     cell = max(SMALL, min(2 * CELL if len(heads) * len(layers) == 1 else CELL, WIDE // len(heads)))
@@ -108,7 +108,7 @@ def _grid(found: Attention, one: Map, layer: int | None, head: int | None) -> Dr
     return Drawing(title, math.ceil(wide), math.ceil(top + (cell + GAP) * len(layers) + MARGIN), tuple(shapes))
 
 
-def _pixels(found: Attention, weights: NDArray[np.float32]) -> Pixels:
+def _pixels(found: AttentionRecord, weights: NDArray[np.float32]) -> Pixels:
     """A map in one color for all; over an image, only what the first token sees of its patches."""
     color = channels(COLORS[0])
     if found.image is None or found.grid is None:

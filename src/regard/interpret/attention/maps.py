@@ -18,14 +18,14 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.nn.tape import Tape
 
-__all__ = ["Attention", "Floats", "Kind", "Map", "Side", "map_of"]
+__all__ = ["AttentionMaps", "AttentionRecord", "Floats", "MapKind", "TokenAxis", "maps_from_tape"]
 
 Floats = NDArray[np.float32]
-Kind = Literal["encoder", "decoder", "cross", "lstm", "vit"]
+MapKind = Literal["encoder", "decoder", "cross", "lstm", "vit"]
 
 
 @dataclass(frozen=True)
-class Side:
+class TokenAxis:
     """The tokens along one side of a map: for each the number of its word from 0, and of its text (0 or 1)."""
 
     tokens: tuple[str, ...]
@@ -38,7 +38,7 @@ class Side:
 
 
 @dataclass(frozen=True, eq=False)
-class Map:
+class AttentionMaps:
     """All maps of one kind: `weights` (L, H, T, S), rows that sum to 1.
 
     `query` (L, H, T, D) and `key` (L, H, S, D) are None where the score is not their product, as in Bahdanau's. Else
@@ -47,16 +47,16 @@ class Map:
     `alone`: the rows learn of each other through these maps only, so that layers can be joined to rollout and flow.
     """
 
-    kind: Kind
-    rows: Side
-    columns: Side
+    kind: MapKind
+    rows: TokenAxis
+    columns: TokenAxis
     weights: Floats
     query: Floats | None
     key: Floats | None
     scale: float | None
     bias: Floats | None
     causal: bool
-    alone: bool
+    is_self_attention: bool
 
     @property
     def layers(self) -> int:
@@ -66,7 +66,7 @@ class Map:
     def heads(self) -> int:
         return int(self.weights.shape[1])
 
-    def chosen(self, layer: int | None = None, head: int | None = None) -> Floats:
+    def select(self, layer: int | None = None, head: int | None = None) -> Floats:
         """The weights of a layer and a head, counted from 0, or of all: always (L, H, T, S)."""
         self.check(layer, head)
         layers = slice(None) if layer is None else slice(layer, layer + 1)
@@ -82,7 +82,7 @@ class Map:
 
     def document(self, *, layer: int | None = None, head: int | None = None) -> dict[str, object]:
         """For JSON: tokens, and the weights of the chosen layers and heads as nested lists."""
-        weights = self.chosen(layer, head)
+        weights = self.select(layer, head)
         return {
             "kind": self.kind,
             "layers": list(range(self.layers)) if layer is None else [layer],
@@ -96,7 +96,7 @@ class Map:
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class AttentionRecord:
     """What one model did with one text, pair or picture.
 
     `texts` are what was read, then what was said by a model that answers. `image` is the picture (height, width) or
@@ -106,18 +106,18 @@ class Attention:
 
     family: str
     texts: tuple[str, ...]
-    maps: tuple[Map, ...]
-    cut: int = 0
+    maps: tuple[AttentionMaps, ...]
+    num_truncated: int = 0
     image: NDArray[np.uint8] | None = None
     grid: tuple[int, int] | None = None
 
     @property
-    def shortened(self) -> str:
+    def truncation_note(self) -> str:
         """What to tell of the tokens that did not fit; "" where all did."""
         kept = max(len(one.columns.tokens) for one in self.maps)
-        return f"{self.cut:,} tokens were cut, and {kept:,} are looked at" if self.cut else ""
+        return f"{self.num_truncated:,} tokens were cut, and {kept:,} are looked at" if self.num_truncated else ""
 
-    def map(self, kind: str | None = None) -> Map:
+    def map(self, kind: str | None = None) -> AttentionMaps:
         """The maps of a kind; by default those between two texts where there are any, else the only ones."""
         if kind is None:
             return self.maps[-1]
@@ -136,20 +136,27 @@ class Attention:
         return {
             "family": self.family,
             "texts": list(self.texts),
-            "cut": self.cut,
+            "cut": self.num_truncated,
             "grid": None if self.grid is None else list(self.grid),
             "maps": [one.document(layer=layer, head=head) for one in maps],
         }
 
 
-def map_of(
-    tape: Tape, kind: Kind, rows: Side, columns: Side, *, part: str, site: str = "self", alone: bool = False
-) -> Map:
+def maps_from_tape(
+    tape: Tape,
+    kind: MapKind,
+    rows: TokenAxis,
+    columns: TokenAxis,
+    *,
+    part: str,
+    site: str = "self",
+    alone: bool = False,
+) -> AttentionMaps:
     """The maps of one part of a model that was recorded with a single text."""
     places = sorted((one for one in tape.calls if (one.part, one.kind) == (part, site)), key=lambda one: one.layer)
     first = tape.calls[places[0]][0]
     product = first.attention.score is None
-    found = Map(
+    found = AttentionMaps(
         kind=kind,
         rows=rows,
         columns=columns,
@@ -159,7 +166,7 @@ def map_of(
         scale=first.attention.score_scale(first.query) if product else None,
         bias=None,
         causal=first.attention.causal and site == "self",
-        alone=alone,
+        is_self_attention=alone,
     )
     shape = (len(rows.tokens), len(columns.tokens))
     if found.weights.shape[2:] != shape:
@@ -179,5 +186,5 @@ def _by_distance(bias: Tensor) -> Floats:
     return array
 
 
-def _named(side: Side) -> dict[str, object]:
+def _named(side: TokenAxis) -> dict[str, object]:
     return {"tokens": list(side.tokens), "words": list(side.words), "segments": list(side.segments)}

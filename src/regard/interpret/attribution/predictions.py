@@ -47,9 +47,9 @@ def parse_example(solved: Solved, text: str, second: str | None = None) -> Examp
         raise InputError(EXPECTED_INPUT[kind])
     match kind:
         case "pictures":
-            from regard.interpret.attention.subject import picture
+            from regard.interpret.images import read_image
 
-            return picture(os.path.expanduser(text.strip()))
+            return read_image(os.path.expanduser(text.strip()))
         case "tag":
             return Tagged(text, tuple(words_of(text)))
         case "answer":

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints import loading
-from regard.checkpoints.ready import MaskedLM, evaluation_mode, family_name, describe_model
+from regard.checkpoints.ready import MaskedLM, describe_model, evaluation_mode, family_name
 from regard.data.examples import Example, Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError, choice
 from regard.inference.generation.writing import Writer
 from regard.inference.marks import find_blanks
-from regard.interpret.attention.sides import seen
+from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt
 from regard.nn import Padded
 from regard.tasks.base import Item
@@ -83,11 +83,11 @@ class Probe:
 
     @property
     def num_layers(self) -> int:
-        return self.encoder.config.depth
+        return self.encoder.config.num_hidden_layers
 
     @property
     def num_heads(self) -> int:
-        return self.encoder.config.heads
+        return self.encoder.config.num_attention_heads
 
     def token_embeddings(self) -> Tensor:
         """What the model looks up for its tokens, (T, W)."""
@@ -122,7 +122,7 @@ class Probe:
 
     def token_text(self, number: int) -> str:
         """A token as text; of one that is only white space, a sign for each character."""
-        return seen(self.tokenizer, number)
+        return display_token(self.tokenizer, number)
 
     def output_index(self, name: str) -> int:
         """The place of an output; InputError for a name that is none."""
@@ -191,7 +191,7 @@ def _blanks(model: Bert, tokenizer: Tokenizer | None, text: str) -> Probe:
 def _next(model: Gpt, tokenizer: Tokenizer | None, text: str) -> Probe:
     writer = Writer(model, tokenizer)
     prompt = writer.prompt(text, max_tokens=1)
-    check_length(len(prompt.ids) + prompt.cut, model.config.positions)
+    check_length(len(prompt.ids) + prompt.cut, model.config.max_position_embeddings)
     return Probe(
         task="next",
         texts=(text,),
@@ -201,7 +201,7 @@ def _next(model: Gpt, tokenizer: Tokenizer | None, text: str) -> Probe:
         ids=torch.tensor(prompt.ids, device=model.embedding.tokens.weight.device),
         segments=None,
         targets=("next token",),
-        outputs=output_names(writer.tokenizer, model.config.vocabulary),
+        outputs=output_names(writer.tokenizer, model.config.vocab_size),
         kind="one",
         read=lambda hidden: model.logits(hidden[:, -1:]),
         positions=(len(prompt.ids),),
@@ -243,7 +243,7 @@ def task_probe(solved: Solved, text: str, second: str | None = None) -> Probe:
         encoder=encoder,
         tokenizer=tokenizer,
         ids=torch.tensor(row.ids, device=device),
-        segments=segments if isinstance(encoder, Bert) and encoder.config.segments else None,
+        segments=segments if isinstance(encoder, Bert) and encoder.config.type_vocab_size else None,
         targets=places,
         outputs=tuple(map(tokenizer.token, row.ids)) if name == "answer" else task.labels,
         kind="value" if name == "regress" else "several" if getattr(task, "several", False) else "one",

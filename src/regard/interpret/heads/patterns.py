@@ -14,7 +14,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ABOUT", "BROAD", "PATTERNS", "POINTING", "Line", "predictive_pairs", "related_pairs", "targets"]
+__all__ = ["ABOUT", "BROAD", "PATTERNS", "POINTING", "TokenizedText", "predictive_pairs", "related_pairs", "targets"]
 
 BROAD = "broad"
 ABOUT = {
@@ -38,7 +38,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Line:
+class TokenizedText:
     """A text or a pair as tokens. `segments`: 0 or 1 a token; `special`: what the tokenizer put around the texts."""
 
     tokens: tuple[str, ...]
@@ -48,7 +48,7 @@ class Line:
 
 
 def targets(
-    line: Line, related: frozenset[tuple[int, int]], predictive: frozenset[tuple[int, int]], *, causal: bool
+    line: TokenizedText, related: frozenset[tuple[int, int]], predictive: frozenset[tuple[int, int]], *, causal: bool
 ) -> Bools:
     """Which token (last axis) each token points at, for each of POINTING: (patterns, T, T).
 
@@ -100,7 +100,7 @@ def related_pairs(ids: Iterable[int], vectors: NDArray[np.float32]) -> frozenset
     return frozenset(found)
 
 
-def predictive_pairs(lines: Sequence[Line]) -> frozenset[tuple[int, int]]:
+def predictive_pairs(lines: Sequence[TokenizedText]) -> frozenset[tuple[int, int]]:
     """Pairs of different tokens that share texts more often than by chance: straw and berries."""
     texts = [sorted({i for i, special in zip(line.ids, line.special, strict=True) if not special}) for line in lines]
     alone = Counter(token for text in texts for token in text)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.interpret.heads import chance
-from regard.interpret.heads.patterns import PATTERNS, POINTING, Line
+from regard.interpret.heads.patterns import PATTERNS, POINTING, TokenizedText
 
-__all__ = ["SHUFFLES", "Sums", "Top"]
+__all__ = ["SHUFFLES", "PatternSums", "Top"]
 
 SHUFFLES = 200
 ROOM = 40_000_000  # numbers of shuffled targets that are held at a time
@@ -20,7 +20,7 @@ FEWEST = 4  # a row that sees fewer tokens is even whatever it does
 Top = list[tuple[float, int, int, int, NDArray[np.float32]]]  # weight, text, row, column, the row's weights
 
 
-class Sums:
+class PatternSums:
     """Add texts one by one; then `totals` (heads, patterns), `draws` (SHUFFLES, heads, patterns), `tokens` (patterns).
 
     `best[head][pattern]` holds the strongest example of up to `shown` texts. The last pattern is "broad".
@@ -36,7 +36,7 @@ class Sums:
     def add(
         self,
         text: int,
-        line: Line,
+        line: TokenizedText,
         weights: NDArray[np.float32],
         found: NDArray[np.bool_],
         random: np.random.Generator,
@@ -58,7 +58,7 @@ class Sums:
         self._add_broad(text, line, weights, random, causal=causal)
 
     def _add_broad(
-        self, text: int, line: Line, weights: NDArray[np.float32], random: np.random.Generator, *, causal: bool
+        self, text: int, line: TokenizedText, weights: NDArray[np.float32], random: np.random.Generator, *, causal: bool
     ) -> None:
         length = len(line.ids)
         seen = np.arange(1, length + 1) if causal else np.full(length, length)

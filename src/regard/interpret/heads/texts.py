@@ -9,23 +9,23 @@ from collections.abc import Iterable
 
 from regard.errors import InputError
 
-__all__ = ["LIMIT", "Pairs", "pairs_of"]
+__all__ = ["LIMIT", "TextPairs", "read_text_pairs"]
 
 LIMIT = 100  # texts or pairs, unless another number is asked for
 
 
-class Pairs(list[tuple[str, str | None]]):
+class TextPairs(list[tuple[str, str | None]]):
     """Texts and pairs in their order. `left_out` lines with text were given beside those they are made of."""
 
     left_out = 0
 
 
-def pairs_of(lines: Iterable[str], *, limit: int = LIMIT) -> Pairs:
+def read_text_pairs(lines: Iterable[str], *, limit: int = LIMIT) -> TextPairs:
     """The first `limit` texts: a line with a tab is a pair, and so are two lines that follow each other.
 
     The lines behind them are read as well, to be counted.
     """
-    found = Pairs()
+    found = TextPairs()
     before: str | None = None
     for line in lines:
         first, _, second = line.partition("\t")

@@ -26,10 +26,12 @@ from regard.nn.fast.fused_step import FusedStep, supports_fused_step
 from regard.nn.fast.single_row import SingleRowKernels, supports_single_row
 from regard.nn.fast.static_cache import StaticCache
 
-__all__ = ["CudaGraphDecoder", "SelectTokens", "cuda_graph_mode", "cuda_graph_decoder"]
+__all__ = ["CudaGraphDecoder", "SelectTokens", "cuda_graph_decoder", "cuda_graph_mode"]
 
 Mode = Literal["off", "graphs", "plain"]
-SelectTokens = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # logits (B, V) and chances (B,) to tokens and numbers (B,)
+SelectTokens = Callable[
+    [Tensor, Tensor], tuple[Tensor, Tensor]
+]  # logits (B, V) and chances (B,) to tokens and numbers (B,)
 
 BURST = 16  # steps
 WORTH = 64  # steps from which on recording pays
@@ -63,11 +65,11 @@ class CudaGraphDecoder:
         self.embedding, self.choose, self.mode = model.embedding, choose, mode
         alone = rows == 1 and supports_single_row(model.decoder, model.embedding)
         self.alone = SingleRowKernels(model.decoder) if alone else None
-        self.straight, self.last = FusedStep(model.decoder), config.positions - 1
+        self.straight, self.last = FusedStep(model.decoder), config.max_position_embeddings - 1
         self.weights = _places(model)
-        device, heads = weight.device, config.heads
-        shape = {"rows": rows, "heads": heads, "room": room, "width": config.width // heads}
-        self.store = StaticCache(config.depth, **shape, dtype=weight.dtype, device=device)
+        device, heads = weight.device, config.num_attention_heads
+        shape = {"rows": rows, "heads": heads, "room": room, "width": config.hidden_size // heads}
+        self.store = StaticCache(config.num_hidden_layers, **shape, dtype=weight.dtype, device=device)
         self.tokens = torch.zeros(rows, dtype=torch.long, device=device)
         self.number = torch.zeros(1, dtype=torch.long, device=device)  # of the step in its burst
         self.chances = torch.zeros(BURST, rows, dtype=torch.double, device=device)
@@ -174,14 +176,16 @@ class CudaGraphDecoder:
 _kept: WeakKeyDictionary[Gpt, tuple[object, CudaGraphDecoder]] = WeakKeyDictionary()  # the last of each model
 
 
-def cuda_graph_decoder(model: object, state: object, *, max_tokens: int, choose: SelectTokens, kind: object) -> CudaGraphDecoder | None:
+def cuda_graph_decoder(
+    model: object, state: object, *, max_tokens: int, choose: SelectTokens, kind: object
+) -> CudaGraphDecoder | None:
     """Bursts for what `state` begins, or None where single steps serve as well. Equal `kind`s choose alike."""
     mode = _mode.get()
     if mode == "off" or not isinstance(model, Gpt) or not isinstance(state, DecoderState):
         return None
     if mode != "plain" and not (state.mask.is_cuda and max_tokens >= WORTH):
         return None
-    if state.cache.length + max_tokens - 1 > model.config.positions:  # single steps say where it ends
+    if state.cache.length + max_tokens - 1 > model.config.max_position_embeddings:  # single steps say where it ends
         return None
     with torch.no_grad():
         if not supports_fused_step(model.decoder):

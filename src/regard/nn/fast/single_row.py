@@ -26,7 +26,7 @@ from regard.nn.fast.static_cache import StaticKVCache
 from regard.nn.positions import LearnedPositions
 from regard.nn.stack import Stack
 
-__all__ = ["SingleRowKernels", "BlockSizes", "supports_single_row"]
+__all__ = ["BlockSizes", "SingleRowKernels", "supports_single_row"]
 
 LONGEST = 16384  # numbers of a vector that a program holds as a whole
 HEAD_WIDTHS = (16, 32, 64, 128)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.nn.cache import KVCache, StackCache
 
-__all__ = ["StaticKVCache", "StaticCache"]
+__all__ = ["StaticCache", "StaticKVCache"]
 
 
 class StaticKVCache(KVCache):

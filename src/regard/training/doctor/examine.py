@@ -104,7 +104,7 @@ def examine(
     kind: Task[Any] | None = solved.task if solved else None
     if kind is None and sound:
         kind = task_named(name).learn((train or data).examples)
-    positions = encoder.config.positions
+    positions = encoder.config.max_position_embeddings
     length = solved.length if solved else min(task_named(name).length, positions)
     rows = Rows(tokenizer, family=encoder.config.family, limit=length)
     for finding in _model(subject, rows, data.examples):
@@ -146,7 +146,7 @@ def _model(subject: Subject, rows: Rows, examples: Sequence[Example]) -> list[Fi
     with evaluation_mode(whole):  # so that what dropout does is not taken for another mistake
         asks = {"padded": padded(encoder, padding=rows.tokenizer.pad or 0), "packed": packed(encoder)}
         mask = missing_mask(asks, made[0], long, inputs=subject.inputs)
-        if not isinstance(encoder, Bert) or encoder.config.segments < 2:
+        if not isinstance(encoder, Bert) or encoder.config.type_vocab_size < 2:
             segments = skipped("wrong segment ids", "the model has no segments")
         else:
             needed, pairs = _pairs(examples, rows)

@@ -121,7 +121,7 @@ def distill(
     data = _told(read_data(solved.task.name, train, dev, table=table, parts=parts), say)
     student = Student(solved, layers=layers, length=config.training.max_length)
     _examined(student, data, say)
-    name = f"{os.fspath(teacher)}, {layers} of {solved.model.encoder.config.depth} layers"
+    name = f"{os.fspath(teacher)}, {layers} of {solved.model.encoder.config.num_hidden_layers} layers"
     return _run(student, name, data, config, Path(output), resume=resume, device=device, on_event=on_event)
 
 
@@ -153,7 +153,7 @@ def _looking(task: str, data: Mapping[str, Read[Any]], model: str, config: Confi
         encoder, _ = loading.load(model)
         if not isinstance(encoder, Vit):
             raise InputError(f"{model} is no Vision Transformer; name one, or leave --model out for a new one")
-        frame, hint = Frame(*encoder.config.image, encoder.config.channels), ""
+        frame, hint = Frame(*encoder.config.image_size, encoder.config.num_channels), ""
         start = Looking(learned, frame, config.vision, encoder=encoder)
     if other := start.frame.others(pictures):
         size = f"{start.frame.height} x {start.frame.width}"

@@ -79,7 +79,7 @@ class Start:
     tokenizer: Tokenizer | None
 
     def __init__(self, task: Task[Any], encoder: nn.Module, tokenizer: Tokenizer | None, *, length: int) -> None:
-        positions: int = getattr(encoder.config, "positions", LONGEST)
+        positions: int = getattr(encoder.config, "max_position_embeddings", LONGEST)
         self.task, self.encoder, self.tokenizer = task, encoder, require_tokenizer(encoder, tokenizer)
         self.length = min(length or task.length, positions)
 
@@ -119,8 +119,8 @@ class Looking(Start):
         if self.given is None:
             return Seen(Vit(self._config()), shift=self.vision.max_shift)
         model = copy.deepcopy(self.given)
-        model.classifier = nn.Linear(model.config.width, self.task.outputs)
-        model.config = replace(model.config, labels=self.task.outputs)
+        model.classifier = nn.Linear(model.config.hidden_size, self.task.outputs)
+        model.config = replace(model.config, num_labels=self.task.outputs)
         initial.normal_init(model.classifier)
         return Seen(model, shift=self.vision.max_shift)
 
@@ -132,14 +132,14 @@ class Looking(Start):
                 f"vision.hidden_size, {vision.hidden_size}"
             )
         return VitConfig(
-            width=vision.hidden_size,
-            depth=vision.num_hidden_layers,
-            heads=vision.num_attention_heads,
-            ffn=vision.intermediate_size,
-            image=(frame.height, frame.width),
-            patch=(vision.patch_size, vision.patch_size),
-            channels=frame.channels,
-            labels=self.task.outputs,
+            hidden_size=vision.hidden_size,
+            num_hidden_layers=vision.num_hidden_layers,
+            num_attention_heads=vision.num_attention_heads,
+            intermediate_size=vision.intermediate_size,
+            image_size=(frame.height, frame.width),
+            patch_size=(vision.patch_size, vision.patch_size),
+            num_channels=frame.channels,
+            num_labels=self.task.outputs,
         )
 
 
@@ -148,7 +148,7 @@ class Student(Start):
 
     def __init__(self, teacher: Solved, *, layers: int, length: int) -> None:
         encoder = teacher.model.encoder
-        depth = encoder.config.depth
+        depth = encoder.config.num_hidden_layers
         if not isinstance(encoder, Bert) or not isinstance(teacher.model, Tuned):
             raise InputError("only a BERT can be distilled; train the teacher from one")
         if not 1 <= layers < depth:
@@ -160,11 +160,11 @@ class Student(Start):
         student = copy.deepcopy(self.teacher)
         encoder = student.encoder
         assert isinstance(encoder, Bert)
-        depth = encoder.config.depth
+        depth = encoder.config.num_hidden_layers
         # Evenly spread, the first among them: 0, 2, 4, 6 of 8.
         kept = [number * depth // self.layers for number in range(self.layers)]
         encoder.encoder.layers = nn.ModuleList([encoder.encoder.layers[number] for number in kept])
-        encoder.config = replace(encoder.config, depth=self.layers)
+        encoder.config = replace(encoder.config, num_hidden_layers=self.layers)
         return student
 
     def objective(self, model: Tuned | Seen) -> Objective:

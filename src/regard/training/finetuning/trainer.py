@@ -76,7 +76,7 @@ class Trainer(Epochs):
         settings = config.training
         # A new layer alone learns well at a larger rate, and so do LSTMs.
         faster = settings.frozen or isinstance(model.encoder, Elmo)
-        self.rate = rate = settings.learning_rate or best_rate(model.encoder.config.width) * (10 if faster else 1)
+        self.rate = rate = settings.learning_rate or best_rate(model.encoder.config.hidden_size) * (10 if faster else 1)
         optimizers = optimizer.build(
             self.model,
             name="adamw" if settings.frozen else settings.optimizer,
@@ -84,7 +84,9 @@ class Trainer(Epochs):
             betas=(0.9, 0.98),
             weight_decay=settings.weight_decay,
         )
-        self.levels = levels(self.model, model.encoder.config.depth)  # of all that is to learn, now or later
+        self.levels = levels(
+            self.model, model.encoder.config.num_hidden_layers
+        )  # of all that is to learn, now or later
         if settings.layerwise_lr_decay < 1:
             slower(optimizers, self.levels, settings.layerwise_lr_decay)
         super().__init__(
@@ -121,7 +123,7 @@ class Trainer(Epochs):
         found = turns(
             self.optimizers,
             self.levels,
-            depth=self.model.encoder.config.depth,
+            depth=self.model.encoder.config.num_hidden_layers,
             rate=self.rate,
             unfreeze=settings.unfreeze,
             steps=self.steps,

@@ -47,7 +47,7 @@ export function Encodings({ payload }: { payload: FigurePayload }) {
       </div>
       <HeatMap matrix={matrix} label={`Sinusoids, ${count} positions × ${width} dimensions, ${layout}`} highest={high} full={1} />
       <p class="muted">
-        In Python: <code>regard.interpret.figure.positions.encoding({width}, {count}, "{layout}")</code>
+        In Python: <code>regard.interpret.figure.positional_encoding.positional_encoding({width}, {count}, "{layout}")</code>
       </p>
       {own ? (
         <>

@@ -13,9 +13,9 @@ import pytest
 from regard.errors import InputError
 from regard.inference.generation.search import Beam
 from regard.inference.translation import Translator
-from regard.interpret.translation import payload as module
-from regard.interpret.translation.decoding import decoding
-from regard.interpret.translation.payload import decoding_payload
+from regard.interpret.translation import document as module
+from regard.interpret.translation.decoding_steps import translate_in_steps
+from regard.interpret.translation.document import translation_document
 
 TEXT = "a dog sees the red house"
 BEAM = Beam(width=3, nbest=3)
@@ -26,8 +26,8 @@ def numbers(text: str, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np
 
 
 def test_every_number_arrives(translator: Translator) -> None:
-    found = decoding(translator, TEXT, beam=BEAM)
-    document = json.loads(json.dumps(decoding_payload("here", found, beam=BEAM), allow_nan=False))
+    found = translate_in_steps(translator, TEXT, beam=BEAM)
+    document = json.loads(json.dumps(translation_document("here", found, beam=BEAM), allow_nan=False))
     assert found.seen is not None
     assert document["view"] == "translation" and document["model"]["name"] == "here"
     np.testing.assert_array_equal(numbers(document["states"], found.seen.states.shape), found.seen.states)
@@ -44,8 +44,8 @@ def test_every_number_arrives(translator: Translator) -> None:
 
 def test_the_model_is_named_by_how_it_attends(made: Callable[[str], Translator]) -> None:
     def told(kind: str) -> dict[str, object]:
-        found = decoding(made(kind), TEXT)
-        document = decoding_payload("here", found, beam=None)["model"]
+        found = translate_in_steps(made(kind), TEXT)
+        document = translation_document("here", found, beam=None)["model"]
         assert isinstance(document, dict)
         return document
 
@@ -61,19 +61,19 @@ def test_the_model_is_named_by_how_it_attends(made: Callable[[str], Translator])
 def test_what_has_no_room_is_left_out_and_told(
     made: Callable[[str], Translator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = decoding(made("lstm dot luong"), TEXT, beam=BEAM)
-    whole = decoding_payload("here", found, beam=BEAM)
+    found = translate_in_steps(made("lstm dot luong"), TEXT, beam=BEAM)
+    whole = translation_document("here", found, beam=BEAM)
     assert whole["notes"] == []
     assert found.seen is not None and found.hypotheses[0].looks is not None
     parts = [found.seen.states, *vars(found.hypotheses[0].looks).values()]
     room = sum(len(base64.b64encode(part.tobytes())) for part in parts)
     monkeypatch.setattr(module, "ROOM", room)
-    document = decoding_payload("here", found, beam=BEAM)
+    document = translation_document("here", found, beam=BEAM)
     assert len(document["hypotheses"]) == 1  # type: ignore[arg-type]
     assert document["notes"] == ["the last 2 of 3 translations are left out: a page has no room for them"]
     monkeypatch.setattr(module, "ROOM", room - 1)
     with pytest.raises(InputError, match="are too many for a page; give a shorter text"):
-        decoding_payload("here", found, beam=BEAM)
+        translation_document("here", found, beam=BEAM)
 
 
 @pytest.mark.parametrize("beam", [None, BEAM, Beam(width=2, length_penalty=0.5)])
@@ -81,8 +81,8 @@ def test_the_python_lines_give_the_same(
     made: Callable[[str], Translator], beam: Beam | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     translator = made("lstm general luong")
-    found = decoding(translator, TEXT, beam=beam)
-    lines = decoding_payload("here", found, beam=beam)["python"]
+    found = translate_in_steps(translator, TEXT, beam=beam)
+    lines = translation_document("here", found, beam=beam)["python"]
     assert isinstance(lines, str)
     monkeypatch.setattr("regard.inference.translation.load", lambda name: {"here": translator}[name])
     *before, last = lines.split("\n")
@@ -101,6 +101,6 @@ def test_the_python_lines_give_the_same(
     ],
 )
 def test_the_command(made: Callable[[str], Translator], text: str, line: str) -> None:
-    found = decoding(made("lstm dot luong"), text, beam=BEAM)
-    assert decoding_payload("here", found, beam=BEAM)["cli"] == line
+    found = translate_in_steps(made("lstm dot luong"), text, beam=BEAM)
+    assert translation_document("here", found, beam=BEAM)["cli"] == line
     assert shlex.split(line)

@@ -14,14 +14,20 @@ from regard.errors import InputError
 from regard.inference.generation.search import Beam
 from regard.inference.translation import Translator
 from regard.inference.translation.build import next_scores
-from regard.interpret.translation.decoding import LIKELIEST, LONGEST, Pieces, decoded, decoding
+from regard.interpret.translation.decoding_steps import (
+    LIKELIEST,
+    MAX_SOURCE_TOKENS,
+    SubwordTokens,
+    replay_translations,
+    translate_in_steps,
+)
 from regard.nn import Padded
 
 TEXT = "a dog sees the red house"
 
 
 def test_probabilities_are_those_of_the_search(translator: Translator) -> None:
-    found = decoding(translator, TEXT, beam=Beam(width=3, nbest=3))
+    found = translate_in_steps(translator, TEXT, beam=Beam(width=3, nbest=3))
     assert [told.translation for told in found.hypotheses] == translator.translate([TEXT], beam=Beam(width=3, nbest=3))[
         0
     ]
@@ -40,13 +46,13 @@ def test_probabilities_are_those_of_the_search(translator: Translator) -> None:
 
 
 def test_the_greedy_one_says_the_likeliest(translator: Translator) -> None:
-    [told] = decoding(translator, TEXT).hypotheses
+    [told] = translate_in_steps(translator, TEXT).hypotheses
     assert [step.token for step in told.steps] == [step.likeliest[0][0] for step in told.steps]
 
 
 def test_words_gathered_from_weights_are_the_alignment(translator: Translator) -> None:
     """As the page gathers them: sums over a source word, means over a target word, the end left out."""
-    found = decoding(translator, TEXT, beam=Beam(width=3, nbest=3))
+    found = translate_in_steps(translator, TEXT, beam=Beam(width=3, nbest=3))
     layer, heads = translator.looking.layer, list(translator.looking.heads)
     for told in found.hypotheses:
         assert told.looks is not None
@@ -65,7 +71,7 @@ def test_words_gathered_from_weights_are_the_alignment(translator: Translator) -
 
 def test_pieces_of_a_source_end_with_its_end(made: Callable[[str], Translator]) -> None:
     translator = made("transformer")
-    source = decoding(translator, "a dög").source
+    source = translate_in_steps(translator, "a dög").source
     assert source.words == ("a", "dög") and len(source.places) == len(source.tokens) - 1
     assert source.places[0] == 0 and source.places[-1] == 1 and source.tokens[-1] == "<|endoftext|>"
 
@@ -75,20 +81,21 @@ def test_a_translation_that_is_empty_or_cut_off(made: Callable[[str], Translator
     [found] = translator.translate([TEXT])[0]
     ids = tuple(translator.ids_of("ein Hund"))
     ended, cut = (replace(found, text="", ids=(), finished=True), replace(found, text="x", ids=ids, finished=False))
-    shown = decoded(translator, TEXT, [ended, cut])
-    assert shown.hypotheses[0].pieces == Pieces(("<|endoftext|>",), (), ())
+    shown = replay_translations(translator, TEXT, [ended, cut])
+    assert shown.hypotheses[0].pieces == SubwordTokens(("<|endoftext|>",), (), ())
     assert len(shown.hypotheses[0].steps) == 1
     assert shown.hypotheses[1].pieces.words == ("ein", "Hund") and len(shown.hypotheses[1].steps) == len(ids)
 
 
 def test_without_attention_there_are_words_and_no_looks(made: Callable[[str], Translator]) -> None:
-    found = decoding(made("lstm none"), TEXT, beam=Beam(width=2, nbest=2))
+    found = translate_in_steps(made("lstm none"), TEXT, beam=Beam(width=2, nbest=2))
     assert found.seen is None and all(told.looks is None and told.steps for told in found.hypotheses)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [(" \n", "the text is empty"), ("house " * LONGEST, f"expected at most {LONGEST}: give one")]
+    ("text", "message"),
+    [(" \n", "the text is empty"), ("house " * MAX_SOURCE_TOKENS, f"expected at most {MAX_SOURCE_TOKENS}: give one")],
 )
 def test_what_cannot_be_decoded(made: Callable[[str], Translator], text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        decoding(made("transformer"), text)
+        translate_in_steps(made("transformer"), text)

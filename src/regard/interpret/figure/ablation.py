@@ -12,18 +12,18 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from regard.interpret.figure.subjects import Sentence, Subject
-from regard.interpret.figure.switches import SWITCHES, missing, without
+from regard.interpret.figure.figure_model import FigureInput, FigureModel
+from regard.interpret.figure.switches import COMPONENTS, missing_components, without_components
 
-__all__ = ["Damage", "Known", "Outcome", "Place", "measure_damage"]
+__all__ = ["AblationOutcome", "ComponentAblation", "LossCache", "TokenPrediction", "ablate_components"]
 
-Known: TypeAlias = dict[tuple[str, ...], float | None]  # switches that are off, to the loss over our own sentences
+LossCache: TypeAlias = dict[tuple[str, ...], float | None]  # switches that are off, to the loss over our own sentences
 
 BEST = 3  # words that are told of each place
 
 
 @dataclass(frozen=True)
-class Place:
+class TokenPrediction:
     """One token that was asked for: itself, None at a blank, its probability, and the likeliest tokens."""
 
     token: str | None
@@ -35,14 +35,14 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AblationOutcome:
     """With some switches off: the loss of the text, of the sentences of our own, and what the model says."""
 
     without: tuple[str, ...]
     loss: float | None
     sentences_loss: float | None
     says: str
-    places: tuple[Place, ...]
+    places: tuple[TokenPrediction, ...]
 
     def document(self) -> dict[str, object]:
         return {
@@ -55,15 +55,15 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Damage:
+class ComponentAblation:
     """The whole model first, then each switch alone, then all that are off together where those are several."""
 
     measure: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[AblationOutcome, ...]
     sentences: tuple[tuple[str, str | None], ...]
     remarks: tuple[str, ...]
 
-    def of(self, switches: Sequence[str]) -> Outcome:
+    def of(self, switches: Sequence[str]) -> AblationOutcome:
         return next(one for one in self.outcomes if set(one.without) == set(switches))
 
     def document(self) -> dict[str, object]:
@@ -75,21 +75,21 @@ class Damage:
         }
 
 
-def measure_damage(
-    subject: Subject,
-    sentence: Sentence,
+def ablate_components(
+    subject: FigureModel,
+    sentence: FigureInput,
     off: Sequence[str],
     *,
     sentences: Sequence[tuple[str, str | None]],
     limit: int,
-    known: Known | None = None,
-) -> Damage:
+    known: LossCache | None = None,
+) -> ComponentAblation:
     """Of every switch the model has, alone, and of those that are `off`; over the sentence and over others.
 
     `known` are losses over the others that were measured before, and is filled with what is measured now.
     """
-    gone = missing(subject.model)
-    chosen: list[tuple[str, ...]] = [(), *((name,) for name in SWITCHES if name not in gone)]
+    gone = missing_components(subject.model)
+    chosen: list[tuple[str, ...]] = [(), *((name,) for name in COMPONENTS if name not in gone)]
     if len(off) > 1:
         chosen.append(tuple(off))
     known = {} if known is None else known
@@ -98,17 +98,19 @@ def measure_damage(
             others = [subject.read(text, target, limit=limit) for text, target in sentences]
             known[switches] = _mean_loss(subject, others, switches)
     outcomes = tuple(_outcome(subject, sentence, switches, known[switches]) for switches in chosen)
-    return Damage(subject.measure, outcomes, tuple(sentences), tuple(_remarks(outcomes, len(sentences))))
+    return ComponentAblation(subject.measure, outcomes, tuple(sentences), tuple(_remarks(outcomes, len(sentences))))
 
 
-def _mean_loss(subject: Subject, others: Sequence[Sentence], off: tuple[str, ...]) -> float | None:
-    with without(subject.model, off):
+def _mean_loss(subject: FigureModel, others: Sequence[FigureInput], off: tuple[str, ...]) -> float | None:
+    with without_components(subject.model, off):
         losses = [loss for one in others if (loss := _loss(*subject.asked(one))) is not None]
     return sum(losses) / len(losses) if losses else None
 
 
-def _outcome(subject: Subject, sentence: Sentence, off: tuple[str, ...], others: float | None) -> Outcome:
-    with without(subject.model, off):
+def _outcome(
+    subject: FigureModel, sentence: FigureInput, off: tuple[str, ...], others: float | None
+) -> AblationOutcome:
+    with without_components(subject.model, off):
         logits, wanted = subject.asked(sentence)
         says = subject.says(sentence, logits)
     shares = logits.float().softmax(-1)
@@ -117,13 +119,13 @@ def _outcome(subject: Subject, sentence: Sentence, off: tuple[str, ...], others:
     for number, token in enumerate(wanted):
         best = zip(likeliest.indices[number].tolist(), likeliest.values[number].tolist(), strict=True)
         places.append(
-            Place(
+            TokenPrediction(
                 None if token is None else subject.word(token),
                 None if token is None else float(shares[number, token]),
                 tuple((subject.word(one), share) for one, share in best),
             )
         )
-    return Outcome(off, _loss(logits, wanted), others, says, tuple(places))
+    return AblationOutcome(off, _loss(logits, wanted), others, says, tuple(places))
 
 
 def _loss(logits: Tensor, wanted: Sequence[int | None]) -> float | None:
@@ -135,7 +137,7 @@ def _loss(logits: Tensor, wanted: Sequence[int | None]) -> float | None:
     return float(-logits.double().log_softmax(-1)[places, tokens].mean())
 
 
-def _remarks(outcomes: Sequence[Outcome], count: int) -> list[str]:
+def _remarks(outcomes: Sequence[AblationOutcome], count: int) -> list[str]:
     """What a reader must know about the numbers of a model that sees what it should say; `count` sentences are ours."""
     whole = outcomes[0]
     alone = next((one for one in outcomes if one.without == ("mask",)), None)

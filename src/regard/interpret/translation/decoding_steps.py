@@ -19,20 +19,30 @@ from regard.inference.generation.speaker import speaker_of
 from regard.inference.translation import Translation, Translator
 from regard.inference.translation.build import Translating
 from regard.inference.translation.subwords import word_places
-from regard.interpret.translation.looks import Looks, Seen, seen_of
+from regard.interpret.translation.cross_attention import CrossAttention, CrossAttentionRecord, cross_attention_of
 from regard.models import Seq2Seq
 from regard.nn.recording import record
 from regard.nn.tape import Tape
 from regard.text import Tokenizer
 
-__all__ = ["LIKELIEST", "LONGEST", "Decoding", "Pieces", "Said", "Told", "decoded", "decoding", "source_of"]
+__all__ = [
+    "LIKELIEST",
+    "MAX_SOURCE_TOKENS",
+    "DecodedHypothesis",
+    "DecodingStep",
+    "SubwordTokens",
+    "TranslationSteps",
+    "replay_translations",
+    "source_ids",
+    "translate_in_steps",
+]
 
 LIKELIEST = 5  # tokens of a step that are listed
-LONGEST = 200  # tokens of a source: somebody looks at each of them
+MAX_SOURCE_TOKENS = 200  # tokens of a source: somebody looks at each of them
 
 
 @dataclass(frozen=True)
-class Pieces:
+class SubwordTokens:
     """`tokens` of a text, the end token among them where it was said; `places` are their words' numbers, without it."""
 
     tokens: tuple[str, ...]
@@ -44,7 +54,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Said:
+class DecodingStep:
     """One step: the token that was said, how likely it was, and the likeliest tokens there, best first."""
 
     token: str
@@ -57,13 +67,13 @@ class Said:
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class DecodedHypothesis:
     """One hypothesis of the beam, step by step; `looks` is None where the model has no attention."""
 
     translation: Translation
-    pieces: Pieces
-    steps: tuple[Said, ...]
-    looks: Looks | None
+    pieces: SubwordTokens
+    steps: tuple[DecodingStep, ...]
+    looks: CrossAttention | None
 
     def document(self) -> dict[str, object]:
         one = self.translation
@@ -78,14 +88,14 @@ class Told:
 
 
 @dataclass(frozen=True, eq=False)
-class Decoding:
+class TranslationSteps:
     """A text and its hypotheses, best first; `seen` is None where the model has no attention."""
 
     text: str
     translator: Translator
-    source: Pieces
-    hypotheses: tuple[Told, ...]
-    seen: Seen | None
+    source: SubwordTokens
+    hypotheses: tuple[DecodedHypothesis, ...]
+    seen: CrossAttentionRecord | None
 
     def document(self) -> dict[str, object]:
         """Words and probabilities, for JSON; the numbers of attention are the fields of `seen` and of each `looks`."""
@@ -96,23 +106,23 @@ class Decoding:
         }
 
 
-def decoding(translator: Translator, text: str, *, beam: Beam | None = None) -> Decoding:
+def translate_in_steps(translator: Translator, text: str, *, beam: Beam | None = None) -> TranslationSteps:
     """Translate a text and look at every step of its best `beam.nbest` hypotheses, or of the greedy one."""
-    source_of(translator, text)
-    return decoded(translator, text, translator.translate([text], beam=beam)[0])
+    source_ids(translator, text)
+    return replay_translations(translator, text, translator.translate([text], beam=beam)[0])
 
 
-def decoded(translator: Translator, text: str, found: Sequence[Translation]) -> Decoding:
+def replay_translations(translator: Translator, text: str, found: Sequence[Translation]) -> TranslationSteps:
     """The same for translations that `translator.translate` found of the text: each is said once more."""
     model, subwords = translator.model, translator.subwords
-    source = source_of(translator, text)
+    source = source_ids(translator, text)
     told = [[*one.ids, *([subwords.end] if one.finished else [])] for one in found]
     logits, tape = _said_again(model, source, told)
     attends = not isinstance(model, Seq2Seq) or model.decoder.cross is not None
     with torch.inference_mode():
-        seen = seen_of(tape, steps=[len(ids) for ids in told]) if attends else None
+        seen = cross_attention_of(tape, steps=[len(ids) for ids in told]) if attends else None
     hypotheses = [
-        Told(
+        DecodedHypothesis(
             translation=one,
             pieces=_pieces(subwords.target, ids, ended=one.finished),
             steps=_steps(subwords.target, ids, logits[row]),
@@ -120,17 +130,17 @@ def decoded(translator: Translator, text: str, found: Sequence[Translation]) -> 
         )
         for row, (one, ids) in enumerate(zip(found, told, strict=True))
     ]
-    return Decoding(text, translator, _pieces(subwords.source, source, ended=True), tuple(hypotheses), seen)
+    return TranslationSteps(text, translator, _pieces(subwords.source, source, ended=True), tuple(hypotheses), seen)
 
 
-def source_of(translator: Translator, text: str) -> list[int]:
+def source_ids(translator: Translator, text: str) -> list[int]:
     """The ids that the model reads of a text; InputError where there are none or too many."""
     if not text.strip():
         raise InputError("the text is empty; expected a sentence to translate")
     ids = translator.subwords.sources([text])[0]
-    if len(ids) > LONGEST:
+    if len(ids) > MAX_SOURCE_TOKENS:
         raise InputError(
-            f"the text has {len(ids):,} tokens, and every step looks at each; expected at most {LONGEST}: "
+            f"the text has {len(ids):,} tokens, and every step looks at each; expected at most {MAX_SOURCE_TOKENS}: "
             "give one sentence, or translate the text with `regard translate`"
         )
     return ids
@@ -152,21 +162,21 @@ def _said_again(model: Translating, source: list[int], told: list[list[int]]) ->
     return torch.stack(found, dim=1).float().cpu(), tape
 
 
-def _steps(tokenizer: Tokenizer, ids: Sequence[int], logits: Tensor) -> tuple[Said, ...]:
+def _steps(tokenizer: Tokenizer, ids: Sequence[int], logits: Tensor) -> tuple[DecodingStep, ...]:
     found = []
     names = _named(tokenizer, ids)
     for name, number, row in zip(names, ids, logits, strict=False):  # behind a short hypothesis rows say nothing
         shares = row.double().softmax(-1)
         best = shares.topk(min(LIKELIEST, len(shares)))
         likeliest = zip(_named(tokenizer, best.indices.tolist()), best.values.tolist(), strict=True)
-        found.append(Said(name, float(shares[number]), tuple(likeliest)))
+        found.append(DecodingStep(name, float(shares[number]), tuple(likeliest)))
     return tuple(found)
 
 
-def _pieces(tokenizer: Tokenizer, ids: Sequence[int], *, ended: bool) -> Pieces:
+def _pieces(tokenizer: Tokenizer, ids: Sequence[int], *, ended: bool) -> SubwordTokens:
     plain = ids[:-1] if ended else ids
     words = tokenizer.decode(plain).split()
-    return Pieces(_named(tokenizer, ids), tuple(words), tuple(word_places(tokenizer, plain)))
+    return SubwordTokens(_named(tokenizer, ids), tuple(words), tuple(word_places(tokenizer, plain)))
 
 
 def _named(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:

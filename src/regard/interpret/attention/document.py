@@ -26,12 +26,12 @@ from torch import nn
 
 from regard.data.examples import Picture
 from regard.errors import InputError
-from regard.interpret.attention.looking import Reader, attention
-from regard.interpret.attention.maps import Attention, Floats, Map
-from regard.interpret.attention.rollout import FLOW_TOKENS, flow, rollout
+from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, Floats
+from regard.interpret.attention.recording import TextTokenizer, record_attention
+from regard.interpret.attention.rollout import MAX_FLOW_TOKENS, flow, rollout
 from regard.render.png import data_uri
 
-__all__ = ["MOST", "ROOM", "attention_payload", "fitted", "payload_of"]
+__all__ = ["MOST", "ROOM", "attention_document", "attention_page_document", "record_attention_for_page"]
 
 ROOM = 9_000_000  # characters of base64, of the 10 MB that a page may have
 MOST = 15_000_000  # of the 16 MB
@@ -40,37 +40,42 @@ SHORTEST = 8  # tokens that are worth a page
 FORMS = (("whole", ROOM), ("vectors", ROOM), ("small", MOST))
 
 
-def attention_payload(
+def attention_page_document(
     name: str,
     model: nn.Module,
-    tokenizer: Reader,
+    tokenizer: TextTokenizer,
     text: str = "",
     text_b: str | None = None,
     *,
     image: Picture | None = None,
 ) -> dict[str, object]:
     """The document of the view "attention" for a model called `name`: see `attention` for the inputs."""
-    found, limit = fitted(model, tokenizer, text, text_b, image=image)
-    return payload_of(name, found, limit=limit)
+    found, limit = record_attention_for_page(model, tokenizer, text, text_b, image=image)
+    return attention_document(name, found, limit=limit)
 
 
-def fitted(
-    model: nn.Module, tokenizer: Reader, text: str = "", text_b: str | None = None, *, image: Picture | None = None
-) -> tuple[Attention, int | None]:
+def record_attention_for_page(
+    model: nn.Module,
+    tokenizer: TextTokenizer,
+    text: str = "",
+    text_b: str | None = None,
+    *,
+    image: Picture | None = None,
+) -> tuple[AttentionRecord, int | None]:
     """As much attention as a page has room for, and to how many tokens the texts were cut for that, if they were."""
-    found, limit = attention(model, tokenizer, text, text_b, image=image), None
+    found, limit = record_attention(model, tokenizer, text, text_b, image=image), None
     while _form(found.maps) is None:
         longest = max(len(side.tokens) for one in found.maps for side in (one.rows, one.columns))
         limit = min(longest - 1, longest * MOST // _size(found.maps, "small"))
         if image is not None or limit < SHORTEST:
             raise InputError(f"{_count(found.maps)} are too many for a page; expected a smaller model")
-        found = attention(model, tokenizer, text, text_b, max_tokens=limit)
+        found = record_attention(model, tokenizer, text, text_b, max_tokens=limit)
     return found, limit
 
 
-def payload_of(
+def attention_document(
     name: str,
-    found: Attention,
+    found: AttentionRecord,
     *,
     limit: int | None = None,
     kind: str | None = None,
@@ -93,7 +98,7 @@ def payload_of(
         "maps": maps,
         "image": None if found.image is None else data_uri(found.image),
         "grid": None if found.grid is None else list(found.grid),
-        "cut": found.cut,
+        "cut": found.num_truncated,
         "notes": _notes(found, maps, limit),
         "place": _place(found, kind=kind, layer=layer, head=head),
         "cli": _command(name, found.texts, opening, picture=picture),
@@ -101,7 +106,7 @@ def payload_of(
     }
 
 
-def _place(found: Attention, *, kind: str | None, layer: int | None, head: int | None) -> str:
+def _place(found: AttentionRecord, *, kind: str | None, layer: int | None, head: int | None) -> str:
     """As behind the # of the page's address."""
     chosen = found.maps if kind is None else (found.map(kind),)
     for one in chosen:
@@ -113,22 +118,22 @@ def _place(found: Attention, *, kind: str | None, layer: int | None, head: int |
     return "#attention" + (f"?{query}" if query else "")
 
 
-def _form(maps: Sequence[Map]) -> str | None:
+def _form(maps: Sequence[AttentionMaps]) -> str | None:
     return next((form for form, limit in FORMS if _size(maps, form) <= limit), None)
 
 
-def _size(maps: Sequence[Map], form: str) -> int:
+def _size(maps: Sequence[AttentionMaps], form: str) -> int:
     """Characters."""
     if form == "whole":
         return sum(_weights(one) + _vectors(one, 2) for one in maps) + _rollouts(maps)
     return sum(min(_weights(one), _vectors(one, 2 if form == "vectors" else 1) or _weights(one)) for one in maps)
 
 
-def _weights(one: Map) -> int:
+def _weights(one: AttentionMaps) -> int:
     return _characters(one.weights.size)
 
 
-def _vectors(one: Map, each: int) -> int:
+def _vectors(one: AttentionMaps, each: int) -> int:
     """0 where there are none."""
     if one.query is None or one.key is None:
         return 0
@@ -136,15 +141,15 @@ def _vectors(one: Map, each: int) -> int:
     return sum(_characters(each * x.size) + _characters(steps * x.size // x.shape[-1]) for x in (one.query, one.key))
 
 
-def _rollouts(maps: Sequence[Map]) -> int:
-    return sum(_characters(one.weights[:, 0].size) for one in maps if one.alone)
+def _rollouts(maps: Sequence[AttentionMaps]) -> int:
+    return sum(_characters(one.weights[:, 0].size) for one in maps if one.is_self_attention)
 
 
 def _characters(count: int) -> int:
     return (count + 2) // 3 * 4
 
 
-def _map(one: Map, form: str, *, joined: bool) -> dict[str, object]:
+def _map(one: AttentionMaps, form: str, *, joined: bool) -> dict[str, object]:
     each = 1 if form == "small" else 2
     vectors = one.query is not None and (form == "whole" or _vectors(one, each) < _weights(one))
     document: dict[str, object] = {
@@ -165,8 +170,10 @@ def _map(one: Map, form: str, *, joined: bool) -> dict[str, object]:
         "scale": one.scale,
         "bias": None if one.bias is None else _halves(one.bias),
         "causal": one.causal,
-        "rollout": _shares(rollout(one.weights)) if one.alone and joined else None,
-        "flow": _shares(flow(one.weights)) if one.alone and len(one.rows.tokens) <= FLOW_TOKENS else None,
+        "rollout": _shares(rollout(one.weights)) if one.is_self_attention and joined else None,
+        "flow": _shares(flow(one.weights))
+        if one.is_self_attention and len(one.rows.tokens) <= MAX_FLOW_TOKENS
+        else None,
     }
     for letter, values in (("q", one.query), ("k", one.key)) if vectors else ():
         assert values is not None
@@ -196,15 +203,15 @@ def _text(array: NDArray[np.generic]) -> str:
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
 
 
-def _notes(found: Attention, maps: Sequence[dict[str, object]], limit: int | None) -> list[str]:
+def _notes(found: AttentionRecord, maps: Sequence[dict[str, object]], limit: int | None) -> list[str]:
     notes = []
-    if found.cut:
-        notes.append(found.shortened + (", as many as a page has room for" if limit else ""))
-    joinable = [document for one, document in zip(found.maps, maps, strict=True) if one.alone]
+    if found.num_truncated:
+        notes.append(found.truncation_note + (", as many as a page has room for" if limit else ""))
+    joinable = [document for one, document in zip(found.maps, maps, strict=True) if one.is_self_attention]
     if any(document["rollout"] is None for document in joinable):
         notes.append("rollout is left out: the text is too long for it")
     if any(document["flow"] is None for document in joinable):
-        notes.append(f"flow is left out above {FLOW_TOKENS} tokens")
+        notes.append(f"flow is left out above {MAX_FLOW_TOKENS} tokens")
     bare = [one for one, document in zip(found.maps, maps, strict=True) if document["q"] is None]
     if any(one.query is None for one in bare):
         notes.append("neurons are left out: this attention's scores are not products of a query and a key")
@@ -213,7 +220,7 @@ def _notes(found: Attention, maps: Sequence[dict[str, object]], limit: int | Non
     return notes
 
 
-def _count(maps: Sequence[Map]) -> str:
+def _count(maps: Sequence[AttentionMaps]) -> str:
     one = max(maps, key=lambda one: one.weights.size)
     layers, heads, rows, columns = one.weights.shape
     return f"{layers} x {heads} maps of {rows} x {columns} tokens"
@@ -231,8 +238,14 @@ def _command(name: str, texts: Sequence[str], opening: dict[str, str], *, pictur
 def _python(name: str, texts: Sequence[str], *, picture: bool) -> str:
     if picture:
         return (
-            "from regard.interpret import attention, opened, picture\n"
-            f"attention(*opened({name!r}), image=picture({texts[0]!r}))"
+            "from regard.interpret.attention.recording import record_attention\n"
+            "from regard.interpret.images import read_image\n"
+            "from regard.inference.load_model import load_model\n"
+            f"record_attention(*load_model({name!r}), image=read_image({texts[0]!r}))"
         )
     said = ", ".join(map(repr, texts))
-    return f"from regard.interpret import attention, opened\nattention(*opened({name!r}), {said})"
+    return (
+        "from regard.interpret.attention.recording import record_attention\n"
+        "from regard.inference.load_model import load_model\n"
+        f"record_attention(*load_model({name!r}), {said})"
+    )

@@ -13,9 +13,10 @@ import pytest
 from regard.data.examples import Picture
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
-from regard.interpret import Map, attention, attention_payload
-from regard.interpret.attention import payload as module
-from regard.interpret.attention.payload import fitted, payload_of
+from regard.interpret.attention import document as module
+from regard.interpret.attention.document import attention_document, attention_page_document, record_attention_for_page
+from regard.interpret.attention.maps import AttentionMaps
+from regard.interpret.attention.recording import record_attention
 from regard.interpret.attention.rollout import flow, rollout
 from tests.interpret.conftest import Both, translator
 
@@ -58,7 +59,7 @@ def rebuilt(document: Any) -> Array:
     return result
 
 
-def check_names(document: Any, one: Map) -> None:
+def check_names(document: Any, one: AttentionMaps) -> None:
     assert set(document) == MAP_KEYS
     assert (document["kind"], document["causal"]) == (one.kind, one.causal)
     assert (document["layers"], document["heads"]) == one.weights.shape[:2]
@@ -69,11 +70,11 @@ def check_names(document: Any, one: Map) -> None:
 
 
 def test_a_short_text_has_everything(bert: Both) -> None:
-    payload: Any = attention_payload("tiny", bert.ours, bert.tokenizer, TEXT, "so funny")
-    found = attention(bert.ours, bert.tokenizer, TEXT, "so funny")
+    payload: Any = attention_page_document("tiny", bert.ours, bert.tokenizer, TEXT, "so funny")
+    found = record_attention(bert.ours, bert.tokenizer, TEXT, "so funny")
     assert set(payload) == KEYS
     assert json.loads(json.dumps(payload)) == payload
-    assert payload["model"] == {"name": "tiny", "family": "bert", "depth": 3, "heads": 4}
+    assert payload["model"] == {"name": "tiny", "family": "bert", "num_hidden_layers": 3, "num_attention_heads": 4}
     assert (payload["view"], payload["texts"], payload["image"]) == ("attention", [TEXT, "so funny"], None)
     assert (payload["cut"], payload["notes"], payload["place"]) == (0, [], "#attention")
     (document,), (one,) = payload["maps"], found.maps
@@ -90,18 +91,18 @@ def test_a_short_text_has_everything(bert: Both) -> None:
 
 
 def test_several_maps_with_a_bias(t5: Both) -> None:
-    payload: Any = attention_payload("t5", t5.ours, t5.tokenizer, "the film", "good day")
-    found = attention(t5.ours, t5.tokenizer, "the film", "good day")
+    payload: Any = attention_page_document("t5", t5.ours, t5.tokenizer, "the film", "good day")
+    found = record_attention(t5.ours, t5.tokenizer, "the film", "good day")
     assert [document["kind"] for document in payload["maps"]] == ["encoder", "decoder", "cross"]
     for document, one in zip(payload["maps"], found.maps, strict=True):
         check_names(document, one)
         np.testing.assert_allclose(rebuilt(document), one.weights, atol=5e-3)
-        assert (document["rollout"] is None) == (document["flow"] is None) == (not one.alone)
+        assert (document["rollout"] is None) == (document["flow"] is None) == (not one.is_self_attention)
 
 
 def test_an_additive_score_has_no_vectors(subwords: Subwords) -> None:
     model = translator(subwords, kind="lstm", score="additive")
-    payload: Any = attention_payload("lstm", model, subwords, "the red house", "das Haus")
+    payload: Any = attention_page_document("lstm", model, subwords, "the red house", "das Haus")
     (document,) = payload["maps"]
     assert document["q"] is document["k"] is document["scale"] is None
     assert payload["notes"] == ["neurons are left out: this attention's scores are not products of a query and a key"]
@@ -111,20 +112,20 @@ def test_an_additive_score_has_no_vectors(subwords: Subwords) -> None:
 
 def test_a_picture(vit: Both) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
-    payload: Any = attention_payload("vit", vit.ours, None, image=Picture(pixels, None, "my cat.png"))
+    payload: Any = attention_page_document("vit", vit.ours, None, image=Picture(pixels, None, "my cat.png"))
     assert payload["image"].startswith("data:image/png;base64,")
     assert payload["grid"] == [2, 4]
     assert "--image 'my cat.png'" in payload["cli"]
-    assert "image=picture('my cat.png')" in payload["python"]
+    assert "image=read_image('my cat.png')" in payload["python"]
 
 
 def test_long_texts_send_vectors_then_bytes_of_them(bert: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "the day " * 20
-    one = attention(bert.ours, bert.tokenizer, text).maps[0]
+    one = record_attention(bert.ours, bert.tokenizer, text).maps[0]
     assert one.query is not None
     halves = module._vectors(one, 2)
     monkeypatch.setattr(module, "FORMS", (("whole", halves), ("vectors", halves), ("small", halves)))
-    payload: Any = attention_payload("tiny", bert.ours, bert.tokenizer, text)
+    payload: Any = attention_page_document("tiny", bert.ours, bert.tokenizer, text)
     (document,) = payload["maps"]
     assert document["weights"] is document["rollout"] is document["flow"] is document["q_step"] is None
     assert payload["notes"] == [
@@ -135,7 +136,7 @@ def test_long_texts_send_vectors_then_bytes_of_them(bert: Both, monkeypatch: pyt
     assert len(document["q"]) + len(document["k"]) == halves
     np.testing.assert_allclose(rebuilt(document), one.weights, atol=5e-3)
     monkeypatch.setattr(module, "FORMS", (("whole", 0), ("vectors", 0), ("small", 2 * halves)))
-    (small,) = attention_payload("tiny", bert.ours, bert.tokenizer, text)["maps"]  # type: ignore[misc]
+    (small,) = attention_page_document("tiny", bert.ours, bert.tokenizer, text)["maps"]  # type: ignore[misc]
     sizes = [len(small[key]) for key in ("q", "k", "q_step", "k_step")]
     assert sum(sizes) < 0.7 * halves  # heads of 6 numbers: a step costs as much as two of them
     assert small["weights"] is None and small["rollout"] is not None
@@ -145,8 +146,8 @@ def test_long_texts_send_vectors_then_bytes_of_them(bert: Both, monkeypatch: pyt
 
 def test_sizes_are_foreseen(bert: Both, t5: Both) -> None:
     for model, text in ((bert, TEXT), (t5, "the film")):
-        found = attention(model.ours, model.tokenizer, text)
-        maps: Any = payload_of("x", found)["maps"]
+        found = record_attention(model.ours, model.tokenizer, text)
+        maps: Any = attention_document("x", found)["maps"]
         sent = sum(len(one[key] or "") for one in maps for key in ("weights", "q", "k", "rollout"))
         assert module._size(found.maps, "whole") == sent
 
@@ -154,27 +155,29 @@ def test_sizes_are_foreseen(bert: Both, t5: Both) -> None:
 def test_what_has_no_room_is_cut_and_told(bert: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FORMS", (("whole", 3000), ("vectors", 3000), ("small", 3000)))
     monkeypatch.setattr(module, "MOST", 3000)
-    found, limit = fitted(bert.ours, bert.tokenizer, "the day " * 20)
+    found, limit = record_attention_for_page(bert.ours, bert.tokenizer, "the day " * 20)
     assert limit is not None and 8 <= limit < 40
     assert len(found.maps[0].rows.tokens) == limit
-    notes: Any = payload_of("x", found, limit=limit)["notes"]
-    assert notes[0] == f"{found.cut} tokens were cut, and {limit} are looked at, as many as a page has room for"
+    notes: Any = attention_document("x", found, limit=limit)["notes"]
+    assert (
+        notes[0] == f"{found.num_truncated} tokens were cut, and {limit} are looked at, as many as a page has room for"
+    )
     monkeypatch.setattr(module, "FORMS", (("whole", 100), ("vectors", 100), ("small", 100)))
     monkeypatch.setattr(module, "MOST", 100)
     with pytest.raises(InputError, match="3 x 4 maps of 40 x 40 tokens are too many for a page"):
-        attention_payload("x", bert.ours, bert.tokenizer, "the day " * 20)
+        attention_page_document("x", bert.ours, bert.tokenizer, "the day " * 20)
 
 
 def test_full_size_models_stay_below_their_limits() -> None:
     """Shapes alone: 512 tokens of the built-in model (8 x 6 x 64), and of one of 12 x 12 x 64."""
 
-    def shaped(layers: int, heads: int, tokens: int) -> Map:
+    def shaped(layers: int, heads: int, tokens: int) -> AttentionMaps:
         empty = np.broadcast_to(np.float32(0), (layers, heads, tokens, 64))
-        from regard.interpret import Side
+        from regard.interpret.attention.maps import TokenAxis
 
-        side = Side(("x",) * tokens, (0,) * tokens, (0,) * tokens)
+        side = TokenAxis(("x",) * tokens, (0,) * tokens, (0,) * tokens)
         weights = np.broadcast_to(np.float32(0), (layers, heads, tokens, tokens))
-        return Map("encoder", side, side, weights, empty, empty, 0.125, None, False, True)
+        return AttentionMaps("encoder", side, side, weights, empty, empty, 0.125, None, False, True)
 
     assert module._form([shaped(8, 6, 512)]) == "vectors"
     assert module._form([shaped(12, 12, 512)]) == "small"
@@ -184,20 +187,20 @@ def test_full_size_models_stay_below_their_limits() -> None:
 
 def test_the_lines_that_reproduce_it(bert: Both) -> None:
     text = '-it\'s "the" day'
-    payload: Any = payload_of("a b", attention(bert.ours, bert.tokenizer, text), layer=1, head=3)
+    payload: Any = attention_document("a b", record_attention(bert.ours, bert.tokenizer, text), layer=1, head=3)
     words = shlex.split(payload["cli"])
     assert words[:4] == ["regard", "look", "--model", "a b"]
     assert words[4:] == ["--layer", "1", "--head", "3", "--output", "page.html", "--", text]
     assert payload["place"] == "#attention?layer=1&heads=3"
     calls: list[Any] = []
-    names = {"attention": lambda *values: calls.append(values), "opened": lambda name: (name, "tokenizer")}
-    exec(payload["python"].splitlines()[1], names)
+    names = {"record_attention": lambda *values: calls.append(values), "load_model": lambda name: (name, "tokenizer")}
+    exec(payload["python"].splitlines()[-1], names)
     assert calls == [("a b", "tokenizer", text)]
 
 
 def test_where_a_page_opens(t5: Both) -> None:
-    found = attention(t5.ours, t5.tokenizer, "the film", "a day")
-    assert payload_of("x", found, kind="cross")["place"] == "#attention?map=2"
-    assert payload_of("x", found, kind="cross", layer=1)["place"] == "#attention?map=2&layer=1&heads=all"
+    found = record_attention(t5.ours, t5.tokenizer, "the film", "a day")
+    assert attention_document("x", found, kind="cross")["place"] == "#attention?map=2"
+    assert attention_document("x", found, kind="cross", layer=1)["place"] == "#attention?map=2&layer=1&heads=all"
     with pytest.raises(InputError, match="no layer 2"):  # the encoder has it, the decoder has not
-        payload_of("x", found, layer=2)
+        attention_document("x", found, layer=2)

@@ -19,8 +19,8 @@ from regard.inference.generation.speaker import speaker_of
 from regard.inference.translation.align import check_attends
 from regard.inference.translation.build import next_scores, translating
 from regard.inference.translation.subwords import Subwords
-from regard.interpret.attention import sides
-from regard.interpret.attention.maps import Attention, Side, map_of
+from regard.interpret.attention import token_axis as sides
+from regard.interpret.attention.maps import AttentionRecord, TokenAxis, maps_from_tape
 from regard.models import T5, Bert, Gpt, Seq2Seq, Transformer, Vit
 from regard.nn import Padded
 from regard.nn.recording import record
@@ -28,21 +28,23 @@ from regard.tasks.model import Tuned
 from regard.tasks.pictures import Frame, Seen
 from regard.text import Tokenizer
 
-__all__ = ["LONGEST", "Reader", "attention"]
+__all__ = ["MAX_TOKENS", "TextTokenizer", "record_attention"]
 
-LONGEST = 1024  # tokens; a map grows with their square
-Reader: TypeAlias = Tokenizer | Subwords | None  # subwords read for a translator, nothing for a model of pictures
+MAX_TOKENS = 1024  # tokens; a map grows with their square
+TextTokenizer: TypeAlias = (
+    Tokenizer | Subwords | None
+)  # subwords read for a translator, nothing for a model of pictures
 
 
-def attention(
+def record_attention(
     model: nn.Module,
-    tokenizer: Reader,
+    tokenizer: TextTokenizer,
     text: str = "",
     text_b: str | None = None,
     *,
     image: Picture | None = None,
     max_tokens: int | None = None,
-) -> Attention:
+) -> AttentionRecord:
     """Every attention map that the model makes of a text, a pair or a picture, with queries and keys.
 
     BERT and its kin read a pair as they were trained to, GPT as one text with a space between. Of a T5 or a translator
@@ -61,7 +63,7 @@ def attention(
         _check_text("second text", text_b)
     if max_tokens is not None and max_tokens < 1:
         raise InputError(f"max_tokens is {max_tokens}; expected at least 1")
-    limits = (LONGEST, max_tokens, getattr(_config(model), "positions", None))
+    limits = (MAX_TOKENS, max_tokens, getattr(_config(model), "max_position_embeddings", None))
     limit = min(number for number in limits if number is not None)
     with evaluation_mode(model):
         if isinstance(model, Bert):
@@ -75,34 +77,34 @@ def attention(
     )
 
 
-def _encoder(model: Bert, tokenizer: Tokenizer, text: str, text_b: str | None, limit: int) -> Attention:
+def _encoder(model: Bert, tokenizer: Tokenizer, text: str, text_b: str | None, limit: int) -> AttentionRecord:
     found = tokenizer.encode(text, text_b, max_length=limit)
-    known = max(found.segments, default=0) < model.config.segments
+    known = max(found.segments, default=0) < model.config.type_vocab_size
     segments = _tensor(model, found.segments) if known else None
     with record(model) as tape:
         model(_tensor(model, found.ids), Padded(), segments)
-    side = sides.read(tokenizer, found)
-    maps = (map_of(tape, "encoder", side, side, part="encoder", alone=True),)
-    return Attention(model.config.family, _texts(text, text_b), maps, found.cut)
+    side = sides.axis_of_encoding(tokenizer, found)
+    maps = (maps_from_tape(tape, "encoder", side, side, part="encoder", alone=True),)
+    return AttentionRecord(model.config.family, _texts(text, text_b), maps, found.cut)
 
 
-def _decoder(model: Gpt, tokenizer: Tokenizer, text: str, text_b: str | None, limit: int) -> Attention:
+def _decoder(model: Gpt, tokenizer: Tokenizer, text: str, text_b: str | None, limit: int) -> AttentionRecord:
     joined = text if text_b is None else f"{text} {text_b}"
     found = tokenizer.encode(joined, max_length=limit)
     with record(model) as tape:
         model(_tensor(model, found.ids), Padded())
-    side = sides.read(tokenizer, found, second=None if text_b is None else len(text))
-    maps = (map_of(tape, "decoder", side, side, part="decoder", alone=True),)
-    return Attention(model.config.family, _texts(text, text_b), maps, found.cut)
+    side = sides.axis_of_encoding(tokenizer, found, second=None if text_b is None else len(text))
+    maps = (maps_from_tape(tape, "decoder", side, side, part="decoder", alone=True),)
+    return AttentionRecord(model.config.family, _texts(text, text_b), maps, found.cut)
 
 
 def _answering(
-    model: T5 | Transformer | Seq2Seq, tokenizer: Reader, text: str, text_b: str | None, limit: int
-) -> Attention:
+    model: T5 | Transformer | Seq2Seq, tokenizer: TextTokenizer, text: str, text_b: str | None, limit: int
+) -> AttentionRecord:
     """Encoder, decoder and what is between them; of a recurrent model only the last."""
     if isinstance(model, T5):
         both = _tokenizer(model, tokenizer)
-        source, target, end = both, both, model.config.end
+        source, target, end = both, both, model.config.eos_token_id
     elif isinstance(tokenizer, Subwords):
         check_attends(translating(model))
         source, target, end = tokenizer.source, tokenizer.target, tokenizer.end
@@ -123,39 +125,39 @@ def _answering(
         else:
             next_scores(model, _tensor(model, read), Padded(), _tensor(model, answer))
     texts = (text, target.decode(answer).strip() if text_b is None else text_b)
-    columns, rows = sides.said(source, read, special=1), sides.said(target, answer, special=1)
+    columns, rows = sides.axis_of_ids(source, read, special=1), sides.axis_of_ids(target, answer, special=1)
     if isinstance(model, Seq2Seq):
-        between = map_of(tape, "lstm", rows, columns, part="decoder", site="cross")
-        return Attention(model.config.family, texts, (between,), cut)
-    heard = sides.after(target.token(model.begin), rows)
+        between = maps_from_tape(tape, "lstm", rows, columns, part="decoder", site="cross")
+        return AttentionRecord(model.config.family, texts, (between,), cut)
+    heard = sides.shift_right(target.token(model.begin), rows)
     maps = (
-        map_of(tape, "encoder", columns, columns, part="encoder", alone=True),
-        map_of(tape, "decoder", heard, heard, part="decoder"),
-        map_of(tape, "cross", rows, columns, part="decoder", site="cross"),
+        maps_from_tape(tape, "encoder", columns, columns, part="encoder", alone=True),
+        maps_from_tape(tape, "decoder", heard, heard, part="decoder"),
+        maps_from_tape(tape, "cross", rows, columns, part="decoder", site="cross"),
     )
-    return Attention(model.config.family, texts, maps, cut)
+    return AttentionRecord(model.config.family, texts, maps, cut)
 
 
-def _seen(model: Vit, text: str, image: Picture | None) -> Attention:
+def _seen(model: Vit, text: str, image: Picture | None) -> AttentionRecord:
     if image is None:
         raise InputError("this model looks at pictures; give it an image file, not a text")
     if text:
         raise InputError("this model looks at pictures and reads no text; leave the text out")
     config = model.config
-    if config.channels not in (1, 3):
-        raise InputError(f"this model sees {config.channels} channels; expected 1 (grey) or 3 (colours)")
-    pixels = Frame(*config.image, config.channels).pixels(image)
+    if config.num_channels not in (1, 3):
+        raise InputError(f"this model sees {config.num_channels} channels; expected 1 (grey) or 3 (colours)")
+    pixels = Frame(*config.image_size, config.num_channels).pixels(image)
     parameter = next(model.parameters())
     with evaluation_mode(model), record(model) as tape:
         model((pixels[None].to(parameter.device).float() / 127.5 - 1).to(parameter.dtype))
-    grid = (config.image[0] // config.patch[0], config.image[1] // config.patch[1])
-    side: Side = sides.patches(grid)
-    shown = pixels[0] if config.channels == 1 else pixels.permute(1, 2, 0)
-    maps = (map_of(tape, "vit", side, side, part="encoder", alone=True),)
-    return Attention(config.family, (image.name,), maps, image=shown.contiguous().numpy(), grid=grid)
+    grid = (config.image_size[0] // config.patch_size[0], config.image_size[1] // config.patch_size[1])
+    side: TokenAxis = sides.axis_of_patches(grid)
+    shown = pixels[0] if config.num_channels == 1 else pixels.permute(1, 2, 0)
+    maps = (maps_from_tape(tape, "vit", side, side, part="encoder", alone=True),)
+    return AttentionRecord(config.family, (image.name,), maps, image=shown.contiguous().numpy(), grid=grid)
 
 
-def _ids(tokenizer: Tokenizer, reader: Reader, text: str) -> list[int]:
+def _ids(tokenizer: Tokenizer, reader: TextTokenizer, text: str) -> list[int]:
     if isinstance(reader, Subwords):
         return (reader.sources if tokenizer is reader.source else reader.targets)([text])[0]
     return tokenizer.encode(text).ids
@@ -167,7 +169,7 @@ def _ended(ids: list[int], limit: int, end: int) -> tuple[list[int], int]:
     return (ids, 0) if len(ids) <= limit else ([*ids[: limit - 1], end], len(ids) - limit)
 
 
-def _tokenizer(model: nn.Module, reader: Reader) -> Tokenizer:
+def _tokenizer(model: nn.Module, reader: TextTokenizer) -> Tokenizer:
     if isinstance(reader, Subwords):
         raise InputError(f"this {family_name(model)} model does not translate; give it its own tokenizer")
     return require_tokenizer(model, reader)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.interpret.figure.positions import encoding, positions_of
+from regard.interpret.figure.positional_encoding import model_positional_encoding, positional_encoding
 from tests.interpret.conftest import Both
 from tests.interpret.figure.conftest import Drawn
 
@@ -19,7 +19,7 @@ from tests.interpret.figure.conftest import Drawn
 def test_both_layouts_are_the_formula(width: int, count: int, data: st.DataObject) -> None:
     t, k = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, width // 2 - 1))
     angle = t / 10000 ** (2 * k / width)
-    interleaved, halves = encoding(width, count).matrix, encoding(width, count, "halves").matrix
+    interleaved, halves = positional_encoding(width, count).matrix, positional_encoding(width, count, "halves").matrix
     assert interleaved.shape == halves.shape == (count, width)
     assert interleaved[t, 2 * k] == pytest.approx(math.sin(angle), abs=1e-5)
     assert interleaved[t, 2 * k + 1] == pytest.approx(math.cos(angle), abs=1e-5)
@@ -27,19 +27,19 @@ def test_both_layouts_are_the_formula(width: int, count: int, data: st.DataObjec
 
 
 def test_a_models_own(drawn: Drawn, gpt: Both) -> None:
-    found = positions_of(drawn.model, 10)
+    found = model_positional_encoding(drawn.model, 10)
     assert found is not None
     if drawn.kind in ("post", "pre"):
         assert found.arrangement == "interleaved"
-        assert np.array_equal(found.matrix, encoding(16, 10).matrix)
+        assert np.array_equal(found.matrix, positional_encoding(16, 10).matrix)
     else:
         assert found.arrangement is None
         weight = drawn.model.embedding.positions.weight  # type: ignore[union-attr]
         assert np.array_equal(found.matrix, weight[:10].detach().numpy())  # type: ignore[index]
-    assert positions_of(gpt.ours, 1000).matrix.shape == (40, 24)  # type: ignore[union-attr]
+    assert model_positional_encoding(gpt.ours, 1000).matrix.shape == (40, 24)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("width", "count"), [(7, 5), (0, 5), (2048, 5), (8, 0), (8, 513)])
 def test_bad_sizes(width: int, count: int) -> None:
     with pytest.raises(InputError, match="expected"):
-        encoding(width, count)
+        positional_encoding(width, count)

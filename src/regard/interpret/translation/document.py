@@ -13,16 +13,16 @@ import numpy as np
 from regard.data.files import taken_for_file
 from regard.errors import InputError
 from regard.inference.generation.search import Beam
-from regard.interpret.translation.decoding import Decoding, Told
-from regard.interpret.translation.looks import Floats, Looks
+from regard.interpret.translation.cross_attention import CrossAttention, Floats
+from regard.interpret.translation.decoding_steps import DecodedHypothesis, TranslationSteps
 from regard.models import Seq2Seq
 
-__all__ = ["ROOM", "decoding_payload"]
+__all__ = ["ROOM", "translation_document"]
 
 ROOM = 9_000_000  # characters of base64
 
 
-def decoding_payload(name: str, found: Decoding, *, beam: Beam | None) -> dict[str, object]:
+def translation_document(name: str, found: TranslationSteps, *, beam: Beam | None) -> dict[str, object]:
     """The document of the view "translation" for a translator called `name`, searched with this beam.
 
     Hypotheses for which a page has no room are left out, the worst first, and `notes` says so.
@@ -45,7 +45,7 @@ def decoding_payload(name: str, found: Decoding, *, beam: Beam | None) -> dict[s
     }
 
 
-def _model(found: Decoding) -> dict[str, object]:
+def _model(found: TranslationSteps) -> dict[str, object]:
     model, seen = found.translator.model, found.seen
     recurrent = isinstance(model, Seq2Seq)
     shape = (0, 0) if seen is None else seen.looks[0].weights.shape[:2]
@@ -53,19 +53,19 @@ def _model(found: Decoding) -> dict[str, object]:
         "kind": model.config.cell if isinstance(model, Seq2Seq) else "transformer",
         "score": model.config.score if isinstance(model, Seq2Seq) else "scaled dot",
         "recipe": model.config.recipe if isinstance(model, Seq2Seq) else None,
-        "width": model.config.units if isinstance(model, Seq2Seq) else model.config.width,
+        "width": model.config.hidden_size,
         "layers": shape[0],
         "heads": shape[1],
         "scale": None if seen is None or recurrent else seen.scale,
     }
 
 
-def _fitting(found: Decoding) -> list[Told]:
+def _fitting(found: TranslationSteps) -> list[DecodedHypothesis]:
     seen = found.seen
     if seen is None:
         return list(found.hypotheses)
     left = ROOM - sum(_characters(part) for part in (seen.states, seen.values) if part is not None)
-    kept: list[Told] = []
+    kept: list[DecodedHypothesis] = []
     for told in found.hypotheses:
         assert told.looks is not None
         left -= sum(_characters(part) for part in vars(told.looks).values())
@@ -82,7 +82,7 @@ def _characters(part: Floats) -> int:
     return (4 * part.size + 2) // 3 * 4
 
 
-def _looks(looks: Looks) -> dict[str, str]:
+def _looks(looks: CrossAttention) -> dict[str, str]:
     return {name: _text(part) for name, part in vars(looks).items()}
 
 
@@ -104,9 +104,9 @@ def _python(name: str, text: str, beam: Beam | None) -> str:
     said = "" if beam is None else f", beam={_written(beam)}"
     imported = "" if beam is None else "from regard.inference.generation.search import Beam\n"
     return (
-        f"{imported}from regard.interpret.translation.decoding import decoding\n"
+        f"{imported}from regard.interpret.translation.decoding_steps import translate_in_steps\n"
         "from regard.inference.translation import load\n"
-        f"decoding(load({name!r}), {text!r}{said})"
+        f"translate_in_steps(load({name!r}), {text!r}{said})"
     )
 
 

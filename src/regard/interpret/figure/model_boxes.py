@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from regard.interpret.figure import snippets
-from regard.interpret.figure.boxes import Box, Calls, Group, Kind, Shown, Values, step
+from regard.interpret.figure import equations as snippets
+from regard.interpret.figure.boxes import Box, BoxGroup, BoxKind, ModuleCalls, NamedTensor, TensorSpec, run_box
 from regard.models import Bert, Gpt, Transformer
 from regard.models.bert import MaskedLMHead
 from regard.nn import Attention, Block, FusedProjection, Residual, SeparateProjections, Stack, TextEmbedding
 from regard.nn.block import ACTIVATIONS
 from regard.nn.positions import LearnedPositions, SinusoidalPositions
 
-__all__ = ["walk"]
+__all__ = ["model_boxes"]
 
 ABOUT: dict[str, str] = {
     "embedding": "Each token's row of the embedding matrix: the product of its one-hot vector with it.",
@@ -40,29 +40,31 @@ ABOUT: dict[str, str] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Half:
+class _StackBoxes:
     """One half of the figure: its embedding, which call of it is meant, its layers, and what is switched off."""
 
     part: str
     embedding: TextEmbedding
     call: int
     stack: Stack
-    calls: Calls
+    calls: ModuleCalls
     off: Collection[str]
     both: bool
 
-    def box(self, name: str, kind: Kind, group: Group, title: str, code: str, *, about: str | None = None) -> Box:
+    def box(self, name: str, kind: BoxKind, group: BoxGroup, title: str, code: str, *, about: str | None = None) -> Box:
         return Box(f"{self.part}.{name}", self.part, group, kind, title, ABOUT[about or kind], code)
 
-    def of(self, name: str, tensor: Tensor) -> Values:
-        return Values(name, tensor[0], self.part)
+    def of(self, name: str, tensor: Tensor) -> NamedTensor:
+        return NamedTensor(name, tensor[0], self.part)
 
     @property
     def blocks(self) -> list[Block]:
         return [block for block in self.stack.layers if isinstance(block, Block)]
 
 
-def walk(model: Bert | Gpt | Transformer, calls: Calls, logits: Tensor, off: Collection[str]) -> tuple[Box, ...]:
+def model_boxes(
+    model: Bert | Gpt | Transformer, calls: ModuleCalls, logits: Tensor, off: Collection[str]
+) -> tuple[Box, ...]:
     """The boxes of a model whose one forward was watched, and which gave `logits` (T, V)."""
     found: list[Box] = []
     for half in _halves(model, calls, off):
@@ -75,17 +77,17 @@ def walk(model: Bert | Gpt | Transformer, calls: Calls, logits: Tensor, off: Col
     return (*found, *_head(last.part, hidden, logits, embedding.weight, head, calls))
 
 
-def _halves(model: Bert | Gpt | Transformer, calls: Calls, off: Collection[str]) -> Iterator[Half]:
+def _halves(model: Bert | Gpt | Transformer, calls: ModuleCalls, off: Collection[str]) -> Iterator[_StackBoxes]:
     if isinstance(model, Transformer):
-        yield Half("encoder", model.embedding, 0, model.encoder, calls, off, True)
-        yield Half("decoder", model.decoder_embedding, -1, model.decoder, calls, off, True)
+        yield _StackBoxes("encoder", model.embedding, 0, model.encoder, calls, off, True)
+        yield _StackBoxes("decoder", model.decoder_embedding, -1, model.decoder, calls, off, True)
     elif isinstance(model, Gpt):
-        yield Half("decoder", model.embedding, 0, model.decoder, calls, off, False)
+        yield _StackBoxes("decoder", model.embedding, 0, model.decoder, calls, off, False)
     else:
-        yield Half("encoder", model.embedding, 0, model.encoder, calls, off, False)
+        yield _StackBoxes("encoder", model.embedding, 0, model.encoder, calls, off, False)
 
 
-def _inputs(half: Half) -> Iterator[Box]:
+def _inputs(half: _StackBoxes) -> Iterator[Box]:
     module = half.embedding
     call = half.calls[module][half.call]
     ids, out = call.given[0][0], call.result[0]
@@ -97,7 +99,7 @@ def _inputs(half: Half) -> Iterator[Box]:
     place = module.positions
     # The model keeps no tensor between the two sums; what it added last is taken away again.
     before = total if place is None else total - half.calls[place][half.call].result
-    first = step(code, [Values("ids", ids, half.part)], weights, before, shown=[("out", half.part, None)])
+    first = run_box(code, [NamedTensor("ids", ids, half.part)], weights, before, shown=[("out", half.part, None)])
     yield replace(half.box("embedding", "embedding", "in", title, code), steps=(first,))
     if place is not None:
         on = "positions" not in half.off
@@ -106,14 +108,14 @@ def _inputs(half: Half) -> Iterator[Box]:
         code = snippets.positions(arrangement, offset=learned.offset if learned else 0, on=on)
         shown = [("p", half.part, None), ("out", half.part, None)]
         x = replace(first.values[-1], name="x")
-        one = step(code, [x], {"P": learned.weight if learned and on else None}, total, shown=shown)
+        one = run_box(code, [x], {"P": learned.weight if learned and on else None}, total, shown=shown)
         about = "positions" if on else "no positions"
         yield replace(half.box("positions", "positions", "in", "Positional Encoding", code, about=about), steps=(one,))
     if module.norm is not None:
         yield _norm(half, "embedding_norm", "in", [module.norm], half.call)
 
 
-def _layers(half: Half) -> Iterator[Box]:
+def _layers(half: _StackBoxes) -> Iterator[Box]:
     blocks = half.blocks
     own, crossed = [block.attention for block in blocks], blocks[0].has_cross_attention
     decoder = half.part == "decoder"
@@ -135,12 +137,12 @@ def _layers(half: Half) -> Iterator[Box]:
         yield _norm(half, "final_norm", "out", [half.stack.norm], -1)
 
 
-def _before(half: Half, name: str, residuals: list[Residual]) -> Iterator[Box]:
+def _before(half: _StackBoxes, name: str, residuals: list[Residual]) -> Iterator[Box]:
     if residuals[0].first:
         yield _norm(half, name, "layer", [one.norm for one in residuals], -1)
 
 
-def _attention(half: Half, name: str, title: str, about: str, modules: list[Attention]) -> Box:
+def _attention(half: _StackBoxes, name: str, title: str, about: str, modules: list[Attention]) -> Box:
     project = modules[0].project
     fused = isinstance(project, FusedProjection)
     code = snippets.attention(
@@ -152,17 +154,17 @@ def _attention(half: Half, name: str, title: str, about: str, modules: list[Atte
         scaled="scaling" not in half.off,
     )
     looked = half.part if fused else "encoder"
-    shown: list[Shown] = [("q", half.part, None), ("k", looked, None), ("v", looked, None)]
+    shown: list[TensorSpec] = [("q", half.part, None), ("k", looked, None), ("v", looked, None)]
     shown += [("scores", half.part, looked), ("weights", half.part, looked), ("out", half.part, None)]
     steps = []
     for module in modules:
         call = half.calls[module][-1]
         given = [half.of("x", call.given[0])]
         if not fused:
-            given.append(Values("memory", call.given[2][0], "encoder"))
+            given.append(NamedTensor("memory", call.given[2][0], "encoder"))
         output = _linear(module.output)
         weights = {**_projections(module.project), "W_o": output.weight, "b_o": output.bias}
-        steps.append(step(code, given, weights, call.result[0], shown=shown))
+        steps.append(run_box(code, given, weights, call.result[0], shown=shown))
     return replace(half.box(name, "attention", "layer", title, code, about=about), steps=tuple(steps))
 
 
@@ -176,7 +178,7 @@ def _projections(project: nn.Module) -> dict[str, Tensor | None]:
     return {"W_qkv": one.weight, "b_qkv": one.bias}
 
 
-def _add(half: Half, name: str, residuals: list[Residual], branches: list[nn.Module]) -> Box:
+def _add(half: _StackBoxes, name: str, residuals: list[Residual], branches: list[nn.Module]) -> Box:
     first, on = residuals[0].first, "residual" not in half.off
     code = snippets.add(eps=None if first else _normed(residuals[0].norm).eps, residual=on)
     steps = []
@@ -186,23 +188,23 @@ def _add(half: Half, name: str, residuals: list[Residual], branches: list[nn.Mod
         given = given if on else given[1:]
         shown = [("total", half.part, None), ("out", half.part, None)]
         weights = {} if first else _gain(residual.norm)
-        steps.append(step(code, given, weights, call.result[0], shown=shown))
+        steps.append(run_box(code, given, weights, call.result[0], shown=shown))
     title, about = ("Add", "plain add") if first else ("Add & Norm", "add")
     about = about if on else "no add"
     return replace(half.box(name, "add", "layer", title, code, about=about), steps=tuple(steps))
 
 
-def _norm(half: Half, name: str, group: Group, norms: list[nn.Module], number: int) -> Box:
+def _norm(half: _StackBoxes, name: str, group: BoxGroup, norms: list[nn.Module], number: int) -> Box:
     code = snippets.norm(_normed(norms[0]).eps)
     steps = []
     for one in norms:
         call = half.calls[one][number]
         shown = [("mean", half.part, None), ("variance", half.part, None), ("out", half.part, None)]
-        steps.append(step(code, [half.of("x", call.given[0])], _gain(one), call.result[0], shown=shown))
+        steps.append(run_box(code, [half.of("x", call.given[0])], _gain(one), call.result[0], shown=shown))
     return replace(half.box(name, "norm", group, "Norm", code), steps=tuple(steps))
 
 
-def _ffn(half: Half) -> Box:
+def _ffn(half: _StackBoxes) -> Box:
     modules = [block.ffn for block in half.blocks]
     activation = next(name for name, function in ACTIVATIONS.items() if function is modules[0].activation)
     code = snippets.feed_forward(activation)
@@ -211,30 +213,30 @@ def _ffn(half: Half) -> Box:
         call = half.calls[one][-1]
         weights = {"W_1": one.inner.weight, "b_1": one.inner.bias, "W_2": one.outer.weight, "b_2": one.outer.bias}
         shown = [("hidden", half.part, None), ("out", half.part, None)]
-        steps.append(step(code, [half.of("x", call.given[0])], weights, call.result[0], shown=shown))
+        steps.append(run_box(code, [half.of("x", call.given[0])], weights, call.result[0], shown=shown))
     return replace(half.box("ffn", "ffn", "layer", "Feed Forward", code), steps=tuple(steps))
 
 
 def _head(
-    part: str, hidden: Tensor, logits: Tensor, embedding: Tensor, head: MaskedLMHead | None, calls: Calls
+    part: str, hidden: Tensor, logits: Tensor, embedding: Tensor, head: MaskedLMHead | None, calls: ModuleCalls
 ) -> Iterator[Box]:
-    x = Values("x", hidden, part)
+    x = NamedTensor("x", hidden, part)
     if head is not None:
         activation = next(name for name, function in ACTIVATIONS.items() if function is head.activation)
         code = snippets.transform(activation, head.norm.eps)
         weights = {"W": head.linear.weight, "b": head.linear.bias, **_gain(head.norm)}
         shown = [("hidden", part, None), ("out", part, None)]
-        one = step(code, [x], weights, calls[head.norm][-1].result[0], shown=shown)
+        one = run_box(code, [x], weights, calls[head.norm][-1].result[0], shown=shown)
         yield Box(f"{part}.transform", part, "out", "ffn", "Layer & Norm", ABOUT["transform"], code, (one,))
         x = replace(one.values[-1], name="x")
     code = snippets.linear(bias=head is not None)
-    one = step(
+    one = run_box(
         code, [x], {"E": embedding, "b": None if head is None else head.bias}, logits, shown=[("out", part, None)]
     )
     yield Box(f"{part}.linear", part, "out", "linear", "Linear", ABOUT["linear"], code, (one,))
     code = snippets.softmax()
-    scores = Values("logits", logits, part)
-    one = step(code, [scores], {}, logits.softmax(-1), shown=[("out", part, None)])
+    scores = NamedTensor("logits", logits, part)
+    one = run_box(code, [scores], {}, logits.softmax(-1), shown=[("out", part, None)])
     yield Box(f"{part}.softmax", part, "out", "softmax", "Softmax", ABOUT["softmax"], code, (one,))
 
 

@@ -11,7 +11,8 @@ import torch
 from regard.data.examples import Picture
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
-from regard.interpret import Map, attention
+from regard.interpret.attention.maps import AttentionMaps
+from regard.interpret.attention.recording import record_attention
 from regard.models import Elmo, ElmoConfig, Seq2Seq, Transformer
 from regard.nn.recording import record
 from tests.interpret.conftest import Both, translator
@@ -25,7 +26,7 @@ def equal(ours: np.ndarray[Any, Any], theirs: tuple[torch.Tensor, ...]) -> None:
     np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
-def rebuilt(one: Map) -> np.ndarray[Any, Any]:
+def rebuilt(one: AttentionMaps) -> np.ndarray[Any, Any]:
     """The weights as the page makes them."""
     assert one.query is not None and one.key is not None and one.scale is not None
     scores = one.scale * one.query @ one.key.transpose(0, 1, 3, 2)
@@ -41,7 +42,7 @@ def rebuilt(one: Map) -> np.ndarray[Any, Any]:
 
 
 def test_bert_of_a_pair(bert: Both) -> None:
-    found = attention(bert.ours, bert.tokenizer, TEXT, SECOND)
+    found = record_attention(bert.ours, bert.tokenizer, TEXT, SECOND)
     assert bert.tokenizer is not None
     encoding = bert.tokenizer.encode(TEXT, SECOND)
     with torch.no_grad():
@@ -51,8 +52,8 @@ def test_bert_of_a_pair(bert: Both) -> None:
     (one,) = found.maps
     equal(one.weights, theirs.attentions)
     np.testing.assert_allclose(rebuilt(one), one.weights, atol=1e-5)
-    assert (found.family, found.texts, found.cut) == ("bert", (TEXT, SECOND), 0)
-    assert (one.kind, one.causal, one.alone) == ("encoder", False, True)
+    assert (found.family, found.texts, found.num_truncated) == ("bert", (TEXT, SECOND), 0)
+    assert (one.kind, one.causal, one.is_self_attention) == ("encoder", False, True)
     assert one.scale == pytest.approx(6**-0.5)
     assert one.rows is one.columns
     assert one.rows.tokens == tuple(encoding.tokens)
@@ -61,7 +62,7 @@ def test_bert_of_a_pair(bert: Both) -> None:
 
 
 def test_gpt_reads_a_pair_as_one_text(gpt: Both) -> None:
-    found = attention(gpt.ours, gpt.tokenizer, "the film", "good day")
+    found = record_attention(gpt.ours, gpt.tokenizer, "the film", "good day")
     assert gpt.tokenizer is not None
     ids = gpt.tokenizer.encode("the film good day").ids
     with torch.no_grad():
@@ -70,14 +71,14 @@ def test_gpt_reads_a_pair_as_one_text(gpt: Both) -> None:
     equal(one.weights, theirs.attentions)
     np.testing.assert_allclose(rebuilt(one), one.weights, atol=1e-5)
     assert not np.triu(one.weights, 1).any()
-    assert (one.kind, one.causal, one.alone) == ("decoder", True, True)
+    assert (one.kind, one.causal, one.is_self_attention) == ("decoder", True, True)
     assert one.rows.tokens == ("the", " film", "␣", "good", " day")
     assert one.rows.words == (0, 1, 2, 2, 3)
     assert one.rows.segments == (0, 0, 1, 1, 1)
 
 
 def test_t5_told_its_answer(t5: Both) -> None:
-    found = attention(t5.ours, t5.tokenizer, "the film", "a day")
+    found = record_attention(t5.ours, t5.tokenizer, "the film", "a day")
     assert t5.tokenizer is not None
     source, target = ([*t5.tokenizer.encode(text).ids, 1] for text in ("the film", "a day"))
     with torch.no_grad():
@@ -94,7 +95,7 @@ def test_t5_told_its_answer(t5: Both) -> None:
     assert encoder.bias is not None and decoder.bias is not None and cross.bias is None
     assert encoder.bias.shape == (4, 2 * len(source) - 1)
     assert [one.causal for one in found.maps] == [False, True, False]
-    assert [one.alone for one in found.maps] == [True, False, False]
+    assert [one.is_self_attention for one in found.maps] == [True, False, False]
     assert cross.rows.tokens[-1] == "</s>" and decoder.rows.tokens[0] == "<pad>"
     assert cross.rows.tokens[:-1] == decoder.rows.tokens[1:]
     assert cross.columns == encoder.rows
@@ -102,7 +103,7 @@ def test_t5_told_its_answer(t5: Both) -> None:
 
 
 def test_t5_finds_its_own_answer(t5: Both) -> None:
-    found = attention(t5.ours, t5.tokenizer, "the film", max_tokens=12)
+    found = record_attention(t5.ours, t5.tokenizer, "the film", max_tokens=12)
     cross = found.map("cross")
     said = cross.rows.tokens
     assert 1 <= len(said) <= 13
@@ -116,7 +117,7 @@ def test_t5_finds_its_own_answer(t5: Both) -> None:
 
 def test_vit(vit: Both) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
-    found = attention(vit.ours, None, image=Picture(pixels, None, "cat.png"))
+    found = record_attention(vit.ours, None, image=Picture(pixels, None, "cat.png"))
     values = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1
     with torch.no_grad():
         theirs = vit.theirs(values, output_attentions=True)
@@ -132,7 +133,7 @@ def test_vit(vit: Both) -> None:
 def test_a_translator_told_and_step_by_step(subwords: Subwords) -> None:
     model = translator(subwords)
     assert isinstance(model, Transformer)
-    found = attention(model, subwords, "the red house", "das rote Haus")
+    found = record_attention(model, subwords, "the red house", "das rote Haus")
     source, target = subwords.sources(["the red house"])[0], subwords.targets(["das rote Haus"])[0]
     with torch.inference_mode(), record(model.eval()) as tape:
         _, state = model.start(torch.tensor([source]))
@@ -153,7 +154,7 @@ def test_a_translator_told_and_step_by_step(subwords: Subwords) -> None:
 def test_a_recurrent_translator(subwords: Subwords, score: str, recipe: str) -> None:
     model = translator(subwords, kind="lstm", score=score, recipe=recipe)
     assert isinstance(model, Seq2Seq)
-    found = attention(model, subwords, "the red house", "das Haus")
+    found = record_attention(model, subwords, "the red house", "das Haus")
     (one,) = found.maps
     source, target = subwords.sources(["the red house"])[0], subwords.targets(["das Haus"])[0]
     with torch.inference_mode(), record(model.eval()) as tape:
@@ -162,7 +163,7 @@ def test_a_recurrent_translator(subwords: Subwords, score: str, recipe: str) -> 
             _, state = model.step(torch.tensor([token]), state)
     equal(one.weights, tuple(tape.attention("cross")))
     assert one.weights.shape == (1, 1, len(target), len(source))
-    assert one.kind == "lstm" and not one.causal and not one.alone
+    assert one.kind == "lstm" and not one.causal and not one.is_self_attention
     if score == "additive":
         assert one.query is None and one.key is None and one.scale is None
     else:
@@ -173,7 +174,7 @@ def test_a_recurrent_translator(subwords: Subwords, score: str, recipe: str) -> 
 def test_a_model_in_training_goes_on_as_it_was(bert: Both) -> None:
     bert.ours.train()
     try:
-        first, second = (attention(bert.ours, bert.tokenizer, TEXT).maps[0].weights for _ in range(2))
+        first, second = (record_attention(bert.ours, bert.tokenizer, TEXT).maps[0].weights for _ in range(2))
         np.testing.assert_array_equal(first, second)
         assert bert.ours.training
     finally:
@@ -182,14 +183,14 @@ def test_a_model_in_training_goes_on_as_it_was(bert: Both) -> None:
 
 def test_what_does_not_fit_is_cut_and_told(bert: Both, gpt: Both, t5: Both) -> None:
     for model, limit in ((bert, 40), (gpt, 40)):
-        found = attention(model.ours, model.tokenizer, "the day " * 60)
+        found = record_attention(model.ours, model.tokenizer, "the day " * 60)
         assert found.maps[0].weights.shape[2] == limit
-        assert found.cut > 0
-        assert found.shortened == f"{found.cut} tokens were cut, and 40 are looked at"
-    found = attention(t5.ours, t5.tokenizer, "the day " * 60, "the film " * 60, max_tokens=9)
+        assert found.num_truncated > 0
+        assert found.truncation_note == f"{found.num_truncated} tokens were cut, and 40 are looked at"
+    found = record_attention(t5.ours, t5.tokenizer, "the day " * 60, "the film " * 60, max_tokens=9)
     assert found.map("cross").weights.shape[2:] == (9, 9)
     assert found.map("cross").columns.tokens[-1] == "</s>"
-    assert attention(bert.ours, bert.tokenizer, TEXT).shortened == ""
+    assert record_attention(bert.ours, bert.tokenizer, TEXT).truncation_note == ""
 
 
 @pytest.mark.parametrize(
@@ -204,39 +205,41 @@ def test_what_does_not_fit_is_cut_and_told(bert: Both, gpt: Both, t5: Both) -> N
 )
 def test_bad_input(bert: Both, text: str, second: str | None, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        attention(bert.ours, bert.tokenizer, text, second, **options)
+        record_attention(bert.ours, bert.tokenizer, text, second, **options)
 
 
 def test_models_that_cannot(vit: Both, bert: Both, subwords: Subwords) -> None:
     with pytest.raises(InputError, match="looks at pictures; give it an image"):
-        attention(vit.ours, None, "a cat")
+        record_attention(vit.ours, None, "a cat")
     with pytest.raises(InputError, match="came without a tokenizer"):
-        attention(bert.ours, None, "a")
+        record_attention(bert.ours, None, "a")
     with pytest.raises(InputError, match="does not translate"):
-        attention(bert.ours, subwords, "a")
+        record_attention(bert.ours, subwords, "a")
     with pytest.raises(InputError, match="needs its Subwords"):
-        attention(translator(subwords), bert.tokenizer, "a")
+        record_attention(translator(subwords), bert.tokenizer, "a")
     with pytest.raises(InputError, match="has no attention"):
-        attention(translator(subwords, kind="lstm", score="none"), subwords, "a")
+        record_attention(translator(subwords, kind="lstm", score="none"), subwords, "a")
     with pytest.raises(InputError, match="no attention to look at"):
-        attention(Elmo(ElmoConfig(vocabulary=9, characters=0, width=4, cell=4)), bert.tokenizer, "a")
+        record_attention(
+            Elmo(ElmoConfig(vocab_size=9, num_characters=0, hidden_size=4, cell_size=4)), bert.tokenizer, "a"
+        )
 
 
 def test_layers_and_heads_that_are_not_there(bert: Both) -> None:
-    one = attention(bert.ours, bert.tokenizer, TEXT).maps[0]
-    assert one.chosen(2, 3).shape[:2] == (1, 1)
-    np.testing.assert_array_equal(one.chosen(2, 3)[0, 0], one.weights[2, 3])
+    one = record_attention(bert.ours, bert.tokenizer, TEXT).maps[0]
+    assert one.select(2, 3).shape[:2] == (1, 1)
+    np.testing.assert_array_equal(one.select(2, 3)[0, 0], one.weights[2, 3])
     for layer, head, message in [
         (3, 0, "no layer 3.*layers 0 to 2"),
         (-1, 0, "no layer -1"),
         (0, 4, "no head 4.*0 to 3"),
     ]:
         with pytest.raises(InputError, match=message):
-            one.chosen(layer, head)
+            one.select(layer, head)
 
 
 def test_the_document(bert: Both) -> None:
-    found = attention(bert.ours, bert.tokenizer, "good day")
+    found = record_attention(bert.ours, bert.tokenizer, "good day")
     document = found.document(layer=1, head=2)
     assert document["texts"] == ["good day"]
     (one,) = document["maps"]  # type: ignore[misc]

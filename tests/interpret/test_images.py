@@ -10,13 +10,14 @@ import pytest
 from PIL import Image
 
 from regard.errors import InputError
+from regard.inference.load_model import load_model
 from regard.inference.translation.align import usual_looking
 from regard.inference.translation.build import translating
 from regard.inference.translation.folder import write
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import Translator
-from regard.interpret import attention, opened, picture
-from regard.interpret.attention.subject import picture_of
+from regard.interpret.attention.recording import record_attention
+from regard.interpret.images import decode_image, read_image
 from regard.models import Bert, Transformer
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
@@ -26,43 +27,43 @@ from tests.interpret.conftest import translator
 
 
 def test_a_pretrained_model(tiny_bert_folder: Path) -> None:
-    model, tokenizer = opened(tiny_bert_folder)
+    model, tokenizer = load_model(tiny_bert_folder)
     assert isinstance(model, Bert) and isinstance(tokenizer, Tokenizer)
 
 
 def test_a_translator(subwords: Subwords, tmp_path: Path) -> None:
     model = translating(translator(subwords))
     write(Translator(model, subwords, usual_looking(model)), tmp_path / "en-de")
-    loaded, reader = opened(tmp_path / "en-de")
+    loaded, reader = load_model(tmp_path / "en-de")
     assert isinstance(loaded, Transformer) and isinstance(reader, Subwords)
-    ours, theirs = (attention(*pair, "the dog") for pair in ((loaded, reader), (model, subwords)))
+    ours, theirs = (record_attention(*pair, "the dog") for pair in ((loaded, reader), (model, subwords)))
     assert ours.texts == theirs.texts
     np.testing.assert_allclose(ours.map("cross").weights, theirs.map("cross").weights, atol=1e-6)
 
 
 def test_a_tuned_model_shows_its_encoder(tiny_bert_folder: Path, tmp_path: Path) -> None:
-    model, tokenizer = opened(tiny_bert_folder)
+    model, tokenizer = load_model(tiny_bert_folder)
     assert isinstance(tokenizer, Tokenizer)
     task = Classify(("bad", "good"))
     tuned = Tuned.new(model, task)
     write_task(Solved(task, tuned, tokenizer, 64), tmp_path / "tuned")
-    loaded, reader = opened(tmp_path / "tuned")
+    loaded, reader = load_model(tmp_path / "tuned")
     assert isinstance(loaded, Bert)
-    ours, theirs = attention(loaded, reader, "a film"), attention(tuned, tokenizer, "a film")
+    ours, theirs = record_attention(loaded, reader, "a film"), record_attention(tuned, tokenizer, "a film")
     np.testing.assert_allclose(ours.maps[0].weights, theirs.maps[0].weights, atol=1e-6)
 
 
 def test_a_picture(tmp_path: Path) -> None:
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
     Image.fromarray(pixels).save(tmp_path / "cat.png")
-    np.testing.assert_array_equal(picture(tmp_path / "cat.png").pixels, pixels)
+    np.testing.assert_array_equal(read_image(tmp_path / "cat.png").pixels, pixels)
     with pytest.raises(InputError, match="no such file; expected an image"):
-        picture(tmp_path / "dog.png")
+        read_image(tmp_path / "dog.png")
     with pytest.raises(InputError, match="no such file; expected an image"):
-        picture(tmp_path)
+        read_image(tmp_path)
     (tmp_path / "three.idx").write_bytes(b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (3, 1, 1)) + b"abc")
-    with pytest.raises(InputError, match="holds 3 pictures; expected an image file with one"):
-        picture(tmp_path / "three.idx")
+    with pytest.raises(InputError, match="holds 3 images"):
+        read_image(tmp_path / "three.idx")
 
 
 def sent(kind: str, size: tuple[int, int] = (4, 2), mode: str = "RGB") -> bytes:
@@ -73,7 +74,7 @@ def sent(kind: str, size: tuple[int, int] = (4, 2), mode: str = "RGB") -> bytes:
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_a_picture_that_was_sent(kind: str) -> None:
-    found = picture_of(sent(kind), "my cat")
+    found = decode_image(sent(kind), "my cat")
     assert found.name == "my cat"
     np.testing.assert_array_equal(found.pixels, np.full((2, 4, 3), 255, np.uint8))
 
@@ -92,10 +93,10 @@ def test_a_picture_that_was_sent(kind: str) -> None:
 )
 def test_what_is_no_such_picture(content: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        picture_of(content, "my cat")
+        decode_image(content, "my cat")
 
 
 def test_a_file_of_too_many_pixels(tmp_path: Path) -> None:
     (tmp_path / "large.png").write_bytes(sent("PNG", (10_000, 5_001), "1"))
     with pytest.raises(InputError, match=r"large\.png has 10,000 x 5,001 pixels"):
-        picture(tmp_path / "large.png")
+        read_image(tmp_path / "large.png")

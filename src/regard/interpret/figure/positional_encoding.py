@@ -16,13 +16,13 @@ from regard.errors import InputError
 from regard.nn import TextEmbedding, sinusoids
 from regard.nn.positions import Arrangement, LearnedPositions, SinusoidalPositions
 
-__all__ = ["LONGEST", "WIDEST", "Positions", "encoding", "positions_of"]
+__all__ = ["LONGEST", "WIDEST", "PositionalEncoding", "model_positional_encoding", "positional_encoding"]
 
 LONGEST, WIDEST = 512, 1024
 
 
 @dataclass(frozen=True, eq=False)
-class Positions:
+class PositionalEncoding:
     """A matrix (positions, width). `arrangement` is None where it was learned."""
 
     matrix: NDArray[np.float32]
@@ -37,7 +37,9 @@ class Positions:
         }
 
 
-def encoding(width: int = 128, count: int = 50, arrangement: Arrangement = "interleaved") -> Positions:
+def positional_encoding(
+    width: int = 128, count: int = 50, arrangement: Arrangement = "interleaved"
+) -> PositionalEncoding:
     """p(t)[2k] = sin(w_k t), p(t)[2k+1] = cos(w_k t) with w_k = 10000^(-2k/width).
 
     "halves" has all sines before all cosines.
@@ -48,15 +50,15 @@ def encoding(width: int = 128, count: int = 50, arrangement: Arrangement = "inte
         )
     if not 1 <= count <= LONGEST:
         raise InputError(f"the number of positions is {count}; expected 1 to {LONGEST}")
-    return Positions(sinusoids(torch.arange(count), width, arrangement=arrangement).numpy(), arrangement)
+    return PositionalEncoding(sinusoids(torch.arange(count), width, arrangement=arrangement).numpy(), arrangement)
 
 
-def positions_of(model: nn.Module, count: int = 50) -> Positions | None:
+def model_positional_encoding(model: nn.Module, count: int = 50) -> PositionalEncoding | None:
     """The first vectors that the model adds for places; None where it adds none."""
     found = next((one.positions for one in model.modules() if isinstance(one, TextEmbedding) and one.positions), None)
     if isinstance(found, LearnedPositions):
         rows = found.weight[found.offset : found.offset + min(count, found.count)]
-        return Positions(rows.detach().float().cpu().numpy(), None)
+        return PositionalEncoding(rows.detach().float().cpu().numpy(), None)
     if isinstance(found, SinusoidalPositions):
-        return encoding(found.width, count, found.arrangement)
+        return positional_encoding(found.width, count, found.arrangement)
     return None

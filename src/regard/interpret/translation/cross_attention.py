@@ -19,13 +19,13 @@ from regard.nn import Attention
 from regard.nn.attention import SeparateProjections
 from regard.nn.tape import Tape
 
-__all__ = ["Floats", "Looks", "Seen", "seen_of"]
+__all__ = ["CrossAttention", "CrossAttentionRecord", "Floats", "cross_attention_of"]
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class Looks:
+class CrossAttention:
     """One hypothesis: a look for each layer L, head H and step T at the S states.
 
     `query` (L, H, T, D) is what the states are scored with, `scores` (L, H, T, S) are what the softmax is taken of,
@@ -39,7 +39,7 @@ class Looks:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class CrossAttentionRecord:
     """What is looked at, the same at every step.
 
     `states` (S, W) are the encoder's; `values` (L, H, S, E) what a head takes of them, None where it takes the states
@@ -49,10 +49,10 @@ class Seen:
     states: Floats
     values: Floats | None
     scale: float
-    looks: tuple[Looks, ...]
+    looks: tuple[CrossAttention, ...]
 
 
-def seen_of(tape: Tape, *, steps: list[int]) -> Seen:
+def cross_attention_of(tape: Tape, *, steps: list[int]) -> CrossAttentionRecord:
     """From the tape of one decoding of several hypotheses of one source; `steps` is how many each of them has."""
     sites = sorted((site for site in tape.calls if site.kind == "cross"), key=lambda site: site.layer)
     modules = [tape.calls[site][0].attention for site in sites]
@@ -62,11 +62,13 @@ def seen_of(tape: Tape, *, steps: list[int]) -> Seen:
     values = [_values(module, memory) for module in modules]
     contexts = [one.to(value.dtype) @ value for one, value in zip(weights, values, strict=True)]
     looks = [
-        Looks(*(_floats([layer[row, :, :count] for layer in part]) for part in (queries, scores, weights, contexts)))
+        CrossAttention(
+            *(_floats([layer[row, :, :count] for layer in part]) for part in (queries, scores, weights, contexts))
+        )
         for row, count in enumerate(steps)
     ]
     plain = all(_takes_states(module) for module in modules)
-    return Seen(
+    return CrossAttentionRecord(
         states=_floats([memory[0]])[0],
         values=None if plain else _floats([value[0] for value in values]),
         scale=modules[0].score_scale(queries[0]),

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.interpret.figure.figure import figure
-from regard.interpret.figure.payload import payload_of
+from regard.interpret.figure.document import figure_document
+from regard.interpret.figure.figure import draw_figure
 from tests.interpret.figure.conftest import Drawn
 
 
@@ -21,7 +21,7 @@ def numbers(document: dict[str, Any]) -> torch.Tensor:
 
 def test_tensors_are_the_figures(drawn: Drawn) -> None:
     found = drawn.figure()
-    payload = json.loads(json.dumps(payload_of(found), allow_nan=False))
+    payload = json.loads(json.dumps(figure_document(found), allow_nan=False))
     seen = 0
     for box in found.boxes:
         for step, document in zip(box.steps, payload["boxes"][box.name]["steps"], strict=True):
@@ -36,7 +36,7 @@ def test_tensors_are_the_figures(drawn: Drawn) -> None:
                 else:
                     word, value = stored["words"][0][0]
                     best = one.tensor[0].max(-1)
-                    assert (word, round(float(best.values), 6)) == (found.subject.word(int(best.indices)), value)
+                    assert (word, round(float(best.values), 6)) == (found.figure_model.word(int(best.indices)), value)
                 seen += 1
     assert len(payload["tensors"]) < seen  # what is handed on from box to box is there once
 
@@ -45,7 +45,7 @@ def test_what_is_masked_stays_infinite(drawn: Drawn) -> None:
     if drawn.kind == "encoder":
         return
     found = drawn.figure()
-    payload = payload_of(found)
+    payload = figure_document(found)
     names = dict(payload["boxes"]["decoder.attention"]["steps"][0]["tensors"])
     scores = numbers(payload["tensors"][names["scores"]])
     assert torch.equal(scores == -torch.inf, torch.ones_like(scores).triu(1).bool())
@@ -53,8 +53,10 @@ def test_what_is_masked_stays_infinite(drawn: Drawn) -> None:
 
 def test_the_lines_that_reproduce_it(drawn: Drawn) -> None:
     text = "-it's the day"
-    payload = payload_of(figure(drawn.model, drawn.reader, text, switches="residual", name="a b"))
+    payload = figure_document(draw_figure(drawn.model, drawn.reader, text, without="residual", name="a b"))
     assert payload["cli"] == (
         "regard figure --model 'a b' --without residual --output page.html -- '-it'\"'\"'s the day'"
     )
-    assert payload["python"].endswith("figure(*opened('a b'), \"-it's the day\", switches='residual', name='a b')")
+    assert payload["python"].endswith(
+        "draw_figure(*load_model('a b'), \"-it's the day\", without='residual', name='a b')"
+    )

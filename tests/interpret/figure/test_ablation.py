@@ -12,12 +12,12 @@ from regard.checkpoints.ready import evaluation_mode
 from regard.inference.perplexity import measure_perplexity
 from regard.inference.translation.build import next_scores, translating
 from regard.inference.translation.subwords import Subwords
-from regard.interpret.figure import damage
-from regard.interpret.figure.damage import measure_damage
-from regard.interpret.figure.figure import figure
+from regard.interpret.figure import ablation as damage
+from regard.interpret.figure.ablation import ablate_components
+from regard.interpret.figure.figure import draw_figure
+from regard.interpret.figure.figure_model import figure_model_of
 from regard.interpret.figure.sentences import ENGLISH, PAIRS, sentences_for
-from regard.interpret.figure.subjects import subject_of
-from regard.interpret.figure.switches import without
+from regard.interpret.figure.switches import without_components
 from regard.models import Gpt
 from regard.nn import Padded
 from tests.interpret.conftest import translator
@@ -38,33 +38,33 @@ def reference(drawn: Drawn, found: object) -> float:
 def test_losses_are_the_librarys_own(drawn: Drawn) -> None:
     found = drawn.figure()
     with evaluation_mode(drawn.model):
-        assert found.damage.outcomes[0].loss == pytest.approx(reference(drawn, found), rel=1e-4)
+        assert found.ablation.outcomes[0].loss == pytest.approx(reference(drawn, found), rel=1e-4)
         if isinstance(drawn.reader, Subwords):
-            with without(drawn.model, ["scaling"]):
-                assert found.damage.of(["scaling"]).loss == pytest.approx(reference(drawn, found), rel=1e-4)
+            with without_components(drawn.model, ["scaling"]):
+                assert found.ablation.of(["scaling"]).loss == pytest.approx(reference(drawn, found), rel=1e-4)
 
 
 def test_every_switch_alone_and_those_that_are_off_together(drawn: Drawn) -> None:
     found = drawn.figure("residual,positions")
     able = [(), *((name,) for name in ("mask", "positions", "scaling", "residual") if name not in found.disabled)]
-    assert [one.without for one in found.damage.outcomes] == [*able, ("positions", "residual")]
-    losses = [one.loss for one in found.damage.outcomes]
+    assert [one.without for one in found.ablation.outcomes] == [*able, ("positions", "residual")]
+    losses = [one.loss for one in found.ablation.outcomes]
     assert len(set(losses)) == len(losses)
-    for one in found.damage.outcomes:
+    for one in found.ablation.outcomes:
         known = [math.log(place.probability) for place in one.places if place.probability]
         assert one.loss == pytest.approx(-sum(known) / len(known), rel=1e-3)
         assert all(place.best[0][1] >= (place.probability or 0) - 1e-6 for place in one.places)
 
 
 def test_sentences_of_ours_are_measured_once(drawn: Drawn) -> None:
-    subject = subject_of(drawn.model, drawn.reader)
-    known: damage.Known = {}
+    subject = figure_model_of(drawn.model, drawn.reader)
+    known: damage.LossCache = {}
     pairs = [("the day was good", "der Tag" if isinstance(drawn.reader, Subwords) else None)]
     with evaluation_mode(drawn.model):
         sentence = subject.read(drawn.text, limit=20)
-        first = measure_damage(subject, sentence, (), sentences=pairs, limit=20, known=known)
+        first = ablate_components(subject, sentence, (), sentences=pairs, limit=20, known=known)
         alone = subject.read(*pairs[0], limit=20)
-        again = measure_damage(subject, alone, (), sentences=pairs, limit=20, known=dict.fromkeys(known, 7.0))
+        again = ablate_components(subject, alone, (), sentences=pairs, limit=20, known=dict.fromkeys(known, 7.0))
     # The one sentence of ours, as a text of its own, has the loss that was measured over the sentences.
     assert [one.loss for one in again.outcomes] == pytest.approx([one.sentences_loss for one in first.outcomes])
     assert {one.sentences_loss for one in again.outcomes} == {7.0}
@@ -86,8 +86,8 @@ HERE, OURS = "for this text (from 2.00 to ", "over the 5 sentences of ours (from
     ],
 )
 def test_a_model_that_sees_the_future_is_not_praised(loss: float, ours: float | None, said: list[str]) -> None:
-    before = damage.Outcome((), 2.0, None if ours is None else 4.0, "", ())
-    (remark,) = damage._remarks([before, damage.Outcome(("mask",), loss, ours, "", ())], 5)
+    before = damage.AblationOutcome((), 2.0, None if ours is None else 4.0, "", ())
+    (remark,) = damage._remarks([before, damage.AblationOutcome(("mask",), loss, ours, "", ())], 5)
     assert all(part in remark for part in ["sees the very token it should say", *said])
     assert ("leak" in remark) == ("It falls" in remark) and ("has not learnt" in remark) != ("leak" in remark)
 
@@ -95,11 +95,11 @@ def test_a_model_that_sees_the_future_is_not_praised(loss: float, ours: float | 
 def test_without_a_mask_the_future_changes_the_past(drawn: Drawn) -> None:
     if not isinstance(drawn.model, Gpt):
         return
-    subject = subject_of(drawn.model, drawn.reader)
+    subject = figure_model_of(drawn.model, drawn.reader)
     with evaluation_mode(drawn.model):
         short, long = (subject.read(text, limit=20) for text in ("the film was", "the film was good"))
         assert torch.allclose(subject.run(short)[1], subject.run(long)[1], atol=1e-5)
-        with without(drawn.model, ["mask"]):
+        with without_components(drawn.model, ["mask"]):
             assert not torch.allclose(subject.run(short)[1], subject.run(long)[1], atol=1e-2)
 
 
@@ -109,5 +109,5 @@ def test_a_translators_languages_are_in_its_name(subwords: Subwords) -> None:
     assert sentences_for("my-model", translates=True) == sentences_for("code-en", translates=True) == ()
     assert sentences_for("regard-de-en", translates=False) == tuple((text, None) for text in ENGLISH)
     model = translator(subwords)
-    assert figure(model, subwords, "a dog", name="x-en-de").damage.outcomes[0].sentences_loss is not None
-    assert figure(model, subwords, "a dog").damage.outcomes[0].sentences_loss is None
+    assert draw_figure(model, subwords, "a dog", name="x-en-de").ablation.outcomes[0].sentences_loss is not None
+    assert draw_figure(model, subwords, "a dog").ablation.outcomes[0].sentences_loss is None

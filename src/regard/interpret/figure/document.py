@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from regard.interpret.figure.boxes import Box, Step, Values
+from regard.interpret.figure.boxes import Box, BoxPass, NamedTensor
 from regard.interpret.figure.figure import Figure
 
-__all__ = ["WORDS", "payload_of"]
+__all__ = ["WORDS", "figure_document"]
 
 WORDS = 10  # of each row of the vocabulary's scores
 HALF = 65504.0  # the largest float16
 
 
-def payload_of(found: Figure, *, place: str | None = None) -> dict[str, Any]:
+def figure_document(found: Figure, *, place: str | None = None) -> dict[str, Any]:
     """The document of the view "figure"; `place` is where the page opens, as behind the # of its address."""
     tensors = _Tensors(found)
     boxes = {box.name: _box(box, tensors) for box in found.boxes}
@@ -40,13 +40,13 @@ def payload_of(found: Figure, *, place: str | None = None) -> dict[str, Any]:
         "text": found.text,
         "target": found.sentence.target,
         "given": found.given or "",
-        "without": list(found.off),
+        "without": list(found.without),
         "switches": found.switches(),
         "tokens": {part: list(tokens) for part, tokens in found.tokens.items()},
         "layout": found.layout().document(),
         "boxes": boxes,
         "tensors": tensors.documents,
-        "damage": found.damage.document(),
+        "damage": found.ablation.document(),
         "positions": None
         if positions is None
         else {
@@ -69,14 +69,14 @@ class _Tensors:
         self.documents: list[dict[str, object]] = []
         self.numbers: dict[tuple[int, tuple[int, ...]], int] = {}
 
-    def number(self, one: Values, *, words: bool) -> int:
+    def number(self, one: NamedTensor, *, words: bool) -> int:
         key = one.tensor.data_ptr(), tuple(one.tensor.shape)
         if key not in self.numbers:
             self.numbers[key] = len(self.documents)
             self.documents.append(self._document(one, words=words))
         return self.numbers[key]
 
-    def _document(self, one: Values, *, words: bool) -> dict[str, object]:
+    def _document(self, one: NamedTensor, *, words: bool) -> dict[str, object]:
         document: dict[str, object] = {"shape": list(one.tensor.shape), "rows": one.rows, "columns": one.columns}
         if words:
             return {**document, "words": self._words(one.tensor)}
@@ -87,7 +87,7 @@ class _Tensors:
     def _words(self, scores: Tensor) -> list[list[list[object]]]:
         best = scores.float().topk(min(WORDS, scores.shape[-1]))
         return [
-            [[self.found.subject.word(number), round(value, 6)] for number, value in zip(*row, strict=True)]
+            [[self.found.figure_model.word(number), round(value, 6)] for number, value in zip(*row, strict=True)]
             for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
 
@@ -104,7 +104,7 @@ def _box(box: Box, tensors: _Tensors) -> dict[str, object]:
     }
 
 
-def _step(box: Box, step: Step, tensors: _Tensors) -> dict[str, object]:
+def _step(box: Box, step: BoxPass, tensors: _Tensors) -> dict[str, object]:
     return {
         "tensors": [[one.name, tensors.number(one, words=_is_wide(box, one))] for one in step.values],
         "parameters": {name: list(shape) for name, shape in step.parameters.items()},
@@ -112,7 +112,7 @@ def _step(box: Box, step: Step, tensors: _Tensors) -> dict[str, object]:
     }
 
 
-def _is_wide(box: Box, one: Values) -> bool:
+def _is_wide(box: Box, one: NamedTensor) -> bool:
     return box.kind in ("linear", "softmax") and one.name in ("out", "logits")
 
 
@@ -125,16 +125,16 @@ def _text(values: np.ndarray[Any, np.dtype[np.float32]]) -> str:
 def _command(found: Figure) -> str:
     parts = ["regard", "figure", "--model", found.name]
     parts += [] if found.given is None else ["--target", found.given]
-    parts += ["--without", ",".join(found.off)] if found.off else []
+    parts += ["--without", ",".join(found.without)] if found.without else []
     parts += ["--output", "page.html"]
     return shlex.join([*parts, *(["--"] if found.text.startswith("-") else []), found.text])
 
 
 def _python(found: Figure) -> str:
-    said = [f"*opened({found.name!r})", repr(found.text)]
+    said = [f"*load_model({found.name!r})", repr(found.text)]
     said += [] if found.given is None else [repr(found.given)]
-    said += [f"switches={','.join(found.off)!r}"] if found.off else []
+    said += [f"without={','.join(found.without)!r}"] if found.without else []
     return (
-        "from regard.interpret import opened\nfrom regard.interpret.figure.figure import figure\n"
-        f"figure({', '.join(said)}, name={found.name!r})"
+        "from regard.interpret.figure.figure import draw_figure\nfrom regard.inference.load_model import load_model\n"
+        f"draw_figure({', '.join(said)}, name={found.name!r})"
     )

@@ -12,8 +12,13 @@ from torch import Tensor, nn
 from regard.inference.generation.search import Beam
 from regard.inference.generation.speaker import speaker_of
 from regard.inference.translation import Translator
-from regard.interpret.translation.decoding import Decoding, Told, decoded, decoding
-from regard.interpret.translation.looks import Floats
+from regard.interpret.translation.cross_attention import Floats
+from regard.interpret.translation.decoding_steps import (
+    DecodedHypothesis,
+    TranslationSteps,
+    replay_translations,
+    translate_in_steps,
+)
 from regard.models import Seq2Seq, Transformer
 from regard.nn import Attention
 
@@ -29,7 +34,7 @@ def attentions(translator: Translator) -> list[Attention]:
     return [layer.cross for layer in model.decoder.layers]  # type: ignore[misc]
 
 
-def decode_plainly(translator: Translator, told: Told) -> list[list[Tensor]]:
+def decode_plainly(translator: Translator, told: DecodedHypothesis) -> list[list[Tensor]]:
     """What each layer's attention handed on at each step of an ordinary decoding, which nothing records."""
     used: list[list[Tensor]] = [[] for _ in attentions(translator)]
 
@@ -50,13 +55,13 @@ def decode_plainly(translator: Translator, told: Told) -> list[list[Tensor]]:
     return used
 
 
-def values_of(found: Decoding) -> Floats:
+def values_of(found: TranslationSteps) -> Floats:
     assert found.seen is not None
     return found.seen.states[None, None] if found.seen.values is None else found.seen.values
 
 
 def test_the_context_is_the_one_the_model_used(translator: Translator) -> None:
-    found = decoding(translator, TEXT, beam=BEAM)
+    found = translate_in_steps(translator, TEXT, beam=BEAM)
     assert len(found.hypotheses) == 3
     for told in found.hypotheses:
         looks = told.looks
@@ -79,7 +84,7 @@ def test_scores_of_a_recurrent_model_are_the_papers(made: Callable[[str], Transl
     translator = made(f"lstm {score} {recipe}")
     model = translator.model
     assert isinstance(model, Seq2Seq)
-    found = decoding(translator, TEXT, beam=None)
+    found = translate_in_steps(translator, TEXT, beam=None)
     [told] = found.hypotheses
     assert found.seen is not None and told.looks is not None and found.seen.values is None
     project = model.decoder.cross.project  # type: ignore[union-attr]
@@ -89,7 +94,7 @@ def test_scores_of_a_recurrent_model_are_the_papers(made: Callable[[str], Transl
         np.testing.assert_allclose(found.seen.states, memory.numpy(), atol=1e-6)
         expected = []
         for number, token in enumerate(
-            [model.config.begin, *translator.subwords.targets([""])[0][:0], *told.translation.ids]
+            [model.config.decoder_start_token_id, *translator.subwords.targets([""])[0][:0], *told.translation.ids]
         ):
             if number == len(told.steps):
                 break
@@ -109,7 +114,7 @@ def test_scores_of_a_recurrent_model_are_the_papers(made: Callable[[str], Transl
 def test_scores_of_a_transformer_are_scaled_products(made: Callable[[str], Translator]) -> None:
     translator = made("transformer")
     assert isinstance(translator.model, Transformer)
-    found = decoding(translator, TEXT, beam=BEAM)
+    found = translate_in_steps(translator, TEXT, beam=BEAM)
     assert found.seen is not None and found.seen.values is not None
     assert found.seen.scale == pytest.approx(8**-0.5)  # 16 numbers, 2 heads
     for told in found.hypotheses:
@@ -125,8 +130,8 @@ def test_scores_of_a_transformer_are_scaled_products(made: Callable[[str], Trans
 
 
 def test_a_hypothesis_is_not_changed_by_those_beside_it(translator: Translator) -> None:
-    several = decoding(translator, TEXT, beam=BEAM)
+    several = translate_in_steps(translator, TEXT, beam=BEAM)
     for told in several.hypotheses:
-        [alone] = decoded(translator, TEXT, [told.translation]).hypotheses
+        [alone] = replay_translations(translator, TEXT, [told.translation]).hypotheses
         assert alone.looks is not None and told.looks is not None
         np.testing.assert_allclose(alone.looks.weights, told.looks.weights, atol=1e-4)
