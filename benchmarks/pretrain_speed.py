@@ -1,13 +1,13 @@
-"""How fast pretraining is on one GPU: BERT base and GPT-2 small against transformers' own, as ratios of one run.
+"""Pretraining speed on one GPU: BERT base and GPT-2 small against transformers, as ratios of one run.
 
     python -m benchmarks.pretrain_speed --corpus DIR [--kinds bert128 bert512 gpt2] [--seconds 8] [--no-peers]
                                         [--device cuda] [--tiny] [--keep NAME]
 
-Ours is what `regard pretrain` runs, on the folder of a built corpus: rows cut by a thread, copied, masked, trained on.
-The peer is BertForPreTraining or GPT2LMHeadModel in a plain loop that reads one batch of random ids, on the GPU from
-the start. Both have one shape and as many rows, are compiled, and use bfloat16, SDPA, dropout 0.1, clipped gradients
-and fused AdamW. The share of the highest speed (of a large matrix product, measured) counts the same work for both.
-Contestants take turns; the best round counts. `--tiny` tries all of it on a small scale.
+Ours is `regard pretrain` on the folder of a built corpus: rows are cut by a thread, copied, masked and trained on. The
+peer is BertForPreTraining or GPT2LMHeadModel in a plain loop over one batch of random ids that is already on the GPU.
+Both have the same shape and number of rows, are compiled, and use bfloat16, SDPA, dropout 0.1, gradient clipping and
+fused AdamW. Model FLOPs utilization is relative to the measured speed of a large matrix product and counts the same
+work for both. Contestants alternate; the best round counts. `--tiny` runs everything at a small scale.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from torch import Tensor, nn
 from benchmarks.race import keep, machine, race
 from regard.data.masking import IGNORED
 from regard.device import autocast_dtype, choose_device
-from regard.training.pretraining.config import Config
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.dataset import Dataset, open_dataset
 from regard.training.pretraining.plan import flops_per_token, peak_flops
-from regard.training.pretraining.prepare import Material, open_material
 from regard.training.pretraining.sections import Family
-from regard.training.pretraining.trainer import Trainer
+from regard.training.pretraining.trainer import Pretrainer
 from regard.training.world import World
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -47,7 +47,7 @@ Work = Callable[[], Tensor]  # one step, which returns its loss
 
 @dataclass(frozen=True)
 class Kind:
-    """A file of configs/, and the rows of a step."""
+    """A file in configs/, and the rows per step."""
 
     family: Family
     file: str
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, metavar="DIR")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND")
-    parser.add_argument("--seconds", type=float, default=8, help="of measurement, for each contestant")
+    parser.add_argument("--seconds", type=float, default=8, help="measurement time per contestant")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="two layers and four short rows")
@@ -92,19 +92,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _forget()
 
 
-def settings(kind: Kind, *, tiny: bool) -> Config:
-    """The whole batch in one pass, all rows full, and dropout as BERT and GPT-2 have it."""
+def settings(kind: Kind, *, tiny: bool) -> PretrainingConfig:
+    """One forward pass per batch, full rows, and the dropout of BERT and GPT-2."""
     rows, length = (4, 32) if tiny else (kind.rows, kind.length)
     overrides = [f"data.max_length={length}", f"data.tokens_per_batch={rows * length}", "data.tokens_per_micro_batch=0"]
     overrides += ["model.dropout=0.1", "model.attention_dropout=0.1", *(TINY if tiny else ())]
     overrides += ["objective.short_seq_prob=0"] if kind.family == "bert" else []
-    return Config.read(CONFIGS / kind.file, family=kind.family, overrides=overrides)
+    return PretrainingConfig.read(CONFIGS / kind.file, family=kind.family, overrides=overrides)
 
 
 def compared(
-    kind: str, config: Config, text: Material, *, device: torch.device, seconds: float, peers: bool
+    kind: str, config: PretrainingConfig, text: Dataset, *, device: torch.device, seconds: float, peers: bool
 ) -> dict[str, Any]:
-    """What there is to say of each contestant, printed as soon as it is known."""
+    """The figures of each contestant, printed as soon as measured."""
     vocabulary, tokens = text.tokenizer.size, config.data.tokens_per_batch
     makers: dict[str, Callable[[], Work]] = {OURS: lambda: ours(begun(config, text, device))}
     if peers:
@@ -139,9 +139,9 @@ def compared(
     return result
 
 
-def material(config: Config, corpus: str) -> Material:
-    """The text of a corpus, or of a run that made one. A GPT gets as many words as GPT-2 has, or more."""
-    found = open_material(Config(), [corpus], Path(corpus), held_out=False)
+def material(config: PretrainingConfig, corpus: str) -> Dataset:
+    """The corpus of a folder or of a run. For a GPT the vocabulary is at least as large as GPT-2's."""
+    found = open_dataset(PretrainingConfig(), [corpus], Path(corpus), held_out=False)
     if config.model.family == "bert":
         return found
     size = max(config.vocab_size.vocab_size, found.tokenizer.size)
@@ -149,18 +149,18 @@ def material(config: Config, corpus: str) -> Material:
     return replace(found, tokenizer=words)
 
 
-def begun(config: Config, text: Material, device: torch.device) -> Trainer:
-    """The run itself and not one like it, so that what is measured is what is used. It writes nothing."""
+def begun(config: PretrainingConfig, text: Dataset, device: torch.device) -> Pretrainer:
+    """The real pretraining run, so that measurements match real use. It writes nothing."""
     silent: dict[str, Any] = {"say": lambda text: None, "note": lambda event, **values: None}
-    return Trainer(config, text, NOWHERE, world=World(), device=device, start="", **silent)
+    return Pretrainer(config, text, NOWHERE, world=World(), device=device, start="", **silent)
 
 
-def ours(run: Trainer) -> Work:
+def ours(run: Pretrainer) -> Work:
     steps = run._train(0)
     return lambda: next(steps).losses["loss"]
 
 
-def theirs(config: Config, vocabulary: int, device: torch.device) -> Work:
+def theirs(config: PretrainingConfig, vocabulary: int, device: torch.device) -> Work:
     ids = torch.randint(
         vocabulary, (config.data.tokens_per_batch // config.data.max_length, config.data.max_length), device=device
     )
@@ -195,13 +195,13 @@ def theirs(config: Config, vocabulary: int, device: torch.device) -> Work:
     return step
 
 
-def _peer(config: Config, vocabulary: int) -> Any:
+def _peer(config: PretrainingConfig, vocabulary: int) -> Any:
     import transformers
 
     library: Any = transformers  # much of it has no types
     library.logging.set_verbosity_error()
     model = config.model
-    # These names its GPT-2 understands as well.
+    # These names also work for transformers' GPT-2.
     shape = {
         "vocab_size": vocabulary,
         "hidden_size": model.hidden_size,
@@ -223,7 +223,7 @@ def _peer(config: Config, vocabulary: int) -> Any:
 
 
 def readied(make: Callable[[], Work], device: torch.device) -> tuple[Work, float]:
-    """A step that is compiled and warm, and the most memory that it and its model took, in GiB (on a GPU)."""
+    """A compiled and warmed-up step, and the peak memory of model and step in GiB (on a GPU)."""
     before = torch.cuda.memory_allocated()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -233,7 +233,7 @@ def readied(make: Callable[[], Work], device: torch.device) -> tuple[Work, float
 
 
 def timed(steps: dict[str, Work], device: torch.device, *, seconds: float) -> dict[str, float]:
-    """Seconds of each one's step, in the best of some rounds in turns that together last about `seconds` each."""
+    """Seconds per step of each contestant, best of alternating rounds that last about `seconds` in total each."""
     counts = {}
     for name, step in steps.items():
         begin = time.perf_counter()
@@ -251,7 +251,7 @@ def _repeat(step: Work, count: int, device: torch.device) -> None:
 
 
 def _forget() -> None:
-    """Free what the last kind compiled and kept: a second shape of the same code would be compiled for any shape."""
+    """Reset the compiler: a second shape of the same code would be compiled with dynamic shapes."""
     torch.compiler.reset()
     gc.collect()
     torch.cuda.empty_cache()

@@ -58,9 +58,9 @@ def test_what_is_too_large_is_refused(data: Path, tmp_path: Path, monkeypatch: p
 def test_the_configured_model_fits(tmp_path: Path) -> None:
     """Counted without training: half precision takes two bytes a parameter."""
     from regard.models import Transformer, TransformerConfig
-    from regard.training.translation.config import Config
+    from regard.training.translation.config import TranslationConfig
 
-    settings = Config.read(tatoeba.ROOT / "configs" / "tatoeba.toml")
+    settings = TranslationConfig.read(tatoeba.ROOT / "configs" / "tatoeba.toml")
     model = settings.model
     config = TransformerConfig(
         vocab_size=settings.vocabulary.size,

@@ -13,7 +13,6 @@ from regard.cli import ablate as verb
 from regard.cli.app import run
 from regard.interpret.ablation.ablation import ablate, sweep_heads
 from regard.interpret.ablation.payload import MAX_SWEEP_TARGETS
-from regard.interpret.attribution.every_token import probe_at
 from regard.interpret.attribution.probe import pretrained_probe
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
@@ -73,7 +72,7 @@ def test_at_every_token(call: Callable[..., int], tiny_bert_folder: Path, tmp_pa
     text = "the good film was a dull day for them and him"
     assert call(text, "--at", "plain", "--heads", "1.1", "--output", str(tmp_path / "a.json")) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'a.json'}\n"
-    trial = probe_at(*regard.load(tiny_bert_folder), text, at="plain")
+    trial = pretrained_probe(*regard.load(tiny_bert_folder), text, at="plain")
     wanted = json.loads(json.dumps(ablate(trial, heads=[(1, 1)]).document()))
     assert json.loads((tmp_path / "a.json").read_text("utf-8")) == wanted
     assert call(text, "--at", "masked", "--top", "1") == 0
@@ -94,7 +93,7 @@ def test_a_drawing(call: Callable[..., int], tmp_path: Path) -> None:
         ((TEXT, "--heads", "all"), "expected LAYER.HEAD"),
         ((TEXT, "--layers", "x"), "expected its number from 0"),
         (("no blank",), "expected a text with a blank"),
-        ((TEXT, "second"), "a second text is for a tuned model"),
+        ((TEXT, "second"), "a second text is for a fine-tuned model"),
         ((TEXT, "--output", "a.pdf"), "ends in .html, .svg, .png, .json"),
         ((TEXT, "--output", "nowhere/a.svg"), "there is no folder"),
     ],

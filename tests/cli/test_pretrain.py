@@ -232,7 +232,7 @@ def test_a_bar_is_put_away_when_the_build_fails(monkeypatch: pytest.MonkeyPatch,
         raise InputError("a bad line")
 
     monkeypatch.setattr(pretrain, "progress", progress)
-    monkeypatch.setattr("regard.training.pretraining.prepare.build_corpus", build)
+    monkeypatch.setattr("regard.training.pretraining.dataset.build_corpus", build)
     assert call() == 2
     assert seen == ["3 more", "4 more", "away"]
 

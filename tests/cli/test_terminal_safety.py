@@ -31,7 +31,7 @@ from regard.tasks.folder import Solved, write_task
 from regard.tasks.texts import Classify
 from regard.text import Tokenizer
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Model
+from regard.training.translation.config import TranslatorSection
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
 
@@ -136,7 +136,7 @@ def place(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     subwords = train_subwords(
         [Pair("the film was", f"der {WORD}"), Pair("a day", f"ein {WORD}")] * 4, size=290, joint=True
     )
-    shape = Model(kind="transformer", width=16, depth=1, heads=2, ffn=32, embedding=16, dropout=0.0)
+    shape = TranslatorSection(kind="transformer", width=16, depth=1, heads=2, ffn=32, embedding=16, dropout=0.0)
     translating = new_model(shape, subwords, seed=0).eval()
     write(Translator(translating, subwords, usual_looking(translating)), folder / TRANSLATOR)
     tags = "the DT O\ngood JJ O\nwater{0} NN I-{0}\n\nthey PR O\nmake VB O\nsound NN I-{0}\n\n".format(

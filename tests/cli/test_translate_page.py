@@ -22,7 +22,7 @@ from regard.inference.translation.subwords import train_subwords
 from regard.interpret.translation.decoding_steps import MAX_SOURCE_TOKENS, translate_in_steps
 from regard.interpret.translation.document import translation_document
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Model
+from regard.training.translation.config import TranslatorSection
 
 Captured = pytest.CaptureFixture[str]
 
@@ -31,7 +31,7 @@ Captured = pytest.CaptureFixture[str]
 def folder(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
     place = tmp_path_factory.mktemp("translator") / "de-en"
     subwords = train_subwords([Pair("der Hund sieht", "the dog sees")] * 4, size=270, joint=True)
-    model = new_model(Model(width=8, depth=1, heads=2, ffn=16), subwords, seed=0)
+    model = new_model(TranslatorSection(width=8, depth=1, heads=2, ffn=16), subwords, seed=0)
     write(Translator(model.eval(), subwords, usual_looking(model)), place)
     return place
 

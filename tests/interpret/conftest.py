@@ -16,7 +16,7 @@ from regard.data.translation_pairs import Pair
 from regard.inference.translation.subwords import Subwords, train_subwords
 from regard.text import Tokenizer
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Model
+from regard.training.translation.config import TranslatorSection
 from tests.inference.folders import byte_level
 from tests.parity.references import randomised
 
@@ -113,7 +113,7 @@ def subwords() -> Subwords:
 
 
 def translator(subwords: Subwords, **settings: Any) -> nn.Module:
-    model = new_model(Model(width=16, depth=2, heads=2, ffn=32, embedding=16, **settings), subwords, seed=0)
+    model = new_model(TranslatorSection(width=16, depth=2, heads=2, ffn=32, embedding=16, **settings), subwords, seed=0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.2)

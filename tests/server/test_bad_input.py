@@ -30,7 +30,7 @@ from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Model
+from regard.training.translation.config import TranslatorSection
 from tests.inference.generation.folders import gpt_folder
 from tests.server.conftest import create_app
 from tests.server.test_app import ask
@@ -83,7 +83,7 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     write_task(Solved(task, Tuned.new(encoder, task).eval(), tokenizer, 64), place / "tuned")
     pairs = [Pair("the film was good", "der Film war gut"), Pair("a long day", "ein langer Tag")] * 4
     subwords = train_subwords(pairs, size=290, joint=True)
-    translating = new_model(Model(width=16, depth=1, heads=2, ffn=16, embedding=16), subwords, seed=0)
+    translating = new_model(TranslatorSection(width=16, depth=1, heads=2, ffn=16, embedding=16), subwords, seed=0)
     write(Translator(translating.eval(), subwords, usual_looking(translating)), place / "translator")
     torch.manual_seed(0)
     shape = VitConfig(

@@ -14,7 +14,7 @@ from regard.data.readers import Read
 from regard.errors import InputError
 from regard.server.training_jobs import TrainingJob, TrainingJobs, TrainingRequest, drawn, run_in_thread, safe_file_name
 from regard.training.finetuning.evaluate import evaluate
-from regard.training.finetuning.start import Start
+from regard.training.finetuning.model_factory import ModelFactory
 
 Ordered = Callable[..., TrainingRequest]
 
@@ -22,7 +22,7 @@ Ordered = Callable[..., TrainingRequest]
 @pytest.fixture
 def order(tmp_path: Path, tiny_bert_folder: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Ordered:
     """Every step is an event."""
-    monkeypatch.setattr("regard.training.epochs.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.epoch_trainer.LOG_EVERY", 0.0)
     lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(120)]
     (tmp_path / "train.tsv").write_text("".join(lines), encoding="utf-8")
 
@@ -157,11 +157,11 @@ def test_tells_what_went_wrong(order: Ordered, changes: dict[str, str], said: st
 
 
 def test_a_start_that_proves_unfit_leaves_nothing(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
-    def new(start: Start, seed: int) -> None:
+    def new(start: ModelFactory, seed: int) -> None:
         assert (Path(order().output) / "run.json").is_file()
         raise InputError("it has no tasks")
 
-    monkeypatch.setattr(Start, "new", new)
+    monkeypatch.setattr(ModelFactory, "new", new)
     trainings = TrainingJobs(run_in_thread)
     trainings.start(order(), pytest.fail).join()
     assert trainings.job is not None

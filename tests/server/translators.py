@@ -15,7 +15,7 @@ from regard.inference.translation.folder import write
 from regard.inference.translation.subwords import Subwords, train_subwords
 from regard.nn import Padded
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Model
+from regard.training.translation.config import TranslatorSection
 
 TEXT, FRENCH = "Ich muss auf den Markt gehen.", "Je suis étudiant."
 PAIRS = [Pair(TEXT, "I must go to the market."), Pair(FRENCH, "I am a student.")]
@@ -34,7 +34,7 @@ def write_translators(place: Path, *, lessons: int = 45) -> dict[str, str]:
     folders = {name: place / (f"{name}-fr-en" if name == "dot" else name) for name in MODELS}
     subwords = train_subwords(PAIRS * 4, size=290, joint=True)
     for number, (name, settings) in enumerate(MODELS.items()):
-        shape = Model(width=16, depth=2, heads=2, ffn=32, embedding=16, dropout=0.0, **settings)
+        shape = TranslatorSection(width=16, depth=2, heads=2, ffn=32, embedding=16, dropout=0.0, **settings)
         model = new_model(shape, subwords, seed=number)
         _teach(model, subwords, lessons)
         write(Translator(model.eval(), subwords, usual_looking(model)), folders[name])

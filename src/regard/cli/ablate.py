@@ -70,7 +70,7 @@ def ablate_text(
     from regard.interpret.ablation.ablation import HeadSweep, ablate
     from regard.interpret.ablation.edits import parse_heads, parse_layers
     from regard.interpret.ablation.payload import ablation_payload, sweep_subsample
-    from regard.interpret.attribution.every_token import open_probe_at
+    from regard.interpret.attribution.probe import open_probe
     from regard.interpret.faithfulness.drawing import ablation_picture, check_suffix, write_result
 
     if output is not None:
@@ -78,7 +78,7 @@ def ablate_text(
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
         place = None if output is None else stack.enter_context(replacing(output))
-        trial = open_probe_at(model, text, second, at=at, device=choose_device(device))
+        trial = open_probe(model, text, second, at=at, device=choose_device(device))
         gone = () if heads is None else parse_heads(heads, depth=trial.num_layers, heads=trial.num_heads)
         left = () if layers is None else parse_layers(layers, depth=trial.num_layers)
         found: Ablation | HeadSweep

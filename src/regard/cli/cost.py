@@ -70,9 +70,9 @@ def _configured(path: str, length: int | None) -> Subject:
     from regard.models.catalog import FAMILIES
     from regard.training.cost import Subject
     from regard.training.pretraining.build import SHAPE
-    from regard.training.pretraining.config import Config
+    from regard.training.pretraining.config import PretrainingConfig
 
-    settings = Config.load(path)
+    settings = PretrainingConfig.load(path)
     family = {"gpt": "gpt2"}.get(settings.model.family, settings.model.family)
     kind = FAMILIES[family].config
     names = {field.name for field in fields(kind)}

@@ -82,7 +82,7 @@ def pretrain(
     """
     from regard.device import choose_device
     from regard.settings import check_saved
-    from regard.training.pretraining.config import Config
+    from regard.training.pretraining.config import PretrainingConfig
     from regard.training.pretraining.run import CONFIG, pretrain
 
     # The budget takes the place of what the file says, but not of another --set.
@@ -93,7 +93,7 @@ def pretrain(
     if goes_on:
         check_saved(saved)
         config = str(saved)
-    chosen = Config.read(config, family=family, overrides=overrides, saved=goes_on)
+    chosen = PretrainingConfig.read(config, family=family, overrides=overrides, saved=goes_on)
     with ExitStack() as stack:
         shown = _Shown(stack)
         result = pretrain(

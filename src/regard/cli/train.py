@@ -27,8 +27,8 @@ from regard.errors import InputError
 from regard.known import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from regard.training.finetuning.config import Config
-    from regard.training.finetuning.report import Report
+    from regard.training.finetuning.config import FineTuningConfig
+    from regard.training.finetuning.report import FineTuningReport
 
 __all__ = ["register"]
 
@@ -103,7 +103,7 @@ def _command(task: str) -> Callable[..., None]:
             bool,
             typer.Option(
                 "--ulmfit",
-                help="Let the layers begin to learn one after the other, from the top, and the lower the slower.",
+                help="Let the layers begin to learn one after the other, from the top, lower layers at lower rates.",
             ),
         ] = False,
         seeds: Seeds = None,
@@ -190,10 +190,10 @@ def distill(
 
 def _config(
     task: str, path: str | None, output: str, overrides: list[str], *, seeds: int | None, resume: bool
-) -> Config:
+) -> FineTuningConfig:
     """The settings of a run; one that goes on has its own."""
     from regard.settings import check_saved
-    from regard.training.finetuning.config import DEFAULTS, Config
+    from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
     from regard.training.finetuning.run import CONFIG
 
     saved = Path(output) / CONFIG
@@ -202,7 +202,7 @@ def _config(
         check_saved(saved)
         path = str(saved)
     chosen = [] if seeds is None else [f"run.num_seeds={seeds}"]
-    return Config.load(path, overrides=[*chosen, *overrides], defaults=DEFAULTS[task], saved=goes_on)
+    return FineTuningConfig.load(path, overrides=[*chosen, *overrides], defaults=DEFAULTS[task], saved=goes_on)
 
 
 @contextmanager
@@ -223,7 +223,7 @@ def _told(output: str, *, as_json: bool) -> Iterator[_Shown]:
         print(line)
 
 
-def _lines(report: Report) -> list[str]:
+def _lines(report: FineTuningReport) -> list[str]:
     deviation = report.deviation
     lines = []
     for name, value in report.mean.items():
@@ -242,7 +242,7 @@ class _Shown:
     def __init__(self, tick: Callable[[str], None]) -> None:
         self._tick = tick
         self._told: object = None  # of the layers: what all seeds have in common is said once
-        self.report: Report | None = None
+        self.report: FineTuningReport | None = None
 
     def event(self, event: Mapping[str, Any]) -> None:
         kind = event["event"]

@@ -15,8 +15,8 @@ from regard.errors import InputError
 from regard.wording import amount
 
 if TYPE_CHECKING:
-    from regard.training.translation.config import Config
-    from regard.training.translation.report import Report
+    from regard.training.translation.config import TranslationConfig
+    from regard.training.translation.report import TranslationReport
 
 __all__ = ["register"]
 
@@ -133,10 +133,10 @@ def _check_kind(kind: str, said: Mapping[str, str | None]) -> None:
             )
 
 
-def _config(path: str | None, output: str, overrides: list[str], *, resume: bool) -> Config:
+def _config(path: str | None, output: str, overrides: list[str], *, resume: bool) -> TranslationConfig:
     """The settings of a run; one that goes on has its own."""
     from regard.settings import check_saved
-    from regard.training.translation.config import Config
+    from regard.training.translation.config import TranslationConfig
     from regard.training.translation.run import CONFIG
 
     saved = Path(output) / CONFIG
@@ -144,10 +144,10 @@ def _config(path: str | None, output: str, overrides: list[str], *, resume: bool
     if goes_on:
         check_saved(saved)
         path = str(saved)
-    return Config.read(path, overrides=overrides, saved=goes_on)
+    return TranslationConfig.read(path, overrides=overrides, saved=goes_on)
 
 
-def _lines(output: str, report: Report) -> list[str]:
+def _lines(output: str, report: TranslationReport) -> list[str]:
     outcome = report.outcome
     epochs = outcome.epochs
     what = f"epoch {epochs[0]}" if len(epochs) == 1 else f"the average of epochs {epochs[0]} to {epochs[-1]}"

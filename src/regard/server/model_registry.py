@@ -6,10 +6,11 @@ Knows names, states and locks. Knows nothing of HTTP or views; torch is imported
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
 
 from regard.errors import InputError, RegardError, nearest
 from regard.server.model_kind import ModelKind, infer_kind
@@ -84,6 +85,7 @@ class ModelRegistry:
         self.workspace = workspace or Workspace()
         self.entries = {name: ModelEntry(name) for name in names}
         self._load = load or _load
+        self.caches: WeakKeyDictionary[nn.Module, dict[Hashable, Any]] = WeakKeyDictionary()  # results of slow analyses
 
     def start(self) -> threading.Thread:
         """Load all models behind the caller's back, in their order."""

@@ -104,15 +104,15 @@ def _is_asked(pair: Pair, text: str) -> bool:
 
 def _asked(pair: Pair, text: str, second: str | None, at: str) -> tuple[Probe, str]:
     """The trial and where the model is asked: the most telling way that the text allows, where none is named."""
-    from regard.interpret.attribution.every_token import MAX_MASKED_TOKENS, probe_at, probe_modes
+    from regard.interpret.attribution.probe import MAX_MASKED_TOKENS, pretrained_probe, probe_modes
 
     if at:
-        return probe_at(*pair, text, second, at=at), at
+        return pretrained_probe(*pair, text, second, at=at), at
     first = probe_modes(pair[0])[0]
-    plain = probe_at(*pair, text, second, at="plain" if first == "masked" else first)
+    plain = pretrained_probe(*pair, text, second, at="plain" if first == "masked" else first)
     if first != "masked" or len(plain.positions) > MAX_MASKED_TOKENS:
         return plain, "plain" if first == "masked" else first
-    return probe_at(*pair, text, second, at=first), first
+    return pretrained_probe(*pair, text, second, at=first), first
 
 
 def _swept(registry: ModelRegistry, trial: Probe, question: tuple[str, ...]) -> Tried:

@@ -22,7 +22,7 @@ from regard.server.training_process import run_in_process
 
 if TYPE_CHECKING:
     from regard.data.readers import Read
-    from regard.training.finetuning.config import Config
+    from regard.training.finetuning.config import FineTuningConfig
 
 __all__ = ["EPOCHS", "TrainingJob", "TrainingJobs", "TrainingRequest", "run_in_thread", "safe_file_name", "train"]
 
@@ -283,7 +283,7 @@ def safe_file_name(given: str, *, otherwise: str) -> str:
     return cleaned[:80] or otherwise
 
 
-def _config(kind: str, settings: list[str]) -> Config:
-    from regard.training.finetuning.config import DEFAULTS, Config
+def _config(kind: str, settings: list[str]) -> FineTuningConfig:
+    from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
 
-    return Config.load(overrides=settings, defaults=DEFAULTS[kind])
+    return FineTuningConfig.load(overrides=settings, defaults=DEFAULTS[kind])

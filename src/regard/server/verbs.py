@@ -71,7 +71,8 @@ class RegistryModels:
         from regard.checkpoints.loaded_model import LoadedModel
 
         with self._registry.use_any(name) as (model, tokenizer):
-            yield LoadedModel(name, model, tokenizer, self._registry.entries[name].solved)
+            cache = self._registry.caches.setdefault(model, {})
+            yield LoadedModel(name, model, tokenizer, self._registry.entries[name].solved, cache)
 
 
 def openapi() -> dict[str, Any]:

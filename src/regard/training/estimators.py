@@ -21,9 +21,9 @@ from regard.tasks.metrics import entity_scores
 from regard.tasks.solve import predict
 from regard.tasks.tag import Tag
 from regard.tasks.texts import Classify
-from regard.training.finetuning.config import Config
-from regard.training.finetuning.start import Start
-from regard.training.finetuning.trainer import Trainer
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.model_factory import ModelFactory
+from regard.training.finetuning.trainer import FineTuner
 from regard.training.stopping import Stop
 
 __all__ = ["Tagger", "TextClassifier"]
@@ -61,11 +61,11 @@ class _Tuning(EstimatorParameters):
             "frozen": str(self.frozen).lower(),
             "select": "last",
         }
-        config = Config.load(overrides=[f"training.{name}={value}" for name, value in values.items()])
-        start = Start(task, *loading.load(self.model), length=self.max_length or 0)
+        config = FineTuningConfig.load(overrides=[f"training.{name}={value}" for name, value in values.items()])
+        start = ModelFactory(task, *loading.load(self.model), length=self.max_length or 0)
         tuned = start.new(self.seed)
         items = task.items(examples, start.rows)
-        Trainer(tuned, task, items, config, seed=self.seed, device=choose_device(self.device)).go(Stop())
+        FineTuner(tuned, task, items, config, seed=self.seed, device=choose_device(self.device)).go(Stop())
         self.solved_ = start.solved(tuned.eval())
 
     def _predictions(self, examples: Sequence[Example]) -> list[dict[str, Any]]:

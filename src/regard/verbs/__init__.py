@@ -42,7 +42,7 @@ ORDER = (
 VERBS = tuple(name for name in ORDER if (Path(__file__).parent / f"{name}.py").is_file())
 
 # `regard.NAME` for each verb; a name that Python or a package of Regard has already gets another.
-RENAMED = {"map": "sentence_map", "models": "list_models", "next": "next_sentence"}
+RENAMED = {"layers": "compare_layers", "map": "sentence_map", "models": "list_models", "next": "next_sentence"}
 FUNCTIONS = {RENAMED.get(name, name): name for name in VERBS}
 
 

@@ -12,8 +12,8 @@ import torch
 
 from regard.data.readers import Read
 from regard.data.translation_pairs import Pair
-from regard.training.translation.config import Config
-from regard.training.translation.report import Report
+from regard.training.translation.config import TranslationConfig
+from regard.training.translation.report import TranslationReport
 from regard.training.translation.run import fit
 
 WORDS = {
@@ -66,17 +66,17 @@ def data() -> dict[str, Read[Pair]]:
 @pytest.fixture(autouse=True)
 def chatty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every step is an event."""
-    monkeypatch.setattr("regard.training.epochs.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.epoch_trainer.LOG_EVERY", 0.0)
     yield
 
 
-Tune = Callable[..., Report]
+Tune = Callable[..., TranslationReport]
 
 
 @pytest.fixture(scope="session")
 def tune(data: dict[str, Read[Pair]], one_thread: None) -> Tune:
-    def run(output: Path, *settings: str, **options: Any) -> Report:
-        config = Config.read(overrides=[*SMALL, *settings])
+    def run(output: Path, *settings: str, **options: Any) -> TranslationReport:
+        config = TranslationConfig.read(overrides=[*SMALL, *settings])
         options = {**data, **options}
         train, dev = options.pop("train"), options.pop("dev")
         return fit(train, dev, output=output, config=config, device=torch.device("cpu"), **options)

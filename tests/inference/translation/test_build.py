@@ -15,7 +15,7 @@ from regard.inference.translation.subwords import train_subwords
 from regard.models import Bert, BertConfig, Seq2Seq, Transformer
 from regard.nn import Padded
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Config
+from regard.training.translation.config import TranslationConfig
 from tests.inference.translation.conftest import SMALL, sentences
 
 PAIRS = sentences(60)
@@ -31,7 +31,9 @@ def test_told_words_score_as_those_that_are_found(
     kind: str, score: str, recipe: str, joint: bool, randomised: Callable[..., Any]
 ) -> None:
     """The sum of log-probabilities of a greedy translation, from one forward over it."""
-    settings = Config.read(overrides=[*SMALL, f"model.family={kind}", f"model.score={score}", f"model.recipe={recipe}"])
+    settings = TranslationConfig.read(
+        overrides=[*SMALL, f"model.family={kind}", f"model.score={score}", f"model.recipe={recipe}"]
+    )
     subwords = SUBWORDS[joint]
     model = randomised(new_model(settings.model, subwords, seed=0)).eval()
     rows = subwords.sources([PAIRS[0].source, PAIRS[1].source + " dog dog"])
@@ -50,7 +52,7 @@ def test_told_words_score_as_those_that_are_found(
 
 
 def test_a_seed_draws_the_same_weights_and_joint_ones_are_shared() -> None:
-    settings = Config.read(overrides=SMALL).model
+    settings = TranslationConfig.read(overrides=SMALL).model
     one, same, other = (new_model(settings, SUBWORDS[True], seed=seed) for seed in (1, 1, 2))
     assert isinstance(one, Transformer) and isinstance(same, Transformer) and isinstance(other, Transformer)
     assert one.embedding.tokens.weight.equal(same.embedding.tokens.weight)

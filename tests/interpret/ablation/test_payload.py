@@ -14,8 +14,7 @@ from regard.cli import ablate as verb
 from regard.cli.app import run
 from regard.interpret.ablation.ablation import Ablation, HeadSweep, ablate, sweep_heads
 from regard.interpret.ablation.payload import MAX_SWEEP_TARGETS, ablation_payload, sweep_subsample
-from regard.interpret.attribution.every_token import probe_at, subsample_targets
-from regard.interpret.attribution.probe import Probe, task_probe
+from regard.interpret.attribution.probe import Probe, pretrained_probe, subsample_targets, task_probe
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
@@ -26,7 +25,7 @@ HEADS = [(0, 1), *((1, head) for head in range(4))]
 
 @pytest.fixture(scope="module")
 def trial(tiny_bert_folder: Path) -> Probe:
-    return probe_at(*regard.load(tiny_bert_folder), TEXT, at="masked")
+    return pretrained_probe(*regard.load(tiny_bert_folder), TEXT, at="masked")
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +93,7 @@ def test_a_tuned_model_and_a_gpt(tiny_bert_folder: Path, tmp_path: Path) -> None
     (effect,) = found["effects"]
     assert (found["spots"], found["ways"], effect["place"]) == ([], ["blanks"], "text")
     assert {one["output"] for one in effect["likeliest"]} == {"negative", "positive"}
-    gpt = probe_at(*regard.load(tiny_gpt(tmp_path)), "the film day", at="plain")
+    gpt = pretrained_probe(*regard.load(tiny_gpt(tmp_path)), "the film day", at="plain")
     found = ablation_payload("-gpt", gpt, at="plain")
     assert found["tokens"] == ["the", " film", " day"]  # as people read them
     assert found["spots"] == [1, 2, 3]

@@ -150,12 +150,12 @@ def test_what_cannot_be_asked(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_
         task_probe(classify, "the", "film")
     with pytest.raises(InputError, match="the text is 2 tokens longer than the 8"):
         task_probe(classify, "the film was good and the day long")
-    with pytest.raises(InputError, match="in one row, and this one makes 2; shorten it"):
+    with pytest.raises(InputError, match="one row of the model, and this one takes 2; shorten it"):
         task_probe(tuned(Tag(["O", "B-X"]), bert_tokens, length=8), "the film was good and the day long")
-    with pytest.raises(InputError, match="this one has no word"):
+    with pytest.raises(InputError, match="this one has no words"):
         task_probe(tuned(Tag(["O", "B-X"]), bert_tokens), " ")
     model, tokenizer = regard.load(tiny_bert_folder)
-    with pytest.raises(InputError, match="second text is for a tuned model"):
+    with pytest.raises(InputError, match="second text is for a fine-tuned model"):
         pretrained_probe(model, tokenizer, "the _", "film")
     with pytest.raises(InputError, match="has 203 tokens, and this model reads 128; shorten it by 75"):
         pretrained_probe(model, tokenizer, "the " * 200 + "_")

@@ -12,8 +12,7 @@ import pytest
 import regard
 from regard.errors import InputError
 from regard.interpret.ablation.payload import ablation_payload
-from regard.interpret.attribution.every_token import probe_at
-from regard.interpret.attribution.probe import task_probe
+from regard.interpret.attribution.probe import pretrained_probe, task_probe
 from regard.interpret.faithfulness.drawing import ablation_picture, check_suffix, faithfulness_picture, write_result
 from regard.interpret.faithfulness.payload import faithfulness_payload
 from regard.render.drawing import Drawing, Tile, svg
@@ -26,7 +25,7 @@ SMALL = (1e-9, -1e-9, 1e-5, -4e-4, 0.0, -6e-4)
 
 @pytest.fixture(scope="module")
 def surgery(tiny_bert_folder: Path) -> dict[str, Any]:
-    trial = probe_at(*regard.load(tiny_bert_folder), TEXT, at="masked")
+    trial = pretrained_probe(*regard.load(tiny_bert_folder), TEXT, at="masked")
     return ablation_payload("<b>BERT</b>", trial, heads=[(1, 2)], layers=[0], at="masked")
 
 
@@ -75,7 +74,7 @@ def test_numbers_near_zero(honesty: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_with_nothing_out_there_is_no_after(tiny_bert_folder: Path) -> None:
-    payload = ablation_payload("BERT", probe_at(*regard.load(tiny_bert_folder), TEXT, at="masked"), at="masked")
+    payload = ablation_payload("BERT", pretrained_probe(*regard.load(tiny_bert_folder), TEXT, at="masked"), at="masked")
     texts = said(ablation_picture(payload))
     wanted = [f"{one['before']} {one['likeliest'][0]['before']:.1%}" for one in payload["effects"]]  # type: ignore[attr-defined]
     assert [text for text in texts if text in set(wanted)] == wanted

@@ -17,9 +17,9 @@ from regard.errors import InputError
 from regard.tasks.folder import read_task
 from regard.tasks.solve import predict
 from regard.training.finetuning.evaluate import evaluate
-from regard.training.finetuning.report import Report
+from regard.training.finetuning.report import FineTuningReport
 
-Tune = Callable[..., Report]
+Tune = Callable[..., FineTuningReport]
 
 
 class Crash(BaseException):
@@ -268,7 +268,7 @@ def test_a_kill_amid_the_last_cleaning_up(tune: Tune, tmp_path: Path, monkeypatc
         raise Crash
 
     with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr("regard.training.folder.remove_files", crash)
+        patch.setattr("regard.training.run_folder.remove_files", crash)
         tune(tmp_path / "run")
     report = tune(tmp_path / "run", resume=True)
     assert report.document() == json.loads((tmp_path / "run" / "report.json").read_text())

@@ -16,8 +16,8 @@ from regard.nn import Attention
 from regard.tasks.folder import Solved
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
-from regard.training.finetuning.config import Config
-from regard.training.finetuning.trainer import Trainer, best_rate
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.trainer import FineTuner, best_rate
 from regard.training.stopping import Stop
 
 CPU = torch.device("cpu")
@@ -25,11 +25,11 @@ TASK = Classify(["bad", "good"])
 EXAMPLES = [Text(f"the {label} film, number {n}", label=label) for n in range(16) for label in ("bad", "good")]
 
 
-def made(folder: Path, *settings: str, **options: Any) -> Trainer:
+def made(folder: Path, *settings: str, **options: Any) -> FineTuner:
     encoder, tokenizer = regard.load(folder)
     tuned = Tuned.new(encoder, TASK)
     items = TASK.items([*EXAMPLES, EXAMPLES[0]], Solved(TASK, tuned, tokenizer, 32).rows)
-    return Trainer(tuned, TASK, items, Config.load(overrides=list(settings)), seed=0, device=CPU, **options)
+    return FineTuner(tuned, TASK, items, FineTuningConfig.load(overrides=list(settings)), seed=0, device=CPU, **options)
 
 
 def test_every_step_has_its_rate_and_a_bounded_gradient(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.training.pretraining import plan, reporter, run
-from regard.training.pretraining.config import Config
+from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.sections import Family
 
 __all__ = [
@@ -82,8 +82,8 @@ def settings(family: Family = "bert", **changed: object) -> list[str]:
     return [f"{key}={value}" for key, value in values.items()]
 
 
-def config(family: Family = "bert", **changed: object) -> Config:
-    return Config.read(family=family, overrides=settings(family, **changed))
+def config(family: Family = "bert", **changed: object) -> PretrainingConfig:
+    return PretrainingConfig.read(family=family, overrides=settings(family, **changed))
 
 
 def command(sources: Path, output: Path, *more: str, family: Family = "bert", **changed: object) -> list[str]:

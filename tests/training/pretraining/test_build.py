@@ -14,21 +14,26 @@ from regard.errors import InputError
 from regard.models import T5, Bert, Elmo, Gpt
 from regard.text import Tokenizer
 from regard.training.pretraining.build import new_model, objective_for, portions_for, started_model
-from regard.training.pretraining.objectives import BothWays, Causal, DroppedSpans, MaskedWords
-from regard.training.pretraining.prepare import Material, open_material, prepare
-from regard.training.pretraining.rows import FOLLOWS, OTHER
+from regard.training.pretraining.dataset import Dataset, open_dataset, prepare
+from regard.training.pretraining.objectives import (
+    BidirectionalLanguageModeling,
+    CausalLanguageModeling,
+    MaskedLanguageModeling,
+    SpanDenoising,
+)
+from regard.training.pretraining.row_sampler import FOLLOWS, OTHER
 from tests.training.pretraining.runs import config
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def material(corpus: Path) -> Material:
-    return open_material(config(), [str(corpus)], Path("nowhere"), held_out=False)
+def material(corpus: Path) -> Dataset:
+    return open_dataset(config(), [str(corpus)], Path("nowhere"), held_out=False)
 
 
 @pytest.fixture
-def tokenizer(material: Material) -> Tokenizer:
+def tokenizer(material: Dataset) -> Tokenizer:
     return material.tokenizer
 
 
@@ -57,14 +62,14 @@ def test_a_gpt(tokenizer: Tokenizer) -> None:
 
 
 @pytest.fixture(scope="module")
-def with_sentinels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Material:
+def with_sentinels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """What a T5 reads."""
     output = tmp_path_factory.mktemp("sentinels")
     prepare(config("t5"), [str(source)], output, say=lambda text: None)
-    return open_material(config("t5"), [str(source)], output, held_out=False)
+    return open_dataset(config("t5"), [str(source)], output, held_out=False)
 
 
-def test_a_t5(with_sentinels: Material) -> None:
+def test_a_t5(with_sentinels: Dataset) -> None:
     tokenizer = with_sentinels.tokenizer
     model = new_model(config("t5", model_num_hidden_layers=3), tokenizer)
     assert isinstance(model, T5)
@@ -74,10 +79,10 @@ def test_a_t5(with_sentinels: Material) -> None:
     assert (found.vocabulary, found.activation, found.scaled, model.output) == (400, "relu", True, None)
 
 
-def test_portions_of_a_t5_fill_its_rows(with_sentinels: Material) -> None:
+def test_portions_of_a_t5_fill_its_rows(with_sentinels: Dataset) -> None:
     chosen = config("t5", objective_mlm_probability=0.3, objective_mean_noise_span_length=2.0)
     objective = objective_for(chosen, new_model(chosen, with_sentinels.tokenizer), with_sentinels.tokenizer, CPU)
-    assert isinstance(objective, DroppedSpans)
+    assert isinstance(objective, SpanDenoising)
     portion = portions_for(chosen, with_sentinels, 256).portion(0, 0)
     inputs = objective.prepare(portion, torch.Generator().manual_seed(0))
     assert inputs["ids"].shape == (8, 32) and portion.ids.shape == (8, 36)
@@ -85,18 +90,18 @@ def test_portions_of_a_t5_fill_its_rows(with_sentinels: Material) -> None:
     assert {*inputs["said"][:, 0].tolist()} == {with_sentinels.tokenizer.pad}
 
 
-def test_an_elmo(tokenizer: Tokenizer, material: Material) -> None:
+def test_an_elmo(tokenizer: Tokenizer, material: Dataset) -> None:
     model = new_model(config("elmo"), tokenizer)
     assert isinstance(model, Elmo) and model.output is not None
     assert (model.config.hidden_size, model.config.cell_size, model.config.num_characters) == (32, 64, 0)
-    assert isinstance(objective_for(config("elmo"), model, tokenizer, CPU), BothWays)
+    assert isinstance(objective_for(config("elmo"), model, tokenizer, CPU), BidirectionalLanguageModeling)
     portion = portions_for(config("elmo"), material, 256).portion(0, 0)
     assert portion.ids.shape == (8, 32) and {*portion.ids[:, 0].tolist()} == {tokenizer.cls}
 
 
 @pytest.mark.parametrize("family", ["t5", "elmo"])
 def test_others_start_from_one_of_their_own(
-    family: Any, with_sentinels: Material, tokenizer: Tokenizer, tmp_path: Path
+    family: Any, with_sentinels: Dataset, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     words = with_sentinels.tokenizer if family == "t5" else tokenizer
     before = new_model(config(family), words)
@@ -174,31 +179,33 @@ def test_what_is_learned(tokenizer: Tokenizer) -> None:
         objective_replacement_probabilities=[1.0, 0.0, 0.0],
     )
     objective = objective_for(chosen, new_model(chosen, tokenizer), tokenizer, CPU)
-    assert isinstance(objective, MaskedWords)
+    assert isinstance(objective, MaskedLanguageModeling)
     assert (objective.length, objective.masking.rate, objective.masking.replace) == (32, 0.4, (1.0, 0.0, 0.0))
     assert objective.masking.continues is not None
-    assert isinstance(objective_for(config("gpt"), new_model(config("gpt"), tokenizer), tokenizer, CPU), Causal)
+    assert isinstance(
+        objective_for(config("gpt"), new_model(config("gpt"), tokenizer), tokenizer, CPU), CausalLanguageModeling
+    )
 
 
-def test_portions_of_pairs(material: Material) -> None:
+def test_portions_of_pairs(material: Dataset) -> None:
     portion = portions_for(config(), material, 256).portion(0, 0)
     assert portion.ids.shape == (256,) and portion.starts is not None and portion.labels is not None
     assert {FOLLOWS, OTHER} <= {*portion.labels.tolist()}
     assert portion.starts.diff().max() <= 32
 
 
-def test_portions_of_single_texts(material: Material) -> None:
+def test_portions_of_single_texts(material: Dataset) -> None:
     portion = portions_for(config(objective_sentence_pairs="none"), material, 256).portion(0, 0)
     assert portion.ids.shape == (8, 32) and portion.labels is None and portion.segments is None
     assert {*portion.ids[:, 0].tolist()} == {material.tokenizer.cls}
 
 
-def test_a_gpt_is_asked_for_as_many_words_as_it_reads(material: Material) -> None:
+def test_a_gpt_is_asked_for_as_many_words_as_it_reads(material: Dataset) -> None:
     portion = portions_for(config("gpt"), material, 256).portion(0, 0)
     assert portion.ids.shape == (8, 33)
 
 
-def test_order_and_seed_matter(material: Material) -> None:
+def test_order_and_seed_matter(material: Dataset) -> None:
     def ids(**changed: Any) -> list[int]:
         return portions_for(config(**changed), material, 256).portion(0, 0).ids.tolist()
 

@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from regard.errors import InputError
-from regard.training.pretraining.config import Config
-from regard.training.pretraining.sections import Family, Model, Objective, Optimizer, Run, Schedule, Vocabulary
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.sections import (
+    Family,
+    ModelSection,
+    OptimizerSection,
+    PretrainingObjective,
+    PretrainingRunSection,
+    ScheduleSection,
+    VocabularySection,
+)
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 FAMILIES: tuple[Family, ...] = get_args(Family)
@@ -27,13 +35,13 @@ def written(folder: Path, text: str) -> Path:
 
 def refusal(*overrides: str, path: Path | None = None, family: Family = "bert") -> str:
     with pytest.raises(InputError) as raised:
-        Config.read(path, family=family, overrides=overrides)
+        PretrainingConfig.read(path, family=family, overrides=overrides)
     return str(raised.value)
 
 
 def test_defaults_are_those_of_the_family() -> None:
-    bert, gpt = Config.read(family="bert"), Config.read(family="gpt")
-    assert bert == Config()
+    bert, gpt = PretrainingConfig.read(family="bert"), PretrainingConfig.read(family="gpt")
+    assert bert == PretrainingConfig()
     assert (bert.model.family, bert.model.activation, bert.vocabulary.kind) == ("bert", "gelu", "wordpiece")
     assert (gpt.model.family, gpt.model.activation, gpt.vocabulary.kind) == ("gpt", "gelu-tanh", "bpe")
     assert (bert.vocabulary.lowercase, gpt.vocabulary.lowercase) == (True, False)
@@ -45,7 +53,7 @@ def test_an_option_beats_the_file_and_the_file_the_defaults(tmp_path: Path) -> N
         tmp_path,
         '[model]\nhidden_size = 96\nnum_hidden_layers = 3\nactivation = "relu"\n[optimizer]\nlearning_rate = 1\n',
     )
-    config = Config.read(
+    config = PretrainingConfig.read(
         path,
         family="gpt",
         overrides=["model.num_hidden_layers=4", "model.num_attention_heads=8", "model.num_attention_heads=4"],
@@ -75,7 +83,7 @@ def test_an_option_beats_the_file_and_the_file_the_defaults(tmp_path: Path) -> N
 )
 def test_options_are_read_as_toml_or_as_plain_words(text: str, expected: object) -> None:
     section, key = text.partition("=")[0].strip().split(".")
-    config = Config.read(family="bert", overrides=[text])
+    config = PretrainingConfig.read(family="bert", overrides=[text])
     assert getattr(getattr(config, section), key) == expected
 
 
@@ -154,10 +162,10 @@ def test_what_does_not_fit_together_is_refused(option: str, message: str) -> Non
 
 
 def test_what_just_fits_together_is_taken() -> None:
-    Config.read(
+    PretrainingConfig.read(
         family="bert", overrides=["data.max_length=512", "data.tokens_per_batch=512", "data.tokens_per_micro_batch=512"]
     )
-    Config.read(family="bert", overrides=["vocabulary.kind=bpe", "vocabulary.path=somewhere"])
+    PretrainingConfig.read(family="bert", overrides=["vocabulary.kind=bpe", "vocabulary.path=somewhere"])
 
 
 @pytest.mark.parametrize("text", ["model.hidden_size", "width=3", "", "=3", "model=3"])
@@ -178,7 +186,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_settings_of_another_family_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, '[model]\nfamily = "bert"\n')
-    assert Config.read(path, family="bert").model.family == "bert"
+    assert PretrainingConfig.read(path, family="bert").model.family == "bert"
     assert refusal(path=path, family="gpt") == f"{path}: model.family is 'bert', and this trains a 'gpt'"
     assert refusal("objective.mlm_probability=0.3", family="gpt").startswith(
         "--set objective.mlm_probability=0.3: objective.mlm_probability"
@@ -225,8 +233,8 @@ def test_what_is_written_is_read_again(family: Family, tmp_path: Path) -> None:
     ]
     options += [] if family == "elmo" else ["run.gradient_checkpointing=true"]
     options += ["optimizer.adam_betas=[0.0, 0.999]", "schedule.budget=1h 30m"]
-    config = Config.read(family=family, overrides=options)
-    assert Config.read(written(tmp_path, config.toml()), family=family) == config
+    config = PretrainingConfig.read(family=family, overrides=options)
+    assert PretrainingConfig.read(written(tmp_path, config.toml()), family=family) == config
     assert ("[objective]" in config.toml()) == (family in ("bert", "t5"))
 
 
@@ -237,21 +245,25 @@ def test_what_is_written_is_read_again(family: Family, tmp_path: Path) -> None:
 )
 @example(path='"\\\n\x00\x7f\u2028é😀', rate=1e-300, seed=0)
 def test_any_value_survives_writing(path: str, rate: float, seed: int) -> None:
-    config = Config(vocabulary=Vocabulary(path=path), optimizer=Optimizer(learning_rate=rate), run=Run(seed=seed))
-    again = Config.model_validate(tomllib.loads(config.toml()))
+    config = PretrainingConfig(
+        vocabulary=VocabularySection(path=path),
+        optimizer=OptimizerSection(learning_rate=rate),
+        run=PretrainingRunSection(seed=seed),
+    )
+    again = PretrainingConfig.model_validate(tomllib.loads(config.toml()))
     assert again == config
 
 
 def test_what_is_written_explains_itself() -> None:
-    lines = Config().toml().splitlines()
+    lines = PretrainingConfig().toml().splitlines()
     assert 'name = "adamw"  # adamw, or muon for the matrices inside layers' in lines
     assert all(line.startswith("[") or "  # " in line for line in lines if line)
     assert not any(line.endswith("# None") for line in lines)
 
 
 def test_differences_are_told_in_words() -> None:
-    before = Config.read(family="bert")
-    now = Config.read(
+    before = PretrainingConfig.read(family="bert")
+    now = PretrainingConfig.read(
         family="bert",
         overrides=["optimizer.learning_rate=0.002", "objective.replacement_probabilities=[1.0, 0.0, 0.0]"],
     )
@@ -264,9 +276,9 @@ def test_differences_are_told_in_words() -> None:
 
 def test_a_configuration_cannot_be_changed_or_extended() -> None:
     with pytest.raises(ValidationError):
-        Config().model.hidden_size = 3  # type: ignore[misc]
+        PretrainingConfig().model.hidden_size = 3  # type: ignore[misc]
     with pytest.raises(ValidationError):
-        Model(widht=3)  # type: ignore[call-arg]
+        ModelSection(widht=3)  # type: ignore[call-arg]
 
 
 def test_the_choices_are_those_of_the_code_behind_them() -> None:
@@ -278,11 +290,11 @@ def test_the_choices_are_those_of_the_code_behind_them() -> None:
     def choices(section: Any, key: str) -> set[str]:
         return set(get_args(section.model_fields[key].annotation))
 
-    assert choices(Model, "activation") == set(ACTIVATIONS)
-    assert choices(Vocabulary, "kind") == set(get_args(Kind))
-    assert choices(Optimizer, "name") == set(get_args(Name))
-    assert choices(Schedule, "lr_scheduler_type") == set(get_args(Shape)) - {"noam"}  # which is for translation
-    assert choices(Objective, "sentence_pairs") == {"next", "order", "none"}
+    assert choices(ModelSection, "activation") == set(ACTIVATIONS)
+    assert choices(VocabularySection, "kind") == set(get_args(Kind))
+    assert choices(OptimizerSection, "name") == set(get_args(Name))
+    assert choices(ScheduleSection, "lr_scheduler_type") == set(get_args(Shape)) - {"noam"}  # which is for translation
+    assert choices(PretrainingObjective, "sentence_pairs") == {"next", "order", "none"}
 
 
 def test_reading_settings_does_not_import_torch() -> None:
@@ -299,7 +311,7 @@ def pretrains(path: Path) -> bool:
 def test_the_configurations_that_come_along(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     family: Family = tomllib.loads(text)["model"]["family"]
-    config = Config.read(path, family=family)
+    config = PretrainingConfig.read(path, family=family)
     assert [name for name in ("bert", "gpt", "t5", "elmo") if name in path.stem] == [family]
     assert bool(config.schedule.max_steps) != bool(config.schedule.budget)
     rows = (config.data.tokens_per_micro_batch or config.data.tokens_per_batch) / config.data.max_length
@@ -317,5 +329,5 @@ def test_an_old_name_is_refused_with_the_new_one_and_read_in_a_saved_file(tmp_pa
     assert "optimizer.rate is now called optimizer.learning_rate" in refusal("optimizer.rate=2e-3")
     path = written(tmp_path, '[model]\nfamily = "bert"\nwidth = 64\nheads = 2\n[optimizer]\nrate = 1e-4\n')
     assert "model.width is now called model.hidden_size" in refusal(path=path)
-    config = Config.read(path, family="bert", saved=True)
+    config = PretrainingConfig.read(path, family="bert", saved=True)
     assert (config.model.hidden_size, config.model.num_attention_heads, config.optimizer.learning_rate) == (64, 2, 1e-4)

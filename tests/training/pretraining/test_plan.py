@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard.models import T5, Bert, BertConfig, Gpt, GptConfig, T5Config
 from regard.training.pretraining import plan
 from regard.training.pretraining.plan import flops_per_token, peak_flops, seconds_per_step
-from regard.training.pretraining.spans import Sizes
+from regard.training.pretraining.span_corruption import SpanSizes
 from regard.training.world import World
 from tests.training.pretraining.runs import config
 
@@ -53,7 +53,7 @@ def test_the_work_of_a_t5_is_what_torch_counts() -> None:
     }
     model = T5(T5Config(vocab_size=VOCABULARY, **shape))  # type: ignore[arg-type]
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
-    said = torch.randint(VOCABULARY, (ROWS, Sizes.filling(LENGTH, rate=0.15, span=3.0).targets))
+    said = torch.randint(VOCABULARY, (ROWS, SpanSizes.filling(LENGTH, rate=0.15, span=3.0).targets))
     work = counted(lambda: model.logits(model(ids, said)))
     assert flops_per_token(config("t5"), VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
 

@@ -19,10 +19,10 @@ from regard.models import T5, Bert, Elmo
 from regard.nn import Padded
 from regard.training.checkpoint import Checkpoints
 from regard.training.pretraining import reporter as module
-from regard.training.pretraining.config import Config
-from regard.training.pretraining.objectives import MaskedWords
-from regard.training.pretraining.prepare import Material, open_material
-from regard.training.pretraining.run import Result, pretrain
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.dataset import Dataset, open_dataset
+from regard.training.pretraining.objectives import MaskedLanguageModeling
+from regard.training.pretraining.run import PretrainingResult, pretrain
 from tests.training.pretraining.runs import STEPS, config, events, losses
 
 CPU = torch.device("cpu")
@@ -31,12 +31,12 @@ pytestmark = pytest.mark.usefixtures("hurried")
 
 def trained(
     sources: Path, output: Path, *, family: Any = "bert", held_out: Path | None = None, start: str = "", **changed: Any
-) -> Result:
+) -> PretrainingResult:
     kept = [] if held_out is None else [str(held_out)]
     return pretrain(config(family, **changed), [str(sources)], output, held_out=kept, start=start, device=CPU)
 
 
-def unigram(material: Material) -> float:
+def unigram(material: Dataset) -> float:
     """The loss of who knows how frequent each word is and nothing else."""
     counts = Counter(np.concatenate(material.text.pieces).tolist())
     total = sum(counts.values())
@@ -64,7 +64,7 @@ def test_it_learns_more_than_how_frequent_words_are(name: str, source: Path, uns
     }
     result = trained(source, tmp_path, held_out=unseen, **changed)
     family = changed.get("family", "bert")
-    material = open_material(config(family), [str(source)], tmp_path, held_out=True)
+    material = open_dataset(config(family), [str(source)], tmp_path, held_out=True)
     asked = ASKED.get(family, "words")
     loss = result.scores[asked]["loss"]
     assert loss < unigram(material) - 0.3
@@ -112,7 +112,7 @@ FINISHED = {"objective_sentence_pairs": "next", "run_evaluate_every": "5 steps",
 
 
 @pytest.fixture(scope="module")
-def finished(corpus: Path, unseen: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+def finished(corpus: Path, unseen: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[PretrainingResult, Path]:
     """A run of the usual settings."""
     output = tmp_path_factory.mktemp("finished") / "deep" / "run"
     with pytest.MonkeyPatch.context() as patch:
@@ -124,7 +124,7 @@ def finished(corpus: Path, unseen: Path, tmp_path_factory: pytest.TempPathFactor
 SENTENCES = "The river follows the painter.", "The winter builds the city."
 
 
-def test_the_output_is_a_model(finished: tuple[Result, Path]) -> None:
+def test_the_output_is_a_model(finished: tuple[PretrainingResult, Path]) -> None:
     _, output = finished
     ours, tokenizer = regard.load(output)
     theirs = transformers.BertForPreTraining.from_pretrained(output).eval()
@@ -171,7 +171,7 @@ def test_an_elmo_is_loaded_again(source: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(vectors[0], states.numpy(), atol=1e-5)
 
 
-def test_the_log_tells_what_happened(finished: tuple[Result, Path], corpus: Path) -> None:
+def test_the_log_tells_what_happened(finished: tuple[PretrainingResult, Path], corpus: Path) -> None:
     result, output = finished
     log = events(output)
     steps = [event for event in log if event["event"] == "step"]
@@ -187,18 +187,20 @@ def test_the_log_tells_what_happened(finished: tuple[Result, Path], corpus: Path
     assert [event["step"] for event in log if event["event"] == "checkpoint"] == [4, 8, 12]
     assert [event["step"] for event in log if event["event"] == "evaluation"] == [5, 10]
     assert (end["event"], end["steps"], end["tokens"]) == ("end", STEPS, steps[-1]["tokens"])
-    assert result == Result(output, STEPS, end["tokens"], end["seconds"], {k: end[k] for k in ("words", "pairs")})
+    assert result == PretrainingResult(
+        output, STEPS, end["tokens"], end["seconds"], {k: end[k] for k in ("words", "pairs")}
+    )
     assert 0.9 * STEPS * 256 < result.tokens <= STEPS * 256
     assert [event["time"] for event in log] == sorted(event["time"] for event in log)
 
 
-def test_the_settings_are_saved(finished: tuple[Result, Path]) -> None:
+def test_the_settings_are_saved(finished: tuple[PretrainingResult, Path]) -> None:
     _, output = finished
-    saved = Config.read(output / "config.toml", family="bert")
+    saved = PretrainingConfig.read(output / "config.toml", family="bert")
     assert not saved.differences(config(**FINISHED))
 
 
-def test_the_newest_checkpoints_stay(finished: tuple[Result, Path]) -> None:
+def test_the_newest_checkpoints_stay(finished: tuple[PretrainingResult, Path]) -> None:
     _, output = finished
     assert sorted(path.name for path in (output / "checkpoints").iterdir()) == ["step-000000008", "step-000000012"]
     latest = Checkpoints(output / "checkpoints").latest()
@@ -223,7 +225,7 @@ def test_chance_comes_from_the_seed(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_may_start_from_a_model(
-    finished: tuple[Result, Path], corpus: Path, unseen: Path, tmp_path: Path
+    finished: tuple[PretrainingResult, Path], corpus: Path, unseen: Path, tmp_path: Path
 ) -> None:
     result, before = finished
     trained(
@@ -239,14 +241,14 @@ def test_a_run_may_start_from_a_model(
 def test_a_run_that_diverges_leaves_the_last_good_checkpoint(
     every: str, left: list[str], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, measured, calls = MaskedWords.forward, 6, list[int]()
+    plain, measured, calls = MaskedLanguageModeling.forward, 6, list[int]()
 
-    def forward(self: MaskedWords, *args: Any, **options: Any) -> dict[str, torch.Tensor]:
+    def forward(self: MaskedLanguageModeling, *args: Any, **options: Any) -> dict[str, torch.Tensor]:
         calls.append(1)
         losses = plain(self, *args, **options)
         return losses if len(calls) <= measured + 5 else {name: loss * math.nan for name, loss in losses.items()}
 
-    monkeypatch.setattr(MaskedWords, "forward", forward)
+    monkeypatch.setattr(MaskedLanguageModeling, "forward", forward)
     monkeypatch.setattr(module, "LOG_EVERY", math.inf)
     with pytest.raises(
         RegardError, match=r"the run has diverged: at step \d+ the loss is nan.* Lower optimizer\.learning_rate"
@@ -264,7 +266,9 @@ def test_a_length_is_given_once(corpus: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_in_the_way_is_not_written_over(corpus: Path, finished: tuple[Result, Path], tmp_path: Path) -> None:
+def test_a_model_in_the_way_is_not_written_over(
+    corpus: Path, finished: tuple[PretrainingResult, Path], tmp_path: Path
+) -> None:
     model, tokenizer = regard.load(finished[1])
     regard.save(model, tmp_path, tokenizer)
     with pytest.raises(InputError, match="holds a model, which this run would write over; choose another --output"):

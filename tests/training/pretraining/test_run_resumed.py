@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from regard.errors import InputError, RegardError
-from regard.training.pretraining.run import Result, pretrain
+from regard.training.pretraining.run import PretrainingResult, pretrain
 from tests.training.pretraining.runs import STEPS, config, events, losses
 
 CPU = torch.device("cpu")
@@ -31,7 +31,7 @@ class Crash(BaseException):
 
 def trained(
     corpus: Path, output: Path, *, family: Any = "bert", changed: Mapping[str, Any] = DROPOUT, **options: Any
-) -> Result:
+) -> PretrainingResult:
     return pretrain(config(family, **changed), [str(corpus)], output, device=CPU, **options)
 
 
@@ -139,7 +139,9 @@ OTHERS: dict[str, dict[str, Any]] = {
     "t5": {"family": "t5", "changed": {"model_dropout": 0.1}},
     "elmo": {"family": "elmo", "changed": {"model_dropout": 0.1, "model_ffn": 32}},
     "muon": {"changed": {"optimizer_name": "muon", "data_micro": 128, "model_dropout": 0.1}},
-    "single": {"changed": {"objective_pairs": "none", "objective_whole_words": "true", "run_seed": 1 << 62}},
+    "single": {
+        "changed": {"objective_sentence_pairs": "none", "objective_whole_word_mask": "true", "run_seed": 1 << 62}
+    },
 }
 
 

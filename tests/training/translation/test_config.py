@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from regard.errors import InputError
-from regard.training.translation.config import Config
+from regard.training.translation.config import TranslationConfig
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
 
 def test_each_kind_has_its_defaults(tmp_path: Path) -> None:
-    assert (Config.read().model.family, Config.read().model.hidden_size) == ("transformer", 256)
-    lstm = Config.read(overrides=["model.family=lstm"])
+    assert (TranslationConfig.read().model.family, TranslationConfig.read().model.hidden_size) == ("transformer", 256)
+    lstm = TranslationConfig.read(overrides=["model.family=lstm"])
     assert (lstm.model.hidden_size, lstm.model.num_hidden_layers, lstm.run.precision) == (512, 1, "fp32")
-    assert Config.read().run.precision == "auto"
-    assert Config.read(overrides=["model.family=lstm", "model.hidden_size=64"]).model.hidden_size == 64
+    assert TranslationConfig.read().run.precision == "auto"
+    assert TranslationConfig.read(overrides=["model.family=lstm", "model.hidden_size=64"]).model.hidden_size == 64
     file = tmp_path / "c.toml"
     file.write_text(lstm.toml(), encoding="utf-8")
-    assert Config.read(file) == lstm
+    assert TranslationConfig.read(file) == lstm
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,15 @@ def test_each_kind_has_its_defaults(tmp_path: Path) -> None:
 )
 def test_what_does_not_fit_is_refused(setting: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Config.read(overrides=[setting])
+        TranslationConfig.read(overrides=[setting])
 
 
 def test_two_directions_share_the_width() -> None:
     with pytest.raises(InputError, match="two directions share it"):
-        Config.read(overrides=["model.family=lstm", "model.hidden_size=33"])
+        TranslationConfig.read(overrides=["model.family=lstm", "model.hidden_size=33"])
 
 
 @pytest.mark.parametrize("name", ["multi30k-transformer", "multi30k-lstm"])
 def test_the_configurations_are_whole(name: str) -> None:
-    found = Config.read(CONFIGS / f"{name}.toml")
+    found = TranslationConfig.read(CONFIGS / f"{name}.toml")
     assert found.model.family == name.removeprefix("multi30k-")

@@ -17,10 +17,10 @@ from regard.errors import InputError, RegardError
 from regard.inference.generation.search import Beam
 from regard.inference.translation import load
 from regard.inference.translation.bleu import bleu
-from regard.training.translation.report import Report
+from regard.training.translation.report import TranslationReport
 from tests.inference.translation.conftest import sentences
 
-Tune = Callable[..., Report]
+Tune = Callable[..., TranslationReport]
 
 
 class Crash(BaseException):
@@ -43,7 +43,7 @@ def weights(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
-def history(report: Report) -> tuple[Any, ...]:
+def history(report: TranslationReport) -> tuple[Any, ...]:
     outcome = report.outcome
     return outcome.scores, outcome.epochs, outcome.steps, outcome.history, outcome.average
 
@@ -76,7 +76,7 @@ def test_what_a_folder_holds(tune: Tune, tmp_path: Path, data: dict[str, Read[Pa
     assert {"config.toml", "run.json", "events.jsonl"} <= names and "work" not in names
     document = json.loads((tmp_path / "run" / "report.json").read_text())
     assert document == report.document() and document["data"]["train"]["pairs"] == 80
-    assert Report.restore(document) == report
+    assert TranslationReport.restore(document) == report
     logged = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert logged == events
     judged = [event["bleu"] for event in events if event["event"] == "evaluation"]
@@ -170,7 +170,7 @@ def test_what_is_set_aside_is_scored_once(tune: Tune, tmp_path: Path) -> None:
     found = load(tmp_path / "run").translate([pair.source for pair in aside.examples], beam=Beam())
     score = bleu([one[0].text for one in found], [pair.target for pair in aside.examples])
     assert report.test == {"pairs": 6, "beam": 5, **score.document()}
-    assert Report.restore(json.loads((tmp_path / "run" / "report.json").read_text())) == report
+    assert TranslationReport.restore(json.loads((tmp_path / "run" / "report.json").read_text())) == report
     assert read_pairs(tmp_path / "run" / "test.tsv").examples == aside.examples
 
 
@@ -213,10 +213,12 @@ def test_long_pairs_are_left_out_and_counted(tune: Tune, tmp_path: Path, data: d
 
 
 def test_a_run_that_diverges_says_so(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard.training.translation.trainer import Objective
+    from regard.training.translation.trainer import TranslationObjective
 
-    plain = Objective.forward
-    monkeypatch.setattr(Objective, "forward", lambda self, batch: {"loss": plain(self, batch)["loss"] * float("inf")})
+    plain = TranslationObjective.forward
+    monkeypatch.setattr(
+        TranslationObjective, "forward", lambda self, batch: {"loss": plain(self, batch)["loss"] * float("inf")}
+    )
     with pytest.raises(RegardError, match=r"diverged.*training\.learning_rate"):
         tune(tmp_path / "run")
 

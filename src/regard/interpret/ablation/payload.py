@@ -19,8 +19,7 @@ from regard.interpret.ablation.ablation import (
     ablate,
     sweep_heads,
 )
-from regard.interpret.attribution.every_token import probe_modes, subsample_targets
-from regard.interpret.attribution.probe import Probe
+from regard.interpret.attribution.probe import Probe, probe_modes, subsample_targets
 
 __all__ = ["MAX_SWEEP_TARGETS", "ablation_payload", "sweep_subsample"]
 
@@ -144,6 +143,6 @@ def _python(name: str, trial: Probe, found: Ablation, at: str) -> str:
     wanted = "ablation import ablate" if gone else "payload import sweep_subsample"
     return (
         f"from regard.interpret.ablation.{wanted}\n"
-        "from regard.interpret.attribution.every_token import open_probe_at\n"
-        f"trial = open_probe_at({asked})\n{said if gone else 'sweep_subsample(trial)[1]'}"
+        "from regard.interpret.attribution.probe import open_probe\n"
+        f"trial = open_probe({asked})\n{said if gone else 'sweep_subsample(trial)[1]'}"
     )

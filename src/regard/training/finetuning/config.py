@@ -8,10 +8,10 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from regard.settings import Document, Precision, Section
-from regard.training.renamed_settings import RENAMED_SETTINGS
 from regard.training.schedule import Every
+from regard.training.settings import RENAMED_SETTINGS
 
-__all__ = ["DEFAULTS", "Config", "Run", "Training", "Vision"]
+__all__ = ["DEFAULTS", "FineTuningConfig", "FineTuningRunSection", "FineTuningSection", "VisionSection"]
 
 # Where a task wants other than the defaults below.
 DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
@@ -34,7 +34,7 @@ DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
 }
 
 
-class Training(Section):
+class FineTuningSection(Section):
     num_epochs: int = Field(default=3, ge=1, le=1 << 20, description="how often the examples are seen")
     batch_size: int = Field(default=32, ge=1, le=1 << 20, description="examples of a step")
     learning_rate: float = Field(
@@ -68,7 +68,7 @@ class Training(Section):
     )
 
 
-class Run(Section):
+class FineTuningRunSection(Section):
     seed: int = Field(
         default=0, ge=0, lt=1 << 62, description="of new weights, order and dropout; the first of several"
     )
@@ -77,7 +77,7 @@ class Run(Section):
     checkpoint_every: Every = Field(default="2min", description='"2min" or "500 steps"; empty: after each epoch only')
 
 
-class Vision(Section):
+class VisionSection(Section):
     """Of a new model that looks at pictures; one that is given has its own shape."""
 
     hidden_size: int = Field(default=64, ge=1, le=1 << 16, description="numbers in a patch's vector")
@@ -92,13 +92,13 @@ class Vision(Section):
     )
 
 
-class Config(Document):
+class FineTuningConfig(Document):
     example: ClassVar[str] = "training.num_epochs=4"
     renamed: ClassVar[Mapping[str, str]] = RENAMED_SETTINGS
 
-    vision: Vision = Vision()
-    training: Training = Training()
-    run: Run = Run()
+    vision: VisionSection = VisionSection()
+    training: FineTuningSection = FineTuningSection()
+    run: FineTuningRunSection = FineTuningRunSection()
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -1,6 +1,6 @@
 """One seed of a fine-tuning run: what is to learn and how fast, the order of items, and the best weights kept.
 
-How epochs go on is `regard.training.epochs`. Knows no files; prints nothing.
+How epochs go on is `regard.training.epoch_trainer`. Knows no files; prints nothing.
 """
 
 from __future__ import annotations
@@ -23,19 +23,24 @@ from regard.tasks.model import Tuned
 from regard.tasks.pictures import Seen
 from regard.training import optimizer
 from regard.training.adversary import Adversary
-from regard.training.epochs import Epochs
-from regard.training.finetuning.config import Config
-from regard.training.finetuning.levels import levels, slower, thaw, turns
-from regard.training.finetuning.start import Objective
-from regard.training.folder import Note
+from regard.training.epoch_trainer import Epochs
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.layer_schedule import (
+    apply_layerwise_lr_decay,
+    layer_starts,
+    parameter_levels,
+    unfreeze_layers,
+)
+from regard.training.finetuning.model_factory import TaskObjective
+from regard.training.run_folder import Note
 from regard.training.schedule import factor
 from regard.training.stopping import Stop
 
-__all__ = ["Note", "Outcome", "Trainer", "best_rate"]
+__all__ = ["FineTuner", "Note", "SeedResult", "best_rate"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SeedResult:
     """A seed's run: scores after each epoch, which of them was kept, what it took."""
 
     seed: int
@@ -51,7 +56,7 @@ def best_rate(width: int) -> float:
     return min(1e-4 * 384 / width, 3e-4)
 
 
-class Trainer(Epochs):
+class FineTuner(Epochs):
     """`folder` is for checkpoints; without one there are none. `judge` scores the model on data that it does not learn
     from; without one the last epoch is kept."""
 
@@ -62,7 +67,7 @@ class Trainer(Epochs):
         model: Tuned | Seen,
         task: Task[Any],
         items: Sequence[Item],
-        config: Config,
+        config: FineTuningConfig,
         *,
         seed: int,
         device: torch.device,
@@ -84,14 +89,14 @@ class Trainer(Epochs):
             betas=(0.9, 0.98),
             weight_decay=settings.weight_decay,
         )
-        self.levels = levels(
+        self.levels = parameter_levels(
             self.model, model.encoder.config.num_hidden_layers
         )  # of all that is to learn, now or later
         if settings.layerwise_lr_decay < 1:
-            slower(optimizers, self.levels, settings.layerwise_lr_decay)
+            apply_layerwise_lr_decay(optimizers, self.levels, settings.layerwise_lr_decay)
         super().__init__(
             self.model,
-            objective(self.model) if objective else Objective(self.model, task),
+            objective(self.model) if objective else TaskObjective(self.model, task),
             optimizers,
             training=settings,
             run=config.run,
@@ -105,7 +110,7 @@ class Trainer(Epochs):
         )
         self.adversary = self._adversary()
 
-    def go(self, stop: Stop) -> Outcome | None:
+    def go(self, stop: Stop) -> SeedResult | None:
         """Train to the end, from the last checkpoint where there is one. None: someone asked to stop, all is saved."""
         self._tell_turns()
         done = self._go(stop)
@@ -113,18 +118,18 @@ class Trainer(Epochs):
             return None
         self._take_best()
         scores = self.history[self.best_epoch - 1]
-        return Outcome(self.seed, scores, self.best_epoch, self.watch.used, done, self.history)
+        return SeedResult(self.seed, scores, self.best_epoch, self.watch.used, done, self.history)
 
     def _tell_turns(self) -> None:
         """Where layers differ: which learns when, and how fast."""
         settings = self.config.training
         if settings.frozen or (settings.layerwise_lr_decay == 1 and not settings.unfreeze):
             return
-        found = turns(
+        found = layer_starts(
             self.optimizers,
             self.levels,
             depth=self.model.encoder.config.num_hidden_layers,
-            rate=self.rate,
+            learning_rate=self.rate,
             unfreeze=settings.unfreeze,
             steps=self.steps,
         )
@@ -147,7 +152,7 @@ class Trainer(Epochs):
         # Rows of one length go through attention together.
         chosen = sorted((self.items[place] for place in group), key=self.model.length)
         if unfreeze := self.config.training.unfreeze:
-            thaw(self.levels, number / self.steps, unfreeze)
+            unfreeze_layers(self.levels, number / self.steps, unfreeze)
         return {"inputs": self.model.gathered(chosen).to(self.device), "items": chosen}
 
     def _scores(self, epoch: int) -> dict[str, float]:
@@ -171,7 +176,7 @@ class Trainer(Epochs):
                 parameter.copy_(self.best[name])
 
 
-def prepared(model: Tuned | Seen, config: Config) -> Tuned | Seen:
+def prepared(model: Tuned | Seen, config: FineTuningConfig) -> Tuned | Seen:
     """The model with the settings' dropout, and with what is frozen kept from learning."""
     settings = config.training
     if settings.dropout >= 0:

@@ -11,10 +11,19 @@ from pydantic import model_validator
 from regard.errors import InputError
 from regard.known import one_of
 from regard.settings import Document, Section, Tables
-from regard.training.pretraining.sections import Data, Family, Model, Objective, Optimizer, Run, Schedule, Vocabulary
-from regard.training.renamed_settings import RENAMED_SETTINGS
+from regard.training.pretraining.sections import (
+    DataSection,
+    Family,
+    ModelSection,
+    ObjectiveSection,
+    OptimizerSection,
+    PretrainingRunSection,
+    ScheduleSection,
+    VocabularySection,
+)
+from regard.training.settings import RENAMED_SETTINGS
 
-__all__ = ["Config"]
+__all__ = ["PretrainingConfig"]
 
 # Where a family's defaults are not those of BERT.
 DEFAULTS: dict[Family, dict[str, dict[str, object]]] = {
@@ -60,19 +69,19 @@ UNUSED: dict[Family, tuple[str, ...]] = {
 }
 
 
-class Config(Document):
+class PretrainingConfig(Document):
     """All settings of a run."""
 
     example: ClassVar[str] = "optimizer.learning_rate=2e-3"
     renamed: ClassVar[Mapping[str, str]] = RENAMED_SETTINGS
 
-    model: Model = Model()
-    vocabulary: Vocabulary = Vocabulary()
-    data: Data = Data()
-    objective: Objective = Objective()
-    optimizer: Optimizer = Optimizer()
-    schedule: Schedule = Schedule()
-    run: Run = Run()
+    model: ModelSection = ModelSection()
+    vocabulary: VocabularySection = VocabularySection()
+    data: DataSection = DataSection()
+    objective: ObjectiveSection = ObjectiveSection()
+    optimizer: OptimizerSection = OptimizerSection()
+    schedule: ScheduleSection = ScheduleSection()
+    run: PretrainingRunSection = PretrainingRunSection()
 
     @classmethod
     def read(
@@ -82,7 +91,7 @@ class Config(Document):
         family: Family,
         overrides: Sequence[str] = (),
         saved: bool = False,
-    ) -> Config:
+    ) -> PretrainingConfig:
         """`load`, for a family and with its defaults."""
 
         def check(document: Tables, origins: Mapping[str, str]) -> None:
@@ -143,5 +152,5 @@ class Config(Document):
 
 def _default(family: Family, section: str, key: str) -> object:
     """What a setting is where nobody says anything."""
-    plain: Section = getattr(Config(), section)
+    plain: Section = getattr(PretrainingConfig(), section)
     return DEFAULTS[family].get(section, {}).get(key, getattr(plain, key))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from regard.device import synchronize
-from regard.training.pretraining.config import Config
-from regard.training.pretraining.sections import Model
-from regard.training.pretraining.spans import Sizes
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.sections import ModelSection
+from regard.training.pretraining.span_corruption import SpanSizes
 from regard.training.world import World
 
 __all__ = ["Plan", "expected_loss", "flops_per_token", "peak_flops", "seconds_per_step"]
@@ -39,7 +39,7 @@ class Plan:
     loss: float | None  # in nats, on held-out text; None where no run like it was seen
 
 
-def flops_per_token(config: Config, vocabulary: int) -> float:
+def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
     """Additions and multiplications of matrix products and attention, forward and backward, per token read."""
     model, length = config.model, config.data.max_length
     output = 2.0 * model.hidden_size * vocabulary
@@ -47,7 +47,7 @@ def flops_per_token(config: Config, vocabulary: int) -> float:
         return 3.0 * 2 * (2 * _lstms(model) + output)
     layers = 2 * _layers(model) + 4 * model.num_hidden_layers * length * model.hidden_size
     if model.family == "t5":
-        sizes = Sizes.filling(
+        sizes = SpanSizes.filling(
             length, rate=config.objective.mlm_probability, span=config.objective.mean_noise_span_length
         )
         # The decoder's layers look at the encoder's states too, whose keys and values are made once for each.
@@ -91,7 +91,7 @@ def _lasts(step: Callable[[], object], device: torch.device, count: int) -> floa
     return time.perf_counter() - begin
 
 
-def expected_loss(config: Config, vocabulary: int, tokens: int) -> float | None:
+def expected_loss(config: PretrainingConfig, vocabulary: int, tokens: int) -> float | None:
     """The loss of hidden words to expect after so many tokens; None where no run like it was measured.
 
     The curve is fitted to runs on English text with 6 layers of 384, 30,522 words and Muon.
@@ -109,12 +109,12 @@ def expected_loss(config: Config, vocabulary: int, tokens: int) -> float | None:
     return least + size * (tokens / 1e8) ** -power if alike else None
 
 
-def _lstms(model: Model) -> int:
+def _lstms(model: ModelSection) -> int:
     """The parameters of the matrices in one direction's LSTMs."""
     projected = model.intermediate_size * model.hidden_size if model.intermediate_size > model.hidden_size else 0
     return model.num_hidden_layers * (8 * model.intermediate_size * model.hidden_size + projected)
 
 
-def _layers(model: Model) -> int:
+def _layers(model: ModelSection) -> int:
     """The parameters of the matrices in the layers."""
     return model.num_hidden_layers * (4 * model.hidden_size**2 + 2 * model.hidden_size * model.intermediate_size)

@@ -11,15 +11,17 @@ from regard.models.elmo import Elmo
 from regard.models.gpt import Gpt
 from regard.models.t5 import T5
 from regard.training.pretraining import evaluate
-from regard.training.pretraining.build import Learner, corruption_for
-from regard.training.pretraining.config import Config
+from regard.training.pretraining.build import PretrainableModel, corruption_for
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.dataset import Dataset
 from regard.training.pretraining.objectives import masking_for
-from regard.training.pretraining.prepare import Material
 
 __all__ = ["held_out_scores", "refuse_short"]
 
 
-def held_out_scores(model: Learner, config: Config, material: Material) -> dict[str, dict[str, float]]:
+def held_out_scores(
+    model: PretrainableModel, config: PretrainingConfig, material: Dataset
+) -> dict[str, dict[str, float]]:
     length, tokenizer, text = config.data.max_length, material.tokenizer, material.held_out
     if isinstance(model, Gpt):
         return {"words": _numbers(evaluate.next_words(model, text, length=length))}
@@ -35,7 +37,7 @@ def held_out_scores(model: Learner, config: Config, material: Material) -> dict[
     return scores
 
 
-def refuse_short(config: Config, material: Material) -> None:
+def refuse_short(config: PretrainingConfig, material: Dataset) -> None:
     """InputError where the text that was kept is too short for the questions."""
     text, tokenizer, length = material.held_out, material.tokenizer, config.data.max_length
     if config.model.family in ("bert", "elmo"):
@@ -46,5 +48,5 @@ def refuse_short(config: Config, material: Material) -> None:
         evaluate.next_pairs(text, tokenizer, length=length, count=2)
 
 
-def _numbers(found: evaluate.NextWords) -> dict[str, float]:
+def _numbers(found: evaluate.PerplexityScore) -> dict[str, float]:
     return {"loss": found.loss, "perplexity": found.perplexity, "count": found.count}

@@ -13,7 +13,16 @@ from pydantic import Field, Strict, field_validator
 from regard.settings import Precision, Section
 from regard.training.schedule import Every, parse_budget
 
-__all__ = ["Data", "Family", "Model", "Objective", "Optimizer", "Run", "Schedule", "Vocabulary"]
+__all__ = [
+    "DataSection",
+    "Family",
+    "ModelSection",
+    "ObjectiveSection",
+    "OptimizerSection",
+    "PretrainingRunSection",
+    "ScheduleSection",
+    "VocabularySection",
+]
 
 Family = Literal["bert", "gpt", "t5", "elmo"]
 
@@ -23,7 +32,7 @@ LONGEST = 1 << 16
 LAX = Strict(False)  # TOML has lists where Python has tuples
 
 
-class Model(Section):
+class ModelSection(Section):
     family: Family = Field(default="bert", description="bert, gpt, t5 or elmo")
     hidden_size: int = Field(
         default=384, ge=1, le=LONGEST, description="numbers in a token's vector; ELMo: of each direction"
@@ -45,7 +54,7 @@ class Model(Section):
     activation: Literal["gelu", "gelu-tanh", "relu"] = Field(default="gelu", description="gelu, gelu-tanh or relu")
 
 
-class Vocabulary(Section):
+class VocabularySection(Section):
     path: str = Field(default="", description="a tokenizer's file or folder; empty: train one on the text")
     kind: Literal["wordpiece", "bpe"] = Field(default="wordpiece", description="of a new tokenizer: wordpiece or bpe")
     vocab_size: int = Field(default=16384, ge=1, le=1 << 24, description="entries of a new tokenizer")
@@ -55,7 +64,7 @@ class Vocabulary(Section):
     )
 
 
-class Data(Section):
+class DataSection(Section):
     max_length: int = Field(default=128, ge=8, le=LONGEST, description="tokens of a row, special ones included")
     tokens_per_batch: int = Field(default=65536, ge=8, le=1 << 30, description="tokens of a step, over all processes")
     tokens_per_micro_batch: int = Field(
@@ -66,7 +75,7 @@ class Data(Section):
     )
 
 
-class Objective(Section):
+class ObjectiveSection(Section):
     mlm_probability: float = Field(default=0.15, gt=0, lt=1, description="share of tokens that the model has to tell")
     mean_noise_span_length: float = Field(
         default=3.0, ge=1, le=100, description="T5: how many tokens are dropped together, on average"
@@ -88,7 +97,7 @@ class Objective(Section):
         return value
 
 
-class Optimizer(Section):
+class OptimizerSection(Section):
     name: Literal["adamw", "muon"] = Field(default="adamw", description="adamw, or muon for the matrices inside layers")
     learning_rate: float = Field(default=1e-3, gt=0, le=10, description="the highest learning rate")
     weight_decay: float = Field(
@@ -101,7 +110,7 @@ class Optimizer(Section):
     max_grad_norm: float = Field(default=1.0, ge=0, description="the longest gradient; 0: any")
 
 
-class Schedule(Section):
+class ScheduleSection(Section):
     max_steps: int = Field(default=0, ge=0, le=1 << 40, description="the run's length in steps; 0: the budget says it")
     budget: str = Field(
         default="", description='the run\'s length in time, "20min" or "1h30m"; empty: the steps say it'
@@ -120,7 +129,7 @@ class Schedule(Section):
         return value
 
 
-class Run(Section):
+class PretrainingRunSection(Section):
     seed: int = Field(default=0, ge=0, lt=1 << 63, description="of first weights, order and masks")
     precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that has it, else fp32")
     compile: Literal["auto", "on", "off"] = Field(default="auto", description="auto: on a GPU")

@@ -20,28 +20,28 @@ from regard.device import autocast_dtype, synchronize
 from regard.errors import InputError
 from regard.training import optimizer
 from regard.training.checkpoint import Checkpoints
-from regard.training.folder import Note, model_saved
 from regard.training.loop import Clock, Counter, Step, Stopwatch, frugal, train
 from regard.training.pretraining.build import new_model, objective_for, portions_for, started_model
-from regard.training.pretraining.config import Config
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.dataset import Dataset, Said
+from regard.training.pretraining.micro_batches import ahead
 from regard.training.pretraining.plan import Plan, expected_loss, flops_per_token, peak_flops, seconds_per_step
-from regard.training.pretraining.portions import ahead
-from regard.training.pretraining.prepare import Material, Said
 from regard.training.pretraining.reporter import Reporter
 from regard.training.pretraining.scores import held_out_scores
+from regard.training.run_folder import Note, model_saved
 from regard.training.schedule import factor, parse_budget
 from regard.training.seeds import mixed
 from regard.training.state import capture, restore
 from regard.training.stopping import Stop, stopping
 from regard.training.world import World
 
-__all__ = ["CHECKPOINTS", "Result", "Trainer"]
+__all__ = ["CHECKPOINTS", "Pretrainer", "PretrainingResult"]
 
 CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True)
-class Result:
+class PretrainingResult:
     """A finished run: where the model lies, what it took, and how it does on text that was kept from it."""
 
     output: Path
@@ -51,13 +51,13 @@ class Result:
     scores: Mapping[str, Mapping[str, float]]
 
 
-class Trainer:
+class Pretrainer:
     """One process' part of a run."""
 
     def __init__(
         self,
-        config: Config,
-        material: Material,
+        config: PretrainingConfig,
+        material: Dataset,
         output: Path,
         *,
         world: World,
@@ -103,7 +103,7 @@ class Trainer:
         self.row = 0  # where the next step begins to read
         self.tokens = 0
 
-    def go(self, *, resume: bool) -> Result:
+    def go(self, *, resume: bool) -> PretrainingResult:
         """Train to the end; with `resume` from the last checkpoint, where there is one."""
         resume = resume and self.checkpoints.any()  # before `_measure`, where all processes wait for each other
         seconds, peak = self._measure()
@@ -252,10 +252,10 @@ class Trainer:
         with torch.autocast(self.device.type, self.half) if self.half else nullcontext():
             return held_out_scores(self.model, self.config, self.material)
 
-    def _finish(self, number: int) -> Result:
+    def _finish(self, number: int) -> PretrainingResult:
         scores = self.evaluate()
         self.world.first_does(lambda: loading.save(self.model.eval(), self.output, self.material.tokenizer))
         with model_saved(self.output):
             text = self.material.digest
             self.note("end", steps=number, tokens=self.tokens, seconds=self.watch.used, text=text, **scores)
-        return Result(self.output, number, self.tokens, self.watch.used, scores)
+        return PretrainingResult(self.output, number, self.tokens, self.watch.used, scores)

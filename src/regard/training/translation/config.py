@@ -10,22 +10,30 @@ from pydantic import Field, model_validator
 
 from regard.errors import choice
 from regard.settings import Document, Precision, Section, Tables
-from regard.training.renamed_settings import RENAMED_SETTINGS
 from regard.training.schedule import Every
+from regard.training.settings import RENAMED_SETTINGS
 
-__all__ = ["KINDS", "Config", "Kind", "Model", "Run", "Training", "Vocabulary"]
+__all__ = [
+    "FAMILY_DEFAULTS",
+    "Kind",
+    "SubwordSection",
+    "TranslationConfig",
+    "TranslationRunSection",
+    "TranslationTrainingSection",
+    "TranslatorSection",
+]
 
 Kind = Literal["transformer", "lstm"]
 
 # Where a kind wants other than the defaults below. On a GPU torch's LSTM kernel turns to float16 where autocast is on,
 # whatever half type was asked for, and small gradients vanish in it.
-KINDS: dict[str, dict[str, dict[str, object]]] = {
+FAMILY_DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
     "transformer": {},
     "lstm": {"model": {"hidden_size": 512, "num_hidden_layers": 1}, "run": {"precision": "fp32"}},
 }
 
 
-class Model(Section):
+class TranslatorSection(Section):
     family: Kind = Field(default="transformer", description="transformer, or lstm with attention")
     hidden_size: int = Field(default=256, ge=1, le=1 << 14, description="numbers in a hidden state")
     num_hidden_layers: int = Field(
@@ -45,14 +53,14 @@ class Model(Section):
     bidirectional: bool = Field(default=True, description="lstm: whether the encoder reads both ways")
 
 
-class Vocabulary(Section):
+class SubwordSection(Section):
     vocab_size: int = Field(
         default=8000, ge=260, le=1 << 20, description="subwords, of each language if they are not joint"
     )
     joint: bool = Field(default=True, description="whether both languages share their subwords")
 
 
-class Training(Section):
+class TranslationTrainingSection(Section):
     num_epochs: int = Field(default=30, ge=1, le=1 << 20, description="how often the pairs are seen, at most")
     tokens_per_batch: int = Field(
         default=4096, ge=1, le=1 << 24, description="tokens of a step, of the longer side, with padding"
@@ -83,20 +91,20 @@ class Training(Section):
     )
 
 
-class Run(Section):
+class TranslationRunSection(Section):
     seed: int = Field(default=0, ge=0, lt=1 << 62, description="of new weights, order and dropout")
     precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that has it, else fp32")
     checkpoint_every: Every = Field(default="2min", description='"2min" or "500 steps"; empty: after each epoch only')
 
 
-class Config(Document):
+class TranslationConfig(Document):
     example: ClassVar[str] = "training.num_epochs=20"
     renamed: ClassVar[Mapping[str, str]] = {**RENAMED_SETTINGS, "training.warmup": "warmup_steps"}
 
-    model: Model = Model()
-    vocabulary: Vocabulary = Vocabulary()
-    training: Training = Training()
-    run: Run = Run()
+    model: TranslatorSection = TranslatorSection()
+    vocabulary: SubwordSection = SubwordSection()
+    training: TranslationTrainingSection = TranslationTrainingSection()
+    run: TranslationRunSection = TranslationRunSection()
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -123,6 +131,6 @@ class Config(Document):
 def _completed(document: Tables, origins: Mapping[str, str]) -> None:
     kind = document["model"].get("family", "transformer")
     if isinstance(kind, str):
-        choice("model.family", kind, KINDS)
-        for section, table in KINDS[kind].items():
+        choice("model.family", kind, FAMILY_DEFAULTS)
+        for section, table in FAMILY_DEFAULTS[kind].items():
             document[section] = {**table, **document[section]}

@@ -11,15 +11,14 @@ from torch import nn
 import regard
 from regard.errors import InputError
 from regard.interpret.ablation.ablation import ablate, sweep_heads
-from regard.interpret.attribution.every_token import (
+from regard.interpret.attribution.gradients import gradient_times_input
+from regard.interpret.attribution.probe import (
     MAX_MASKED_TOKENS,
-    open_probe_at,
-    probe_at,
+    open_probe,
+    pretrained_probe,
     probe_modes,
     subsample_targets,
 )
-from regard.interpret.attribution.gradients import gradient_times_input
-from regard.interpret.attribution.probe import pretrained_probe
 from regard.nn import Padded
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
@@ -42,7 +41,7 @@ def gpt(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 def test_hidden_in_turn_is_each_word_as_a_blank(bert: Pair) -> None:
-    trial = probe_at(*bert, TEXT, at="masked")
+    trial = pretrained_probe(*bert, TEXT, at="masked")
     assert (trial.positions, trial.rows_per_copy) == (tuple(range(1, 10)), 9)
     assert trial.targets[1] == "2 good" and trial.targets[6] == "7 [MASK]"
     with trial.evaluation_mode():
@@ -57,7 +56,7 @@ def test_hidden_in_turn_is_each_word_as_a_blank(bert: Pair) -> None:
 def test_plain_is_one_pass_over_the_text(bert: Pair) -> None:
     model, tokenizer = bert
     assert tokenizer is not None
-    trial = probe_at(*bert, "the good film", at="plain")
+    trial = pretrained_probe(*bert, "the good film", at="plain")
     ids = torch.tensor([tokenizer.encode("the good film").ids])
     with torch.no_grad():
         wanted = model.masked(model(ids, Padded()))[0, 1:-1]
@@ -66,7 +65,7 @@ def test_plain_is_one_pass_over_the_text(bert: Pair) -> None:
 
 
 def test_a_gpt_says_what_follows_each_token(gpt: Pair) -> None:
-    trial = probe_at(*gpt, "the film day", at="plain")
+    trial = pretrained_probe(*gpt, "the film day", at="plain")
     tokenizer = gpt[1]
     assert tokenizer is not None
     numbers = trial.ids.tolist()
@@ -85,7 +84,7 @@ def test_a_sweep_is_one_head_at_a_time(bert: Pair, at: str, monkeypatch: pytest.
     monkeypatch.setitem(
         regard.interpret.ablation.ablation.BUDGET, "cpu", 3 * 9 * 11
     )  # several copies a batch, and batches
-    trial = probe_at(*bert, TEXT, at=at)
+    trial = pretrained_probe(*bert, TEXT, at=at)
     found = sweep_heads(trial)
     assert len(found.ranked) == 8
     for one in found.ranked:
@@ -97,7 +96,7 @@ def test_a_sweep_is_one_head_at_a_time(bert: Pair, at: str, monkeypatch: pytest.
 
 
 def test_who_leads_after(bert: Pair) -> None:
-    trial = probe_at(*bert, TEXT, at="masked")
+    trial = pretrained_probe(*bert, TEXT, at="masked")
     for effect in ablate(trial, heads=[(0, 0), (1, 1)], layers=[1], top=4).effects:
         assert effect.successors[0].output == effect.after
         after = [one.after for one in effect.successors]
@@ -106,36 +105,36 @@ def test_who_leads_after(bert: Pair) -> None:
 
 
 def test_fewer_places_are_evenly_spread(bert: Pair) -> None:
-    trial = probe_at(*bert, TEXT, at="masked")
+    trial = pretrained_probe(*bert, TEXT, at="masked")
     few = subsample_targets(trial, 3)
     assert few.positions == (1, 4, 7) and few.targets == tuple(trial.targets[i] for i in (0, 3, 6))
     with trial.evaluation_mode():
         torch.testing.assert_close(few.logits()[0], trial.logits()[0, [0, 3, 6]])
     assert subsample_targets(trial, 9) is trial
-    plain = probe_at(*bert, TEXT, at="plain")
+    plain = pretrained_probe(*bert, TEXT, at="plain")
     assert subsample_targets(plain, 3) is plain
 
 
 def test_by_name(tiny_bert_folder: Path, tmp_path: Path) -> None:
-    assert open_probe_at(tiny_bert_folder, TEXT).targets == ("blank",)
-    assert len(open_probe_at(tiny_bert_folder, TEXT, at="masked").targets) == 9
+    assert open_probe(tiny_bert_folder, TEXT).targets == ("blank",)
+    assert len(open_probe(tiny_bert_folder, TEXT, at="masked").targets) == 9
     write_task(deciding(Tokenizer.open(tiny_bert_folder), 1), tmp_path / "task")
-    assert open_probe_at(tmp_path / "task", "a good day").outputs == ("negative", "positive")
-    with pytest.raises(InputError, match="answers with its labels, not at every token"):
-        open_probe_at(tmp_path / "task", "a good day", at="plain")
+    assert open_probe(tmp_path / "task", "a good day").outputs == ("negative", "positive")
+    with pytest.raises(InputError, match="predicts its labels, not every token"):
+        open_probe(tmp_path / "task", "a good day", at="plain")
 
 
 def test_what_cannot_be_asked(bert: Pair, gpt: Pair) -> None:
     assert (probe_modes(bert[0]), probe_modes(gpt[0])) == (("masked", "plain", "blanks"), ("plain", "blanks"))
     with pytest.raises(InputError, match="'masked' is for a BERT"):
-        probe_at(*gpt, "the film", at="masked")
+        pretrained_probe(*gpt, "the film", at="masked")
     with pytest.raises(InputError, match="did you mean 'masked'"):
-        probe_at(*bert, TEXT, at="maskd")
-    with pytest.raises(InputError, match="a second text is for a tuned model"):
-        probe_at(*bert, TEXT, "second", at="plain")
+        pretrained_probe(*bert, TEXT, at="maskd")
+    with pytest.raises(InputError, match="a second text is for a fine-tuned model"):
+        pretrained_probe(*bert, TEXT, "second", at="plain")
     with pytest.raises(InputError, match="the text is empty"):
-        probe_at(*bert, "  ", at="plain")
+        pretrained_probe(*bert, "  ", at="plain")
     with pytest.raises(InputError, match="shorten it"):
-        probe_at(*bert, "a " * (MAX_MASKED_TOKENS + 1), at="masked")
-    with pytest.raises(ValueError, match="read by its tokens"):
-        gradient_times_input(probe_at(*bert, TEXT, at="masked"))
+        pretrained_probe(*bert, "a " * (MAX_MASKED_TOKENS + 1), at="masked")
+    with pytest.raises(ValueError, match="read by its ids"):
+        gradient_times_input(pretrained_probe(*bert, TEXT, at="masked"))

@@ -17,22 +17,24 @@ from torch import Tensor
 
 from regard.data.masking import IGNORED
 from regard.errors import InputError
-from regard.training.pretraining.portions import Portion, Portions, Shift, ahead
-from regard.training.pretraining.rows import Pairs, Rows, Stretches
+from regard.training.pretraining.micro_batches import MicroBatch, MicroBatches, PositionShift, ahead
+from regard.training.pretraining.row_sampler import RowSampler, SentencePairs, TextChunks
 from tests.training.pretraining.texts import CLS, DOCUMENTS, FIRST, PAD, SEP, TOKENIZER, made
 
 KINDS = {"bare": (0, 0), "single": (2, 0), "full pairs": (3, 0.0), "pairs": (3, 0.3)}
 BOOK = [[7, 9, 11, 8, 5]] * 30
 
 
-def portions_of(kind: str, *, tokens: int = 70, row: int = 12, documents: list[list[int]] = BOOK) -> Portions:
+def portions_of(kind: str, *, tokens: int = 70, row: int = 12, documents: list[list[int]] = BOOK) -> MicroBatches:
     text, (_, short) = made(documents, pieces=3), KINDS[kind]
     pairs = "pairs" in kind
-    rows: Rows = Pairs(text, tokens=row, seed=1, short=short) if pairs else Stretches(text, tokens=row, seed=1)
-    return Portions(rows, TOKENIZER, tokens=tokens, pairs=pairs, bare=kind == "bare")
+    rows: RowSampler = (
+        SentencePairs(text, tokens=row, seed=1, short=short) if pairs else TextChunks(text, tokens=row, seed=1)
+    )
+    return MicroBatches(rows, TOKENIZER, tokens=tokens, pairs=pairs, bare=kind == "bare")
 
 
-def laid_out(rows: Rows, number: int, *, bare: bool) -> tuple[list[int], list[int], int]:
+def laid_out(rows: RowSampler, number: int, *, bare: bool) -> tuple[list[int], list[int], int]:
     """Ids, segments and label of one row."""
     spans = rows.spans(number, 1)
     (start, stop), (second, end) = spans.first[0].tolist(), spans.second[0].tolist()
@@ -43,11 +45,11 @@ def laid_out(rows: Rows, number: int, *, bare: bool) -> tuple[list[int], list[in
     return one + two, [0] * len(one) + [1] * len(two), int(spans.labels[0])
 
 
-def tensors(portion: Portion) -> dict[str, Tensor]:
+def tensors(portion: MicroBatch) -> dict[str, Tensor]:
     return {name: value for name, value in vars(portion).items() if isinstance(value, Tensor)}
 
 
-def same(one: Portion, other: Portion) -> bool:
+def same(one: MicroBatch, other: MicroBatch) -> bool:
     numbers = (one.number, one.next, one.tokens) == (other.number, other.next, other.tokens)
     mine, theirs = tensors(one), tensors(other)
     return numbers and mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
@@ -162,10 +164,10 @@ def test_a_tokenizer_without_the_tokens_around_a_row_is_refused() -> None:
     from types import SimpleNamespace
 
     bare: Any = SimpleNamespace(cls=None, sep=None, pad=None)
-    rows = Stretches(made(BOOK), tokens=12, seed=0)
+    rows = TextChunks(made(BOOK), tokens=12, seed=0)
     with pytest.raises(InputError, match=r"no tokens \[CLS\] and \[SEP\]"):
-        Portions(rows, bare, tokens=70, pairs=False)
-    assert next(Portions(rows, bare, tokens=70, pairs=False, bare=True).portions()).ids.shape == (5, 12)
+        MicroBatches(rows, bare, tokens=70, pairs=False)
+    assert next(MicroBatches(rows, bare, tokens=70, pairs=False, bare=True).portions()).ids.shape == (5, 12)
 
 
 def test_a_portion_moves_whole() -> None:
@@ -189,7 +191,7 @@ def test_ahead_ends_where_the_portions_do() -> None:
 def test_ahead_makes_only_a_few_before_they_are_asked_for() -> None:
     taken = []
 
-    def counted() -> Iterator[Portion]:
+    def counted() -> Iterator[MicroBatch]:
         for portion in portions_of("pairs").portions():
             taken.append(portion.number)
             yield portion
@@ -204,7 +206,7 @@ def test_ahead_makes_only_a_few_before_they_are_asked_for() -> None:
 
 
 def test_ahead_passes_errors_on_behind_the_good_portions() -> None:
-    def failing() -> Iterator[Portion]:
+    def failing() -> Iterator[MicroBatch]:
         yield from islice(portions_of("pairs").portions(), 3)
         raise OSError("the shard is gone")
 
@@ -226,7 +228,7 @@ def test_the_thread_ends_with_the_generator() -> None:
 @pytest.mark.parametrize("kind", ["single", "full pairs", "pairs"])
 def test_shifted_rows_are_the_same_rows_further_on(kind: str) -> None:
     plain = portions_of(kind)
-    moved = Portions(plain.rows, TOKENIZER, tokens=70, pairs=plain.pairs, shift=Shift(0.5, 30, seed=2))
+    moved = MicroBatches(plain.rows, TOKENIZER, tokens=70, pairs=plain.pairs, shift=PositionShift(0.5, 30, seed=2))
     begins = []
     for portion in islice(moved.portions(), 40):
         assert portion.starts is not None and portion.places is not None
@@ -243,7 +245,7 @@ def test_shifted_rows_are_the_same_rows_further_on(kind: str) -> None:
 
 def test_a_shifted_row_of_a_model_takes_its_positions() -> None:
     """The last position is used, and none behind it."""
-    shift = Shift(1.0, 4, seed=0)
-    moved = Portions(portions_of("single").rows, TOKENIZER, tokens=70, pairs=False, shift=shift)
+    shift = PositionShift(1.0, 4, seed=0)
+    moved = MicroBatches(portions_of("single").rows, TOKENIZER, tokens=70, pairs=False, shift=shift)
     highest = max(int(portion.places.max()) for portion in islice(moved.portions(), 30) if portion.places is not None)
     assert highest == moved.length - 1 + shift.most

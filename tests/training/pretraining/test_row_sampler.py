@@ -12,31 +12,31 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from regard.errors import InputError
-from regard.training.pretraining.rows import FOLLOWS, OTHER, Pairs, Rows, Spans, Stretches
-from regard.training.pretraining.text import Text
+from regard.training.pretraining.row_sampler import FOLLOWS, OTHER, RowSampler, RowSpans, SentencePairs, TextChunks
+from regard.training.pretraining.token_stream import TokenStream
 from tests.training.pretraining.texts import DOCUMENTS, made
 
 SEEDS = st.integers(0, (1 << 63) - 1)
 BOOK = [[7, 9, 11, 8, 5]] * 30  # 30 documents of 40 tokens
 
 
-def listed(spans: Spans) -> list[Any]:
+def listed(spans: RowSpans) -> list[Any]:
     return [spans.first.tolist(), spans.second.tolist(), spans.labels.tolist()]
 
 
-def joined(parts: list[Spans]) -> list[Any]:
+def joined(parts: list[RowSpans]) -> list[Any]:
     return [list(chain.from_iterable(lists)) for lists in zip(*map(listed, parts), strict=True)]
 
 
-def document_of(text: Text, place: int) -> int:
+def document_of(text: TokenStream, place: int) -> int:
     return int(np.searchsorted(text.documents, place, side="right")) - 1
 
 
-def sizes(spans: Spans) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def sizes(spans: RowSpans) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.diff(spans.first)[:, 0], np.diff(spans.second)[:, 0]
 
 
-def inside_documents(text: Text, spans: Spans) -> None:
+def inside_documents(text: TokenStream, spans: RowSpans) -> None:
     """No text of a row is empty, or goes on into another document."""
     for start, stop in [*spans.first.tolist(), *spans.second.tolist()]:
         assert 0 <= start < stop <= text.tokens
@@ -46,12 +46,12 @@ def inside_documents(text: Text, spans: Spans) -> None:
 @given(SEEDS, st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(0, 200), st.sampled_from("sfnot"))
 @example((1 << 63) - 1, [3, 3], 0, "n")
 def test_a_row_does_not_depend_on_how_it_is_asked_for(seed: int, portions: list[int], first: int, kind: str) -> None:
-    def rows() -> Rows:
+    def rows() -> RowSampler:
         if kind == "s":
-            return Stretches(made(BOOK, pieces=3), tokens=12, seed=seed)
+            return TextChunks(made(BOOK, pieces=3), tokens=12, seed=seed)
         short = 0.0 if kind == "f" else 0.3
         order: Literal["next", "order"] = "order" if kind == "o" else "next"
-        return Pairs(made(BOOK, pieces=3), tokens=12, seed=seed, kind=order, short=short)
+        return SentencePairs(made(BOOK, pieces=3), tokens=12, seed=seed, kind=order, short=short)
 
     whole, parted, last = rows().spans(first, sum(portions)), [], rows()
     at, asked = first, rows()
@@ -66,10 +66,10 @@ def test_a_row_does_not_depend_on_how_it_is_asked_for(seed: int, portions: list[
 @pytest.mark.parametrize("seeds", [(0, 1), (1, (1 << 63) - 1), ((1 << 63) - 2, (1 << 63) - 1)])
 def test_every_seed_has_an_order_of_its_own(seeds: tuple[int, int]) -> None:
     """Large ones too, which a float would not tell apart."""
-    for make in (Stretches, Pairs):
+    for make in (TextChunks, SentencePairs):
         one, other = (make(made(BOOK), tokens=12, seed=seed) for seed in seeds)
         assert listed(one.spans(0, 50)) != listed(other.spans(0, 50))
-    one, other = (Pairs(made(BOOK), tokens=12, seed=seed) for seed in seeds)
+    one, other = (SentencePairs(made(BOOK), tokens=12, seed=seed) for seed in seeds)
     assert one.spans(0, 50).labels.tolist() != other.spans(0, 50).labels.tolist()
 
 
@@ -79,7 +79,7 @@ def test_stretches_are_read_about_once_an_epoch(
 ) -> None:
     text = made(documents, pieces=pieces)
     assume(max(np.diff(text.starts)) >= tokens)
-    rows = Stretches(text, tokens=tokens, seed=seed)
+    rows = TextChunks(text, tokens=tokens, seed=seed)
     read = np.zeros((2, text.tokens), dtype=int)
     for epoch in (0, 1):
         spans = rows.spans(epoch * rows.epoch, rows.epoch)
@@ -96,13 +96,13 @@ def test_stretches_are_read_about_once_an_epoch(
 
 
 def test_every_place_is_read_in_some_epoch() -> None:
-    rows = Stretches(made([[100]]), tokens=10, seed=0)
+    rows = TextChunks(made([[100]]), tokens=10, seed=0)
     read = {start for start, _ in rows.spans(0, 200 * rows.epoch).first.tolist()}
     assert read == set(range(91))
 
 
 def test_each_epoch_has_another_order_and_another_grid() -> None:
-    rows = Stretches(made(BOOK), tokens=12, seed=0)
+    rows = TextChunks(made(BOOK), tokens=12, seed=0)
     epochs = [rows.spans(number * rows.epoch, rows.epoch).first[:, 0] for number in range(6)]
     assert len({tuple(starts) for starts in epochs}) == 6
     assert len({int(starts.min()) for starts in epochs}) > 1
@@ -112,14 +112,14 @@ def test_each_epoch_has_another_order_and_another_grid() -> None:
 
 
 def test_a_text_of_one_row_has_one() -> None:
-    rows = Stretches(made([[12]]), tokens=12, seed=0)
+    rows = TextChunks(made([[12]]), tokens=12, seed=0)
     assert rows.epoch == 1
     assert rows.spans(5, 2).first.tolist() == [[0, 12], [0, 12]]
 
 
 def test_a_text_too_short_for_a_row_is_refused() -> None:
     with pytest.raises(InputError, match=r"11 tokens, too few for one row of 12.*data\.max_length"):
-        Stretches(made([[11]]), tokens=12, seed=0)
+        TextChunks(made([[11]]), tokens=12, seed=0)
 
 
 @given(DOCUMENTS, st.integers(1, 4), st.integers(2, 20), SEEDS, st.sampled_from([0.0, 0.2, 1.0]))
@@ -131,7 +131,7 @@ def test_next_pairs_are_what_they_say(
 ) -> None:
     text = made([*documents, [3, 4]], pieces=pieces)
     try:
-        rows = Pairs(text, tokens=tokens, seed=seed, short=short)
+        rows = SentencePairs(text, tokens=tokens, seed=seed, short=short)
     except InputError:
         assume(False)
     spans = rows.spans(0, 40)
@@ -154,7 +154,7 @@ def test_order_pairs_are_what_they_say(
 ) -> None:
     text = made(documents, pieces=pieces)
     try:
-        rows = Pairs(text, tokens=tokens, seed=seed, kind="order", short=short)
+        rows = SentencePairs(text, tokens=tokens, seed=seed, kind="order", short=short)
     except InputError:
         assume(False)
     spans = rows.spans(0, 40)
@@ -171,13 +171,13 @@ def test_order_pairs_are_what_they_say(
 @pytest.mark.parametrize("documents", [BOOK, [*BOOK, *[[3]] * 60], [[50], *[[40]] * 20, *[[1]] * 30]])
 def test_half_of_the_pairs_are_true(kind: Literal["next", "order"], short: float, documents: list[list[int]]) -> None:
     """Also where some documents, too short for a whole pair, give none that is true."""
-    labels = Pairs(made(documents), tokens=12, seed=3, kind=kind, short=short).spans(0, 4000).labels
+    labels = SentencePairs(made(documents), tokens=12, seed=3, kind=kind, short=short).spans(0, 4000).labels
     assert abs((labels == FOLLOWS).mean() - 0.5) < 0.04
 
 
 def test_full_pairs_are_cut_between_sentences_of_all_of_the_text() -> None:
     text = made(BOOK)
-    rows = Pairs(text, tokens=20, seed=0)
+    rows = SentencePairs(text, tokens=20, seed=0)
     spans = rows.spans(0, 3000)
     sentences = set(text.sentences.tolist())
     assert {stop for _, stop in spans.first.tolist()} == sentences - set(text.documents.tolist())
@@ -192,7 +192,7 @@ def test_full_pairs_are_cut_between_sentences_of_all_of_the_text() -> None:
 def test_a_false_b_is_any_other_place_of_the_text() -> None:
     """Every sentence that has room behind it may begin it, of every other document, as often as it is long."""
     text = made([[4, 6], [10, 30], [4, 6]])
-    rows = Pairs(text, tokens=4, seed=0, short=1e-9)
+    rows = SentencePairs(text, tokens=4, seed=0, short=1e-9)
     spans = rows.spans(0, 6000)
     false = spans.labels == OTHER
     for home in range(3):
@@ -207,7 +207,7 @@ def test_a_false_b_is_any_other_place_of_the_text() -> None:
 
 def test_a_sentence_longer_than_a_row_is_read_to_its_end() -> None:
     text = made([[100], [100]])
-    rows = Pairs(text, tokens=10, seed=0)
+    rows = SentencePairs(text, tokens=10, seed=0)
     spans = rows.spans(0, 4000)
     starts = {start for start, _ in spans.first.tolist()}
     assert starts >= set(range(10, 90)) | set(range(110, 190))
@@ -217,7 +217,7 @@ def test_a_sentence_longer_than_a_row_is_read_to_its_end() -> None:
 def test_short_pairs_are_one_sentence_a_side() -> None:
     documents = [[3, 4, 5], [6], [2, 7], [1], [5, 5, 5, 5]]
     text = made(documents, pieces=2)
-    spans = Pairs(text, tokens=30, seed=0, short=1.0).spans(0, 2000)
+    spans = SentencePairs(text, tokens=30, seed=0, short=1.0).spans(0, 2000)
     whole = set(zip(text.sentences[:-1].tolist(), text.sentences[1:].tolist(), strict=True))
     (alone,) = [pair for pair in whole if pair[1] - pair[0] == 6]
     halves = (alone[0], alone[0] + 3), (alone[0] + 3, alone[1])
@@ -230,14 +230,14 @@ def test_short_pairs_are_one_sentence_a_side() -> None:
 
 
 def test_short_and_long_pairs_have_their_shares() -> None:
-    spans = Pairs(made([[5] * 40] * 5), tokens=60, seed=0, short=0.25).spans(0, 4000)
+    spans = SentencePairs(made([[5] * 40] * 5), tokens=60, seed=0, short=0.25).spans(0, 4000)
     first, second = sizes(spans)
     assert abs((first + second == 10).mean() - 0.25) < 0.03
     assert abs((first + second == 60).mean() - 0.75) < 0.03
 
 
 def test_a_short_pair_too_long_for_a_row_keeps_the_middle() -> None:
-    spans = Pairs(made([[20, 20], [20, 3]]), tokens=10, seed=0, short=1.0, kind="order").spans(0, 200)
+    spans = SentencePairs(made([[20, 20], [20, 3]]), tokens=10, seed=0, short=1.0, kind="order").spans(0, 200)
     early = np.where((spans.labels == FOLLOWS)[:, None], spans.first, spans.second)
     late = np.where((spans.labels == FOLLOWS)[:, None], spans.second, spans.first)
     assert set(map(tuple, early.tolist())) == {(15, 20), (53, 60)}
@@ -247,13 +247,13 @@ def test_a_short_pair_too_long_for_a_row_keeps_the_middle() -> None:
 def test_all_of_many_tiny_documents_are_read() -> None:
     """Even where all of them together are shorter than a row."""
     text = made([[1, 2]] * 10)
-    spans = Pairs(text, tokens=100, seed=0, short=0.1).spans(0, 500)
+    spans = SentencePairs(text, tokens=100, seed=0, short=0.1).spans(0, 500)
     assert {document_of(text, start) for start, _ in spans.first.tolist()} == set(range(10))
     assert {document_of(text, start) for start, _ in spans.second.tolist()} == set(range(10))
 
 
 def test_documents_of_one_token_have_no_true_pair() -> None:
-    spans = Pairs(made([[1]] * 20), tokens=10, seed=0, short=0.5).spans(0, 100)
+    spans = SentencePairs(made([[1]] * 20), tokens=10, seed=0, short=0.5).spans(0, 100)
     assert (spans.labels == OTHER).all()
     assert (np.diff(spans.first) == 1).all() and (np.diff(spans.second) == 1).all()
 
@@ -262,25 +262,25 @@ def test_documents_of_one_token_have_no_true_pair() -> None:
 def test_next_pairs_of_one_document_are_refused(short: float) -> None:
     text = made([[10] * 20])
     with pytest.raises(InputError, match=r"one document.*blank line between documents.*objective\.sentence_pairs"):
-        Pairs(text, tokens=12, seed=0, short=short)
-    Pairs(text, tokens=12, seed=0, kind="order", short=short)
+        SentencePairs(text, tokens=12, seed=0, short=short)
+    SentencePairs(text, tokens=12, seed=0, kind="order", short=short)
 
 
 @pytest.mark.parametrize("kind", ["next", "order"])
 def test_full_rows_are_refused_where_documents_are_too_short(kind: Literal["next", "order"]) -> None:
     text = made([[4, 5]] * 15 + [[12]] * 20)
-    with pytest.raises(InputError, match=r"36% of the text.*fewer than 12 tokens.*short_pairs above 0"):
-        Pairs(text, tokens=12, seed=0, kind=kind)
-    Pairs(text, tokens=12, seed=0, kind=kind, short=0.1).spans(0, 10)
+    with pytest.raises(InputError, match=r"36% of the text.*fewer than 12 tokens.*short_seq_prob above 0"):
+        SentencePairs(text, tokens=12, seed=0, kind=kind)
+    SentencePairs(text, tokens=12, seed=0, kind=kind, short=0.1).spans(0, 10)
 
 
 def test_false_pairs_need_two_documents_that_fill_a_row() -> None:
     text = made([[100], [5]])
     with pytest.raises(InputError, match="has 1 documents of at least 12 tokens, and such pairs need 2"):
-        Pairs(text, tokens=12, seed=0)
-    Pairs(text, tokens=12, seed=0, short=0.1).spans(0, 10)
+        SentencePairs(text, tokens=12, seed=0)
+    SentencePairs(text, tokens=12, seed=0, short=0.1).spans(0, 10)
 
 
 def test_order_needs_a_document_of_two_tokens() -> None:
     with pytest.raises(InputError, match="has 0 documents of at least 2 tokens, and such pairs need 1"):
-        Pairs(made([[1], [1]]), tokens=12, seed=0, kind="order", short=0.1)
+        SentencePairs(made([[1], [1]]), tokens=12, seed=0, kind="order", short=0.1)

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from regard.errors import InputError
 
-__all__ = ["Corrupted", "Corruption", "Sizes"]
+__all__ = ["CorruptedRows", "SpanCorruption", "SpanSizes"]
 
 
 @dataclass(frozen=True)
-class Sizes:
+class SpanSizes:
     """Of a row: its `tokens` of text, how many of them are `dropped`, in how many `spans`."""
 
     tokens: int
@@ -31,13 +31,13 @@ class Sizes:
     spans: int
 
     @classmethod
-    def of(cls, tokens: int, *, rate: float, span: float) -> Sizes:
+    def of(cls, tokens: int, *, rate: float, span: float) -> SpanSizes:
         """For a text of so many tokens, two at least: `rate` of them dropped, `span` together on average."""
         dropped = min(max(round(tokens * rate), 1), tokens - 1)
         return cls(tokens, dropped, min(max(round(dropped / span), 1), tokens - dropped + 1))
 
     @classmethod
-    def filling(cls, length: int, *, rate: float, span: float) -> Sizes:
+    def filling(cls, length: int, *, rate: float, span: float) -> SpanSizes:
         """For as much text as becomes an input of `length` tokens."""
         found = cls.of(2, rate=rate, span=span)
         while (longer := cls.of(found.tokens + 1, rate=rate, span=span)).inputs <= length:
@@ -56,17 +56,19 @@ class Sizes:
 
 
 @dataclass(frozen=True, eq=False)
-class Corrupted:
+class CorruptedRows:
     """What the encoder reads, (B, inputs), and what the decoder has to say, (B, targets)."""
 
     inputs: Tensor
     targets: Tensor
 
 
-class Corruption:
+class SpanCorruption:
     """Drops stretches of rows that have `sizes.tokens` tokens. `sentinels` are ids, from the first on."""
 
-    def __init__(self, sizes: Sizes, *, sentinels: Sequence[int], end: int, device: torch.device | None = None) -> None:
+    def __init__(
+        self, sizes: SpanSizes, *, sentinels: Sequence[int], end: int, device: torch.device | None = None
+    ) -> None:
         if len(sentinels) <= sizes.spans:
             raise InputError(
                 f"a row of {sizes.inputs} tokens has {sizes.spans} dropped stretches, and the vocabulary has "
@@ -76,7 +78,7 @@ class Corruption:
         self.sizes, self.end = sizes, end
         self.sentinels = torch.tensor(sentinels[: sizes.spans + 1], device=device)
 
-    def __call__(self, ids: Tensor, generator: torch.Generator) -> Corrupted:
+    def __call__(self, ids: Tensor, generator: torch.Generator) -> CorruptedRows:
         ids = ids.long()
         dropped = self._dropped(len(ids), generator, ids.device)
         first = dropped & ~F.pad(dropped, (1, 0))[:, :-1]
@@ -88,7 +90,7 @@ class Corruption:
         targets = _kept(both, torch.stack([first, dropped], dim=-1).flatten(1), sizes.targets - 2)
         last = self.sentinels[-1:].expand(len(ids), 1)
         end = torch.full_like(last, self.end)
-        return Corrupted(torch.cat([inputs, end], dim=1), torch.cat([targets, last, end], dim=1))
+        return CorruptedRows(torch.cat([inputs, end], dim=1), torch.cat([targets, last, end], dim=1))
 
     def _dropped(self, rows: int, generator: torch.Generator, device: torch.device) -> Tensor:
         """Which tokens are dropped, (B, tokens): all ways to lay the stretches, one token apart at least, are alike."""

@@ -10,13 +10,13 @@ import pytest
 
 from regard.checkpoints.files import write_folder
 from regard.errors import InputError
-from regard.training.finetuning.config import Config
-from regard.training.folder import RunFolder
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.run_folder import RunFolder
 from tests.crashes import Crash, die_after
 
 
 def folder(path: Path, *overrides: str, **run: object) -> RunFolder:
-    config = Config.load(overrides=overrides)
+    config = FineTuningConfig.load(overrides=overrides)
     return RunFolder(path, config, {"data": (1, 2), **run}, work="work", work_files=["checkpoint", "0.json", "best/"])
 
 
@@ -145,7 +145,7 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
 
 
 def test_another_kind_of_run(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path, Config.load(), {}, work="work", kind="translation run")
+    run = RunFolder(tmp_path, FineTuningConfig.load(), {}, work="work", kind="translation run")
     run.open(resume=False)
     run.claim()
     with pytest.raises(InputError, match="holds a translation run, expected a training run"):

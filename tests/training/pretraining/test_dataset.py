@@ -13,18 +13,18 @@ from regard.data.corpus import Corpus, Progress
 from regard.errors import InputError
 from regard.text import Tokenizer
 from regard.training.pretraining import prepare as module
-from regard.training.pretraining.prepare import Material, open_material, prepare
+from regard.training.pretraining.dataset import Dataset, open_dataset, prepare
 from tests.training.pretraining.runs import config, story
 
 
 def made(
     sources: list[Path], output: Path, *, held_out: list[Path] | None = None, family: Any = "bert", **changed: object
-) -> tuple[Material, list[str]]:
+) -> tuple[Dataset, list[str]]:
     """The material, and what was said on the way."""
     said: list[str] = []
     chosen, names = config(family, **changed), [str(source) for source in sources]
     prepare(chosen, names, output, held_out=[str(path) for path in held_out or []], say=said.append)
-    return open_material(chosen, names, output, held_out=bool(held_out)), said
+    return open_dataset(chosen, names, output, held_out=bool(held_out)), said
 
 
 def test_from_text_to_material(source: Path, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_ctrl_c_while_a_corpus_is_built(
     prepare(chosen, names, tmp_path / "a", say=lambda text: None, on_progress=again.append)
     assert again[0].resumed > 0 and again[-1].done == 120
     prepare(chosen, names, tmp_path / "b", say=lambda text: None)
-    materials = [open_material(chosen, names, tmp_path / name, held_out=False) for name in "ab"]
+    materials = [open_dataset(chosen, names, tmp_path / name, held_out=False) for name in "ab"]
     assert materials[0].digest == materials[1].digest
 
 

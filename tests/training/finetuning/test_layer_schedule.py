@@ -1,4 +1,4 @@
-"""Layers that learn later and slower: which level a parameter has, the rates, and that what waits does not move."""
+"""Layer-wise learning rates and gradual unfreezing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from regard.tasks.rows import Rows
 from regard.tasks.solve import predict
 from regard.tasks.texts import Classify
 from regard.text import Tokenizer
-from regard.training.finetuning.config import Config
-from regard.training.finetuning.levels import Turn, levels, thaw, turns
-from regard.training.finetuning.trainer import Trainer
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.layer_schedule import LayerStart, layer_starts, parameter_levels, unfreeze_layers
+from regard.training.finetuning.trainer import FineTuner
 from regard.training.stopping import Stop
 
 CPU = torch.device("cpu")
@@ -53,19 +53,19 @@ def tokenizer(tiny_bert_folder: Path) -> Tokenizer:
     return Tokenizer.open(tiny_bert_folder)
 
 
-def made(family: str, tokenizer: Tokenizer, *settings: str, folder: Path | None = None) -> Trainer:
+def made(family: str, tokenizer: Tokenizer, *settings: str, folder: Path | None = None) -> FineTuner:
     model = tuned(family, tokenizer.size)
     items = TASK.items(EXAMPLES, Rows(tokenizer, family=model.encoder.config.family, limit=32))
-    config = Config.load(
+    config = FineTuningConfig.load(
         overrides=["training.num_epochs=4", "training.batch_size=4", "training.learning_rate=1e-2", *settings]
     )
-    return Trainer(model, TASK, items, config, seed=0, device=CPU, folder=folder)
+    return FineTuner(model, TASK, items, config, seed=0, device=CPU, folder=folder)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt", "elmo"])
 def test_levels_are_counted_from_the_top(family: str) -> None:
     model = tuned(family, 20)
-    found = levels(model, 3)
+    found = parameter_levels(model, 3)
     named = {name: found[parameter] for name, parameter in model.named_parameters()}
     stack = {"bert": "encoder.layers", "gpt": "decoder.layers", "elmo": "encoder.forwards"}[family]
     for number in range(3):
@@ -141,7 +141,7 @@ def test_what_is_told_of_the_layers_is_what_happens(family: str, tokenizer: Toke
     (event,) = [one for one in told if one["event"] == "layers"]
     assert event["steps"] == 16 and [one["layer"] for one in event["layers"]] == [None, 3, 2, 1, 0]
     assert [one["step"] for one in event["layers"]] == [begun[number] for number in range(5)]
-    assert [one["rate"] for one in event["layers"]] == pytest.approx([rates[number] for number in range(5)])
+    assert [one["learning_rate"] for one in event["layers"]] == pytest.approx([rates[number] for number in range(5)])
 
 
 def test_nothing_is_told_where_all_layers_learn_alike(tokenizer: Tokenizer) -> None:
@@ -158,10 +158,15 @@ def test_a_run_may_be_too_short_for_all_levels() -> None:
     level = {parameter: number for number, parameter in enumerate(parameters)}
     optimizer = torch.optim.SGD([{"params": [p], "share": 0.5**n} for n, p in enumerate(parameters)], lr=1.0)
 
-    def found(unfreeze: float, steps: int) -> list[Turn]:
-        return turns([optimizer], level, depth=2, rate=0.8, unfreeze=unfreeze, steps=steps)
+    def found(unfreeze: float, steps: int) -> list[LayerStart]:
+        return layer_starts([optimizer], level, depth=2, learning_rate=0.8, unfreeze=unfreeze, steps=steps)
 
-    assert found(1.0, 2) == [Turn(None, 1, 0.8), Turn(2, 2, 0.4), Turn(1, None, 0.2), Turn(0, None, 0.1)]
+    assert found(1.0, 2) == [
+        LayerStart(None, 1, 0.8),
+        LayerStart(2, 2, 0.4),
+        LayerStart(1, None, 0.2),
+        LayerStart(0, None, 0.1),
+    ]
     assert [turn.step for turn in found(0.5, 12)] == [1, 3, 5, 7]
     assert [turn.step for turn in found(0.0, 12)] == [1, 1, 1, 1]
 
@@ -170,13 +175,13 @@ def test_a_level_comes_when_its_time_has_come() -> None:
     parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(3)]
     level = {parameter: number for number, parameter in enumerate(parameters)}
     for progress, expected in ((0.0, 1), (0.19, 1), (0.2, 2), (0.39, 2), (0.4, 3), (1.0, 3)):
-        thaw(level, progress, 0.4)
+        unfreeze_layers(level, progress, 0.4)
         assert [parameter.requires_grad for parameter in parameters] == [True] * expected + [False] * (3 - expected)
 
 
 def test_words_that_do_not_learn_yet_cannot_be_moved() -> None:
     with pytest.raises(InputError, match=r"training\.adversarial_epsilon moves word vectors, which training\.unfreeze"):
-        Config.load(overrides=["training.adversarial_epsilon=0.5", "training.unfreeze=0.5"])
+        FineTuningConfig.load(overrides=["training.adversarial_epsilon=0.5", "training.unfreeze=0.5"])
 
 
 class Asked(Stop):

@@ -24,12 +24,12 @@ from regard.files.disk import replacing_folder
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.known import one_of
 from regard.text import Tokenizer
-from regard.training.pretraining.config import Config
+from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.sections import Family
 from regard.training.pretraining.sentinels import sentinels_of, train_with_sentinels
-from regard.training.pretraining.text import Text
+from regard.training.pretraining.token_stream import TokenStream
 
-__all__ = ["Material", "Said", "open_material", "prepare"]
+__all__ = ["Dataset", "Said", "open_dataset", "prepare"]
 
 CORPUS, HELD_OUT, VOCABULARY = "corpus", "heldout", "vocabulary"
 ORIGIN = "origin.json"  # what a vocabulary was trained on, and how
@@ -45,20 +45,20 @@ ROLES: dict[Family, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
+class Dataset:
     """What a model reads: text to learn from, text to be asked about, and the tokenizer of both.
 
     `digest` is the same for the same text to learn from, and for no other.
     """
 
-    text: Text
-    held_out: Text
+    text: TokenStream
+    held_out: TokenStream
     tokenizer: Tokenizer
     digest: str
 
 
 def prepare(
-    config: Config,
+    config: PretrainingConfig,
     sources: Sequence[str],
     output: Path,
     *,
@@ -67,7 +67,7 @@ def prepare(
     say: Said,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Make what `open_material` opens. `sources` are text files and folders, or the folders of finished corpora.
+    """Make what `open_dataset` opens. `sources` are text files and folders, or the folders of finished corpora.
 
     Finished corpora must match their checksums. Of a corpus that this run made itself, what is damaged is made anew.
     """
@@ -98,28 +98,28 @@ def prepare(
         build_corpus(held_out, output / HELD_OUT, tokenizer=tokenizer, verify=verify, on_damaged=on_damaged)
 
 
-def open_material(config: Config, sources: Sequence[str], output: Path, *, held_out: bool) -> Material:
+def open_dataset(config: PretrainingConfig, sources: Sequence[str], output: Path, *, held_out: bool) -> Dataset:
     """Open what `prepare` made and verified. Without text of its own for evaluation, the corpus' end is kept for it."""
     corpora = [
         Corpus.open(folder, verify="never") for folder in (sources if _are_corpora(sources) else [output / CORPUS])
     ]
-    text, kept = Text.of(*corpora), None
+    text, kept = TokenStream.of(*corpora), None
     if held_out:
-        kept = Text.of(Corpus.open(output / HELD_OUT, verify="never"))
+        kept = TokenStream.of(Corpus.open(output / HELD_OUT, verify="never"))
     else:
         text, kept = text.split()
     tokenizer = corpora[0].tokenizer
     if config.model.family == "gpt":
         assert tokenizer.eos is not None
         text, kept = text.ended(tokenizer.eos), kept.ended(tokenizer.eos)
-    return Material(text, kept, tokenizer, _digest(corpora, whole=held_out))
+    return Dataset(text, kept, tokenizer, _digest(corpora, whole=held_out))
 
 
 def _are_corpora(sources: Sequence[str]) -> bool:
     return bool(sources) and all((Path(source) / MANIFEST).is_file() for source in sources)
 
 
-def _tokenizer(config: Config, sources: Sequence[str], place: Path, say: Said) -> Tokenizer:
+def _tokenizer(config: PretrainingConfig, sources: Sequence[str], place: Path, say: Said) -> Tokenizer:
     settings = config.vocabulary
     if settings.path:
         path = Path(settings.path)
@@ -150,7 +150,7 @@ def _tokenizer(config: Config, sources: Sequence[str], place: Path, say: Said) -
     return tokenizer
 
 
-def _trained(texts: Iterator[str], config: Config) -> Tokenizer:
+def _trained(texts: Iterator[str], config: PretrainingConfig) -> Tokenizer:
     settings, limit = config.vocabulary, config.model.max_position_embeddings
     if config.model.family == "t5":
         return train_with_sentinels(
@@ -170,7 +170,7 @@ def _trained(texts: Iterator[str], config: Config) -> Tokenizer:
     )
 
 
-def _origin(config: Config, sources: Sequence[str]) -> dict[str, Any]:
+def _origin(config: PretrainingConfig, sources: Sequence[str]) -> dict[str, Any]:
     """All that a vocabulary follows from. Of files not the content: at worst the same vocabulary is trained again."""
     states = [(str(path), path.stat()) for path in find_sources(sources).files]
     return {
@@ -186,7 +186,7 @@ def _digest(corpora: Sequence[Corpus], *, whole: bool) -> str:
     return hashlib.sha256(json_bytes([corpora[0].manifest.tokenizer, shards, whole])).hexdigest()
 
 
-def _refuse_unfit(tokenizer: Tokenizer, config: Config) -> None:
+def _refuse_unfit(tokenizer: Tokenizer, config: PretrainingConfig) -> None:
     missing = [role for role in ROLES[config.model.family] if getattr(tokenizer, role) is None]
     if config.model.family == "t5" and not sentinels_of(tokenizer):
         missing.append("a dropped stretch (<extra_id_0>)")

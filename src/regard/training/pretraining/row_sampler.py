@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import InputError
-from regard.training.pretraining.text import Places, Text
+from regard.training.pretraining.token_stream import Positions, TokenStream
 
-__all__ = ["FOLLOWS", "OTHER", "Pairs", "Rows", "Spans", "Stretches"]
+__all__ = ["FOLLOWS", "OTHER", "RowSampler", "RowSpans", "SentencePairs", "TextChunks"]
 
 FOLLOWS, OTHER = 0, 1  # the labels of a pair, as BERT numbers them
 DRAWS = 4  # random numbers of a row: as many as the generator makes of one number it counts
@@ -27,34 +27,34 @@ Chances = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Spans:
+class RowSpans:
     """Stretches [start, stop) of some rows: of the first text, of the second (empty if there is none), and labels."""
 
-    first: Places  # (rows, 2)
-    second: Places  # (rows, 2)
+    first: Positions  # (rows, 2)
+    second: Positions  # (rows, 2)
     labels: NDArray[np.int64]
 
 
-class Rows:
+class RowSampler:
     """The order of rows. A subclass says what a row is made of, and whether each has all `tokens`."""
 
     full: bool
 
-    def __init__(self, text: Text, *, tokens: int, seed: int, least: int = 0) -> None:
+    def __init__(self, text: TokenStream, *, tokens: int, seed: int, least: int = 0) -> None:
         self.text, self.tokens, self.seed = text, tokens, seed
         fit = np.diff(text.starts) // tokens
         # One row fewer than would fit gives the grid room to shift.
         self._cells = np.maximum(fit - (fit > 1), least)
         self.epoch = int(self._cells.sum())
-        self._order: tuple[int, Places] | None = None
+        self._order: tuple[int, Positions] | None = None
 
-    def spans(self, first: int, count: int) -> Spans:
+    def spans(self, first: int, count: int) -> RowSpans:
         """Rows `first` to `first + count` of the endless order."""
         raise NotImplementedError
 
-    def _anchors(self, first: int, count: int) -> Places:
+    def _anchors(self, first: int, count: int) -> Positions:
         """The places in the text that rows begin at, or near."""
-        found: list[Places] = []
+        found: list[Positions] = []
         while count:
             epoch, at = divmod(first, self.epoch)
             part = self._epoch(epoch)[at : at + count]
@@ -62,7 +62,7 @@ class Rows:
             first, count = first + len(part), count - len(part)
         return np.concatenate(found)
 
-    def _epoch(self, number: int) -> Places:
+    def _epoch(self, number: int) -> Positions:
         if self._order is None or self._order[0] != number:
             chance = self._random(number)
             sizes = np.diff(self.text.starts)
@@ -81,12 +81,12 @@ class Rows:
         return np.random.Generator(np.random.Philox(key=key, counter=at))
 
 
-class Stretches(Rows):
+class TextChunks(RowSampler):
     """A row is `tokens` tokens of running text, across documents."""
 
     full = True
 
-    def __init__(self, text: Text, *, tokens: int, seed: int) -> None:
+    def __init__(self, text: TokenStream, *, tokens: int, seed: int) -> None:
         super().__init__(text, tokens=tokens, seed=seed)
         if not self.epoch:
             raise InputError(
@@ -94,13 +94,13 @@ class Stretches(Rows):
                 "or a smaller data.max_length"
             )
 
-    def spans(self, first: int, count: int) -> Spans:
+    def spans(self, first: int, count: int) -> RowSpans:
         starts = self._anchors(first, count)
         nothing = np.zeros((count, 2), dtype=np.int64)
-        return Spans(np.stack([starts, starts + self.tokens], axis=1), nothing, np.full(count, FOLLOWS))
+        return RowSpans(np.stack([starts, starts + self.tokens], axis=1), nothing, np.full(count, FOLLOWS))
 
 
-class Pairs(Rows):
+class SentencePairs(RowSampler):
     """A row is two texts, A ending and B beginning with a sentence, `tokens` tokens together.
 
     `kind` next: half of the Bs follow their A in its document, half come from another document. order: B always follows
@@ -109,7 +109,7 @@ class Pairs(Rows):
     """
 
     def __init__(
-        self, text: Text, *, tokens: int, seed: int, kind: Literal["next", "order"] = "next", short: float = 0.0
+        self, text: TokenStream, *, tokens: int, seed: int, kind: Literal["next", "order"] = "next", short: float = 0.0
     ) -> None:
         super().__init__(text, tokens=tokens, seed=seed, least=1)
         self.kind, self.short, self.full = kind, short, not short
@@ -117,7 +117,7 @@ class Pairs(Rows):
         if kind == "next" and len(sizes) < 2:
             raise InputError(
                 "the text to train on is one document, so next-sentence pairs cannot be made: put a blank line between "
-                'documents, or train without pairs (--set objective.pairs="none")'
+                "documents, or train without pairs (--set objective.sentence_pairs=none)"
             )
         whole = tokens if self.full else 2
         self._able = sizes >= whole  # to give both sides of a pair
@@ -135,12 +135,12 @@ class Pairs(Rows):
                 "use more text, a smaller data.max_length, or objective.short_seq_prob above 0"
             )
         # How many tokens of sources lie before each document.
-        self._before: Places = np.concatenate([[0], np.cumsum(sizes * sources)])
+        self._before: Positions = np.concatenate([[0], np.cumsum(sizes * sources)])
         # Pairs of documents that give A alone are all false: so many fewer of the others are.
         given = unable if kind == "next" else 0.0
         self._false = max(0.5 - given, 0.0) / max(1 - given, 0.5)
 
-    def spans(self, first: int, count: int) -> Spans:
+    def spans(self, first: int, count: int) -> RowSpans:
         chance = self._random(ROWS, first).random((count, DRAWS))
         anchors = self._anchors(first, count)
         document = self._document(anchors)
@@ -162,13 +162,13 @@ class Pairs(Rows):
         if self.kind == "order":
             turned = (labels == OTHER)[:, None]
             one, two = np.where(turned, two, one), np.where(turned, one, two)
-        return Spans(one, two, labels)
+        return RowSpans(one, two, labels)
 
-    def _document(self, places: Places) -> Places:
+    def _document(self, places: Positions) -> Positions:
         """The number of the document that a place is in."""
         return np.searchsorted(self.text.documents, places, side="right") - 1
 
-    def _stretch(self, places: Places, document: Places, room: Places | int) -> tuple[Places, Places]:
+    def _stretch(self, places: Positions, document: Positions, room: Positions | int) -> tuple[Positions, Positions]:
         """`room` tokens of a document from the start of a place's sentence on; near the document's end, the last ones.
 
         Of a sentence that is longer than a row all places must be read: then the place itself is the start.
@@ -179,7 +179,7 @@ class Pairs(Rows):
         start = np.maximum(np.minimum(start, end - room), begin)
         return start, np.minimum(start + room, end)
 
-    def _cut(self, anchors: Places, document: Places, chance: Chances) -> tuple[Places, Places, Places]:
+    def _cut(self, anchors: Positions, document: Positions, chance: Chances) -> tuple[Positions, Positions, Positions]:
         """Full rows: start, cut and stop of a stretch, cut between two sentences, or anywhere in the only one."""
         sentences = self.text.sentences
         start, stop = self._stretch(anchors, document, self.tokens)
@@ -188,7 +188,7 @@ class Pairs(Rows):
         anywhere = start + 1 + _scaled(chance, stop - start - 1)
         return start, np.where(high > low, at_sentence, anywhere), stop
 
-    def _sentences(self, anchors: Places, document: Places) -> tuple[Places, Places, Places]:
+    def _sentences(self, anchors: Positions, document: Positions) -> tuple[Positions, Positions, Positions]:
         """Short rows: a sentence and the next one; the halves of the only one."""
         sentences = self.text.sentences
         first = np.searchsorted(sentences, self.text.documents[document])
@@ -198,7 +198,7 @@ class Pairs(Rows):
         start, cut, stop = sentences[number], sentences[number + 1], sentences[np.minimum(number + 2, last + 1)]
         return start, np.where(first == last, (start + cut + 1) // 2, cut), stop
 
-    def _elsewhere(self, document: Places, room: Places, short: NDArray[np.bool_], chance: Chances) -> Places:
+    def _elsewhere(self, document: Positions, room: Positions, short: NDArray[np.bool_], chance: Chances) -> Positions:
         """The B of false pairs: a stretch of another document, each place of which is as likely as any other."""
         before = self._before[document]
         own = self._before[document + 1] - before
@@ -209,12 +209,12 @@ class Pairs(Rows):
         start = np.where(short, self.text.sentences[number], start)
         return np.stack([start, np.where(short, self.text.sentences[number + 1], stop)], axis=1)
 
-    def _source(self, numbers: Places) -> Places:
+    def _source(self, numbers: Positions) -> Positions:
         """The places in the text of tokens that are counted through the sources alone."""
         document = np.searchsorted(self._before, numbers, side="right") - 1
         return self.text.documents[document] + numbers - self._before[document]
 
-    def _trimmed(self, first: Places, second: Places) -> tuple[Places, Places]:
+    def _trimmed(self, first: Positions, second: Positions) -> tuple[Positions, Positions]:
         """No row longer than `tokens`: A keeps its end, B its beginning."""
         size, other = first[:, 1] - first[:, 0], second[:, 1] - second[:, 0]
         kept = np.minimum(size, np.maximum(self.tokens // 2, self.tokens - other))
@@ -222,7 +222,7 @@ class Pairs(Rows):
         return first, np.stack([second[:, 0], second[:, 0] + np.minimum(other, self.tokens - kept)], axis=1)
 
 
-def _scaled(chance: Chances, count: Places) -> Places:
+def _scaled(chance: Chances, count: Positions) -> Positions:
     """Of `count` things one: a number from 0 on."""
-    found: Places = (chance * count).astype(np.int64)
+    found: Positions = (chance * count).astype(np.int64)
     return found

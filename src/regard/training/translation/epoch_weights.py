@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from regard.errors import RegardError
 from regard.training.checkpoint import Checkpoints
 
-__all__ = ["Kept", "kept_files"]
+__all__ = ["EpochWeights", "kept_files"]
 
 
 def kept_files(*, recent: int) -> list[str]:
-    """What `Kept` writes into its folder, as entries of a manifest."""
+    """What `EpochWeights` writes into its folder, as entries of a manifest."""
     return [f"{name}/step-*/" for name in ("best", *(f"recent-{place}" for place in range(recent)))]
 
 
-class Kept:
+class EpochWeights:
     """In `folder`: `best`, and a place for each of the `recent` last epochs, which they take in turn."""
 
     def __init__(self, folder: Path, *, recent: int) -> None:

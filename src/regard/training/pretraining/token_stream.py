@@ -1,6 +1,6 @@
 """A stretch of a corpus as one line of tokens, with the places where sentences and documents begin.
 
-Knows the corpus' arrays and where to cut off a part for evaluation. Knows no objective and no tensor. Places count
+Knows the corpus' arrays and where to cut off a part for evaluation. Knows no objective and no tensor. Positions count
 tokens through the whole stretch; the tokens themselves stay in the memory-mapped shards.
 """
 
@@ -18,23 +18,23 @@ from regard.data.corpus import Corpus
 from regard.data.corpus.shards import Ids
 from regard.errors import InputError
 
-__all__ = ["HELD_OUT", "Places", "Text"]
+__all__ = ["HELD_OUT", "Positions", "TokenStream"]
 
-Places = NDArray[np.int64]
+Positions = NDArray[np.int64]
 HELD_OUT = 0.01  # the share of a corpus that is kept for evaluation where no other text is given
 
 
 @dataclass(frozen=True, eq=False)
-class Text:
+class TokenStream:
     """`pieces` are the tokens shard by shard; a document lies in one piece. The arrays end with the count of tokens."""
 
     pieces: tuple[Ids, ...]
-    starts: Places  # of the pieces
-    sentences: Places
-    documents: Places
+    starts: Positions  # of the pieces
+    sentences: Positions
+    documents: Positions
 
     @classmethod
-    def of(cls, *corpora: Corpus) -> Text:
+    def of(cls, *corpora: Corpus) -> TokenStream:
         """Corpora of one tokenizer, one behind the other."""
         pieces, sentences, documents = [], [], []
         start = 0
@@ -50,7 +50,7 @@ class Text:
     def tokens(self) -> int:
         return int(self.starts[-1])
 
-    def split(self, share: float = HELD_OUT) -> tuple[Text, Text]:
+    def split(self, share: float = HELD_OUT) -> tuple[TokenStream, TokenStream]:
         """The most of it, and about `share` of its tokens from the end: whole documents, two at least, for pairs.
 
         Where the last documents are so long that too little would be left, the cut is made between sentences.
@@ -69,7 +69,7 @@ class Text:
                 break
         return self._between(0, at), self._between(at, self.tokens)
 
-    def ended(self, end: int) -> Text:
+    def ended(self, end: int) -> TokenStream:
         """The same text, in memory, with the token `end` behind each document."""
         stops = self.documents[1:]
         bounds = np.searchsorted(stops, self.starts, side="right")
@@ -79,7 +79,7 @@ class Text:
         ]
         before = np.searchsorted(stops, self.sentences, side="right")
         documents = self.documents + np.arange(len(self.documents))
-        return Text(tuple(pieces), _ends(pieces), self.sentences + before, documents)
+        return TokenStream(tuple(pieces), _ends(pieces), self.sentences + before, documents)
 
     def read(self, start: int, stop: int) -> Ids:
         """The tokens of a stretch that lies in one piece."""
@@ -91,20 +91,20 @@ class Text:
     def _bounds(self) -> list[int]:
         return [int(start) for start in self.starts]
 
-    def _between(self, first: int, stop: int) -> Text:
+    def _between(self, first: int, stop: int) -> TokenStream:
         parts = [
             piece[max(first - offset, 0) : max(stop - offset, 0)]
             for piece, offset in zip(self.pieces, self._bounds[:-1], strict=True)
         ]
         pieces = [part for part in parts if len(part)]
 
-        def inside(places: Places) -> Places:
+        def inside(places: Positions) -> Positions:
             inner = places[(places > first) & (places < stop)] - first
             return np.concatenate([[0], inner, [stop - first]])
 
-        return Text(tuple(pieces), _ends(pieces), inside(self.sentences), inside(self.documents))
+        return TokenStream(tuple(pieces), _ends(pieces), inside(self.sentences), inside(self.documents))
 
 
-def _ends(pieces: Sequence[Ids]) -> Places:
+def _ends(pieces: Sequence[Ids]) -> Positions:
     """Where pieces begin that lie one behind the other, and where the last one ends."""
     return np.cumsum([0, *map(len, pieces)])

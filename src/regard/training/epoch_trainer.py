@@ -22,8 +22,8 @@ from regard.errors import RegardError
 from regard.settings import Precision
 from regard.training.adversary import Adversary
 from regard.training.checkpoint import Checkpoints
-from regard.training.folder import Note
 from regard.training.loop import Counter, Step, Stopwatch, train
+from regard.training.run_folder import Note
 from regard.training.schedule import parse_interval
 from regard.training.seeds import mixed
 from regard.training.state import capture, restore

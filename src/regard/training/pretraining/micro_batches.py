@@ -18,9 +18,9 @@ from torch import Tensor
 from regard.data.masking import IGNORED
 from regard.errors import InputError
 from regard.text import Tokenizer
-from regard.training.pretraining.rows import Rows
+from regard.training.pretraining.row_sampler import RowSampler
 
-__all__ = ["Portion", "Portions", "Shift", "ahead"]
+__all__ = ["MicroBatch", "MicroBatches", "PositionShift", "ahead"]
 
 AHEAD = 4  # portions that are made before they are asked for
 SAMPLE = 1024  # rows whose mean length tells how many a portion may take
@@ -28,7 +28,7 @@ SPARE = 1.25  # how many times as many it looks at, as some are shorter
 
 
 @dataclass(frozen=True, eq=False)
-class Portion:
+class MicroBatch:
     """`number` says which it is of the endless order, `next` the row behind it. Without `starts`: a rectangle."""
 
     number: int
@@ -40,14 +40,14 @@ class Portion:
     starts: Tensor | None = None
     places: Tensor | None = None
 
-    def to(self, device: torch.device) -> Portion:
+    def to(self, device: torch.device) -> MicroBatch:
         return self._changed(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def pinned(self) -> Portion:
+    def pinned(self) -> MicroBatch:
         """In memory that a GPU can read while the processor goes on."""
         return self._changed(lambda tensor: tensor.pin_memory())
 
-    def _changed(self, change: Callable[[Tensor], Tensor]) -> Portion:
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> MicroBatch:
         def changed(tensor: Tensor | None) -> Tensor | None:
             return None if tensor is None else change(tensor)
 
@@ -62,10 +62,10 @@ class Portion:
 
 
 @dataclass(frozen=True)
-class Shift:
+class PositionShift:
     """Which rows begin further on than at position 0: a share of them, each by up to `most` positions.
 
-    Rows that are shorter than a model may read would otherwise leave its last positions as chance made them.
+    RowSampler that are shorter than a model may read would otherwise leave its last positions as chance made them.
     """
 
     share: float
@@ -78,18 +78,18 @@ class Shift:
         return np.where(chance.random(rows) < self.share, chance.integers(self.most, size=rows, endpoint=True), 0)
 
 
-class Portions:
+class MicroBatches:
     """Cuts the order of rows into portions of `tokens` tokens. `bare` rows, as GPT reads them, get nothing around."""
 
     def __init__(
         self,
-        rows: Rows,
+        rows: RowSampler,
         tokenizer: Tokenizer,
         *,
         tokens: int,
         pairs: bool,
         bare: bool = False,
-        shift: Shift | None = None,
+        shift: PositionShift | None = None,
     ) -> None:
         self.rows, self.tokens, self.pairs, self.bare, self.shift = rows, tokens, pairs, bare, shift
         self.full = rows.full and shift is None
@@ -105,14 +105,14 @@ class Portions:
             )
         self._most = tokens // self.length if self.full else self._estimate()
 
-    def portions(self, number: int = 0, row: int = 0) -> Iterator[Portion]:
+    def portions(self, number: int = 0, row: int = 0) -> Iterator[MicroBatch]:
         """All portions from one on, whose number and first row are told."""
         while True:
             portion = self.portion(number, row)
             yield portion
             number, row = number + 1, portion.next
 
-    def portion(self, number: int, row: int) -> Portion:
+    def portion(self, number: int, row: int) -> MicroBatch:
         spans = self.rows.spans(row, self._most)
         read = self.rows.text.read
         size = self._most * self.length if self.full else self.tokens
@@ -138,7 +138,7 @@ class Portions:
             at = stop
             starts.append(at)
         rows = len(starts) - 1
-        portion = Portion(number, row + rows, at, torch.from_numpy(ids))
+        portion = MicroBatch(number, row + rows, at, torch.from_numpy(ids))
         if self.pairs:
             labels = torch.from_numpy(spans.labels[:rows])
             portion = replace(portion, segments=torch.from_numpy(segments), labels=labels)
@@ -150,7 +150,7 @@ class Portions:
         mean = (np.diff(spans.first) + np.diff(spans.second)).mean() + self.length - self.rows.tokens
         return int(SPARE * self.tokens / mean) + 1
 
-    def _rectangle(self, portion: Portion) -> Portion:
+    def _rectangle(self, portion: MicroBatch) -> MicroBatch:
         segments = portion.segments
         return replace(
             portion,
@@ -158,7 +158,7 @@ class Portions:
             segments=None if segments is None else segments.view(-1, self.length),
         )
 
-    def _packed(self, portion: Portion, starts: list[int]) -> Portion:
+    def _packed(self, portion: MicroBatch, starts: list[int]) -> MicroBatch:
         """What is filled up counts as rows without labels; then empty rows up to a number that is always the same."""
         filled = [*starts, *range(starts[-1] + self.length, self.tokens, self.length)]
         ends = np.full(self._most + self.tokens // self.length + 2, self.tokens, dtype=np.int32)
@@ -171,10 +171,10 @@ class Portions:
         return replace(portion, labels=labels, starts=torch.from_numpy(ends), places=torch.from_numpy(places))
 
 
-def ahead(portions: Iterator[Portion], *, pin: bool) -> Generator[Portion]:
+def ahead(portions: Iterator[MicroBatch], *, pin: bool) -> Generator[MicroBatch]:
     """The same portions, made by another thread while the last ones are worked on."""
 
-    def make() -> Portion | None:
+    def make() -> MicroBatch | None:
         portion = next(portions, None)
         return portion.pinned() if pin and portion is not None else portion
 

@@ -26,15 +26,15 @@ from regard.tasks.pictures import Frame, Seen
 from regard.tasks.rows import Rows
 from regard.tasks.texts import Regress
 from regard.text import Tokenizer
-from regard.training.finetuning.config import Vision
+from regard.training.finetuning.config import VisionSection
 
-__all__ = ["Distilling", "Looking", "Objective", "Start", "Student"]
+__all__ = ["DistillationObjective", "ImageModelFactory", "ModelFactory", "StudentFactory", "TaskObjective"]
 
 SOFTNESS = 2.0  # the temperature at which a student compares itself with its teacher
 SOFT, HIDDEN = 5.0, 1.0  # how much the teacher's numbers and its hidden states count, as in DistilBERT; labels count 1
 
 
-class Objective(nn.Module):
+class TaskObjective(nn.Module):
     """What `train` minimises: the task's loss."""
 
     def __init__(self, model: Tuned | Seen, task: Task[Any]) -> None:
@@ -42,7 +42,7 @@ class Objective(nn.Module):
         self.model, self.task = model, task
         self.frozen = not any(parameter.requires_grad for parameter in model.encoder.parameters())
 
-    def train(self, mode: bool = True) -> Objective:
+    def train(self, mode: bool = True) -> TaskObjective:
         super().train(mode)
         if self.frozen:  # what does not learn is not disturbed either
             self.model.encoder.eval()
@@ -52,7 +52,7 @@ class Objective(nn.Module):
         return {"loss": self.task.loss(self.model(inputs).float(), items)}
 
 
-class Distilling(Objective):
+class DistillationObjective(TaskObjective):
     """Labels, and what a teacher says beside them: its numbers, softened, and the direction of its hidden states."""
 
     def __init__(self, model: Tuned, task: Task[Any], teacher: Tuned) -> None:
@@ -73,7 +73,7 @@ class Distilling(Objective):
         return losses | {"loss": losses["labels"] + SOFT * losses["soft"] + HIDDEN * losses["hidden"]}
 
 
-class Start:
+class ModelFactory:
     """A pretrained model; every seed draws another head."""
 
     tokenizer: Tokenizer | None
@@ -96,17 +96,17 @@ class Start:
             nn.init.constant_(model.head.output.bias, self.task.mean)  # the best guess before anything is learned
         return model
 
-    def objective(self, model: Tuned | Seen) -> Objective:
-        return Objective(model, self.task)
+    def objective(self, model: Tuned | Seen) -> TaskObjective:
+        return TaskObjective(model, self.task)
 
     def solved(self, model: Tuned | Seen, *, precision: Precision = "auto") -> Solved:
         return Solved(self.task, model, self.tokenizer, self.length, precision)
 
 
-class Looking(Start):
-    """A Vision Transformer with new weights, or one that is given with a new layer for the classes on it."""
+class ImageModelFactory(ModelFactory):
+    """A VisionSection Transformer with new weights, or one that is given with a new layer for the classes on it."""
 
-    def __init__(self, task: Task[Any], frame: Frame, vision: Vision, *, encoder: Vit | None = None) -> None:
+    def __init__(self, task: Task[Any], frame: Frame, vision: VisionSection, *, encoder: Vit | None = None) -> None:
         self.task, self.tokenizer, self.length = task, None, 0
         self.frame, self.vision, self.given = frame, vision, encoder
 
@@ -143,7 +143,7 @@ class Looking(Start):
         )
 
 
-class Student(Start):
+class StudentFactory(ModelFactory):
     """Some of a tuned model's layers, evenly chosen, under its own embeddings and head."""
 
     def __init__(self, teacher: Solved, *, layers: int, length: int) -> None:
@@ -167,6 +167,6 @@ class Student(Start):
         encoder.config = replace(encoder.config, num_hidden_layers=self.layers)
         return student
 
-    def objective(self, model: Tuned | Seen) -> Objective:
+    def objective(self, model: Tuned | Seen) -> TaskObjective:
         assert isinstance(model, Tuned)
-        return Distilling(model, self.task, self.teacher)
+        return DistillationObjective(model, self.task, self.teacher)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from regard.data.corpus import Corpus, build_corpus, train_tokenizer
 from regard.errors import InputError
-from regard.training.pretraining.text import Text
+from regard.training.pretraining.token_stream import TokenStream
 from tests.training.pretraining.texts import DOCUMENTS, FIRST, made, places
 
 PIECES = st.integers(1, 5)
 
 
-def whole(text: Text) -> None:
+def whole(text: TokenStream) -> None:
     """The arrays tell of the same tokens, and no document lies in two pieces."""
     assert text.starts.tolist() == np.cumsum([0, *map(len, text.pieces)]).tolist()
     assert all(len(piece) for piece in text.pieces)
@@ -139,7 +139,7 @@ def test_a_corpus_of_several_shards(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(lines, size=90)
     build_corpus(tmp_path / "text.txt", tmp_path / "corpus", tokenizer=tokenizer, shard_bytes=300)
     corpus = Corpus.open(tmp_path / "corpus")
-    text = Text.of(corpus)
+    text = TokenStream.of(corpus)
     whole(text)
     assert corpus.shards > 3 and len(text.pieces) == corpus.shards
     assert (len(text.documents) - 1, len(text.sentences) - 1) == (40, 80)
@@ -149,7 +149,7 @@ def test_a_corpus_of_several_shards(tmp_path: Path) -> None:
         assert tokenizer.decode(text.read(start, stop)) == lines[number].lower()
     for number, (start, stop) in enumerate(pairwise(text.sentences.tolist())):
         assert text.read(start, stop).tolist() == corpus.sentence(number).tolist()
-    twice = Text.of(corpus, corpus)
+    twice = TokenStream.of(corpus, corpus)
     whole(twice)
     assert twice.tokens == 2 * text.tokens
     for found, once in ((twice.sentences, text.sentences), (twice.documents, text.documents)):

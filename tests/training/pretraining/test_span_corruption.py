@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.training.pretraining.spans import Corruption, Sizes
+from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes
 
 END, FIRST = 1, 1000
 SENTINELS = list(range(FIRST + 99, FIRST - 1, -1))
 
 
-def corruption(length: int, *, rate: float = 0.15, span: float = 3.0) -> Corruption:
-    return Corruption(Sizes.filling(length, rate=rate, span=span), sentinels=SENTINELS, end=END)
+def corruption(length: int, *, rate: float = 0.15, span: float = 3.0) -> SpanCorruption:
+    return SpanCorruption(SpanSizes.filling(length, rate=rate, span=span), sentinels=SENTINELS, end=END)
 
 
 def restored(given: list[int], target: list[int]) -> list[int]:
@@ -38,7 +38,7 @@ def restored(given: list[int], target: list[int]) -> list[int]:
 
 def test_the_sizes_of_the_paper() -> None:
     """Inputs of 512 tokens hold 568 of text and targets have 114, as the T5 code has them, and a last sentinel here."""
-    sizes = Sizes.filling(512, rate=0.15, span=3.0)
+    sizes = SpanSizes.filling(512, rate=0.15, span=3.0)
     assert (sizes.tokens, sizes.dropped, sizes.spans) == (568, 85, 28)
     assert (sizes.inputs, sizes.targets) == (512, 114 + 1)
 
@@ -107,7 +107,7 @@ def test_the_same_chance_drops_the_same() -> None:
 
 
 def test_too_few_sentinels_are_refused() -> None:
-    sizes = Sizes.filling(64, rate=0.15, span=3.0)
-    Corruption(sizes, sentinels=SENTINELS[: sizes.spans + 1], end=END)
+    sizes = SpanSizes.filling(64, rate=0.15, span=3.0)
+    SpanCorruption(sizes, sentinels=SENTINELS[: sizes.spans + 1], end=END)
     with pytest.raises(InputError, match=rf"has {sizes.spans} dropped stretches, and the vocabulary has {sizes.spans}"):
-        Corruption(sizes, sentinels=SENTINELS[: sizes.spans], end=END)
+        SpanCorruption(sizes, sentinels=SENTINELS[: sizes.spans], end=END)
