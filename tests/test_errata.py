@@ -131,7 +131,7 @@ def test_p11_the_results_are_of_a_squad_where_everything_has_an_answer(shared_da
 
 def test_p12_the_hidden_units_of_the_deck_are_the_width_not_the_ffn() -> None:
     base, layer = BertConfig(), small_bert().encoder.layers[0]
-    assert (base.width, base.ffn, base.activation) == (768, 3072, "gelu")
+    assert (base.hidden_size, base.intermediate_size, base.hidden_act) == (768, 3072, "gelu")
     assert (layer.ffn.inner.in_features, layer.ffn.inner.out_features) == (16, 32)  # type: ignore[union-attr]
     large = next(known for known in CHECKPOINTS if known.name.endswith("bert-large-uncased"))
     assert (large.shape["width"], large.shape["ffn"]) == (1024, 4096)

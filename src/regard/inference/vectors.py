@@ -87,7 +87,7 @@ class Engine:
         if tokenizer is None or not hasattr(model, "states") or not hasattr(model, "embedding"):
             lacking = "layers" if tokenizer else "tokenizer"
             raise InputError(f"this {family} model cannot embed text: it has no {lacking} for it")
-        if getattr(model.config, "characters", 0):
+        if getattr(model.config, "num_characters", 0):
             raise InputError(f"this {family} model reads characters; expected one that reads a tokenizer's pieces")
         choice("pooling", pooling, POOLINGS)
         choice("way with long texts", long, LONGS)
@@ -98,7 +98,7 @@ class Engine:
         self.model, self.tokenizer = model.to(device).eval(), tokenizer
         self.device = torch.device(device)
         config: Any = model.config
-        self.layers = LayerSelection.parse(layers, config.depth + 1)
+        self.layers = LayerSelection.parse(layers, config.num_hidden_layers + 1)
         self.pooling, self.normalize, self.long = pooling, normalize, long
         # An ELMo's vectors are those of both directions, one beside the other.
         self.width: int = getattr(config, "output_size", config.hidden_size) * self.layers.factor

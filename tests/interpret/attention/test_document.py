@@ -74,7 +74,7 @@ def test_a_short_text_has_everything(bert: Both) -> None:
     found = record_attention(bert.ours, bert.tokenizer, TEXT, "so funny")
     assert set(payload) == KEYS
     assert json.loads(json.dumps(payload)) == payload
-    assert payload["model"] == {"name": "tiny", "family": "bert", "num_hidden_layers": 3, "num_attention_heads": 4}
+    assert payload["model"] == {"name": "tiny", "family": "bert", "depth": 3, "heads": 4}
     assert (payload["view"], payload["texts"], payload["image"]) == ("attention", [TEXT, "so funny"], None)
     assert (payload["cut"], payload["notes"], payload["place"]) == (0, [], "#attention")
     (document,), (one,) = payload["maps"], found.maps
