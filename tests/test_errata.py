@@ -134,7 +134,7 @@ def test_p12_the_hidden_units_of_the_deck_are_the_width_not_the_ffn() -> None:
     assert (base.hidden_size, base.intermediate_size, base.hidden_act) == (768, 3072, "gelu")
     assert (layer.ffn.inner.in_features, layer.ffn.inner.out_features) == (16, 32)  # type: ignore[union-attr]
     large = next(known for known in CHECKPOINTS if known.name.endswith("bert-large-uncased"))
-    assert (large.shape["width"], large.shape["ffn"]) == (1024, 4096)
+    assert (large.shape["hidden_size"], large.shape["intermediate_size"]) == (1024, 4096)
 
 
 def test_p13_the_accuracy_of_the_deck_is_per_token() -> None:

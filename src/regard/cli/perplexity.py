@@ -55,9 +55,12 @@ def perplexity(
     vocabularies compare in bits per byte alone.
     """
     from regard.device import choose_device
-    from regard.inference import measure_perplexity, read_whole
+    from regard.inference import measure_perplexity, read_text_file
 
-    place, text = choose_device(device), read_whole(source)  # before the model: what is wrong with them shows at once
+    place, text = (
+        choose_device(device),
+        read_text_file(source),
+    )
     from regard.checkpoints.loading import load
 
     with ExitStack() as stack:

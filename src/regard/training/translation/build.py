@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from regard.inference.translation.build import Translating
+from regard.inference.translation.model import TranslationModel
 from regard.inference.translation.subwords import Subwords
 from regard.models import Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
 from regard.training.translation.config import TranslatorSection
@@ -12,7 +12,7 @@ from regard.training.translation.config import TranslatorSection
 __all__ = ["new_model"]
 
 
-def new_model(settings: TranslatorSection, subwords: Subwords, *, seed: int) -> Translating:
+def new_model(settings: TranslatorSection, subwords: Subwords, *, seed: int) -> TranslationModel:
     """A model with new weights; the same seed draws the same."""
     torch.manual_seed(seed)
     if settings.family == "transformer":

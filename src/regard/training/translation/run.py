@@ -26,10 +26,10 @@ from regard.device import choose_device
 from regard.errors import InputError
 from regard.files.disk import replacing_folder
 from regard.files.json_files import json_bytes
-from regard.inference.generation.search import Beam
-from regard.inference.translation.align import usual_looking
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation.alignment import default_alignment_heads
 from regard.inference.translation.bleu import bleu
-from regard.inference.translation.folder import write
+from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import SIDES, Subwords, train_subwords
 from regard.inference.translation.translator import Translator
 from regard.text.tokenizer import TOKENIZER_FILES
@@ -83,7 +83,7 @@ def fit(
         if test is not None:
             report = replace(report, test=_tested(translator, test.examples))
             files[TEST] = "".join(f"{' '.join(a.split())}\t{' '.join(b.split())}\n" for a, b in test.examples).encode()
-        write(translator, output, files={**files, REPORT: json_bytes(report.document())})
+        save_translator(translator, output, files={**files, REPORT: json_bytes(report.document())})
         with model_saved(output):
             note("end", **report.outcome.scores)
     return report
@@ -108,9 +108,9 @@ def _trained(
     subwords = _subwords(data["train"].examples, config, work / SUBWORDS, say)
     pairs = _encoded(data["train"].examples, subwords, length=config.training.max_length, note=note)
     model = new_model(config.model, subwords, seed=config.run.seed)
-    translator = Translator(model, subwords, usual_looking(model))
+    translator = Translator(model, subwords, default_alignment_heads(model))
     dev = data["dev"].examples
-    beam = Beam(width=config.training.num_beams) if config.training.num_beams > 1 else None
+    beam = Beam(num_beams=config.training.num_beams) if config.training.num_beams > 1 else None
     references = [pair.target for pair in dev]
 
     def judge(told: Callable[[int, int], None]) -> dict[str, float]:
@@ -121,7 +121,7 @@ def _trained(
             done += count
             told(done, len(dev))
 
-        found = translator.translate([pair.source for pair in dev], beam=beam, on_done=on_done)
+        found = translator.translate([pair.source for pair in dev], beam=beam, on_progress=on_done)
         return bleu([one[0].text for one in found], references).scores
 
     trainer = TranslationTrainer(
@@ -162,7 +162,7 @@ def _tested(translator: Translator, pairs: list[Pair]) -> dict[str, Any]:
     beam = Beam()
     found = translator.translate([pair.source for pair in pairs], beam=beam)
     scores = bleu([one[0].text for one in found], [pair.target for pair in pairs])
-    return {"pairs": len(pairs), "beam": beam.width, **scores.document()}
+    return {"pairs": len(pairs), "beam": beam.num_beams, **scores.document()}
 
 
 def _subwords(pairs: list[Pair], config: TranslationConfig, folder: Path, say: Said) -> Subwords:
@@ -186,8 +186,8 @@ def _subwords(pairs: list[Pair], config: TranslationConfig, folder: Path, say: S
 
 
 def _encoded(pairs: list[Pair], subwords: Subwords, *, length: int, note: Note) -> list[EncodedPair]:
-    sources = subwords.sources([pair.source for pair in pairs])
-    targets = subwords.targets([pair.target for pair in pairs])
+    sources = subwords.encode_sources([pair.source for pair in pairs])
+    targets = subwords.encode_targets([pair.target for pair in pairs])
     found = [EncodedPair(*sides) for sides in zip(sources, targets, strict=True)]
     kept = [one for one in found if one.length <= length]
     if len(kept) < len(found):

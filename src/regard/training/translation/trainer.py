@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.inference.translation.build import Translating, next_scores
+from regard.inference.translation.model import TranslationModel, teacher_forced_logits
 from regard.training import optimizer
 from regard.training.epoch_trainer import Epochs
 from regard.training.run_folder import Note
@@ -50,14 +50,14 @@ class TranslationObjective(nn.Module):
     the two predictions, in which other numbers were left out (Liang et al. 2021; their alpha is twice this).
     """
 
-    def __init__(self, model: Translating, *, smoothing: float, padding: int, consistency: float = 0.0) -> None:
+    def __init__(self, model: TranslationModel, *, smoothing: float, padding: int, consistency: float = 0.0) -> None:
         super().__init__()
         self.model, self.smoothing, self.padding, self.consistency = model, smoothing, padding, consistency
 
     def forward(self, batch: TranslationBatch) -> dict[str, Tensor]:
         if self.consistency:
             batch = batch.twice()
-        scores = next_scores(self.model, batch.source, batch.layout, batch.target).float()
+        scores = teacher_forced_logits(self.model, batch.source, batch.layout, batch.target).float()
         loss = F.cross_entropy(
             scores.flatten(0, 1), batch.target.flatten(), ignore_index=self.padding, label_smoothing=self.smoothing
         )
@@ -74,11 +74,11 @@ class TranslationTrainer(Epochs):
     """`folder` is for checkpoints; `judge` lets the model translate what it does not learn from, and scores that. It is
     given what to tell how many sentences of how many are done."""
 
-    model: Translating
+    model: TranslationModel
 
     def __init__(
         self,
-        model: Translating,
+        model: TranslationModel,
         pairs: Sequence[EncodedPair],
         config: TranslationConfig,
         *,
