@@ -21,7 +21,7 @@ from regard.interpret.attention.recording import record_attention
 from regard.interpret.images import read_image
 from regard.models import Vit, VitConfig
 from regard.server.model_registry import ModelRegistry
-from regard.server.routes_attention import HEAVIEST, KEPT
+from regard.server.studio import MAX_IMAGE_BYTES, MAX_IMAGES
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
@@ -96,8 +96,8 @@ def test_what_cannot_be_looked_at_is_told(client: TestClient, vit: str, tiny_ber
         (client.post("/api/picture", json={"name": "a", "content": "%%%"}), "'content' is not base64"),
         (client.post("/api/picture", json={"name": "a"}), "'content' must be a picture in base64"),
         (
-            send(client, b"\x89PNG" + bytes(HEAVIEST + 1), "big.png"),
-            f"big.png is too large; the studio takes pictures of {HEAVIEST:,}",
+            send(client, b"\x89PNG" + bytes(MAX_IMAGE_BYTES + 1), "big.png"),
+            f"big.png is too large; the studio accepts images of {MAX_IMAGE_BYTES:,}",
         ),
         (
             client.post("/api/attention", json={"model": vit, "text": "a"}),
@@ -113,9 +113,9 @@ def test_what_cannot_be_looked_at_is_told(client: TestClient, vit: str, tiny_ber
 
 
 def test_the_last_ones_are_kept(client: TestClient, vit: str) -> None:
-    names = [send(client, coloured(number), f"{number}.png").json()["image"] for number in range(KEPT + 1)]
+    names = [send(client, coloured(number), f"{number}.png").json()["image"] for number in range(MAX_IMAGES + 1)]
     ask = lambda name: client.post("/api/attention", json={"model": vit, "image": name}).status_code  # noqa: E731
-    assert [ask(name) for name in names] == [400] + [200] * KEPT
+    assert [ask(name) for name in names] == [400] + [200] * MAX_IMAGES
 
 
 def test_a_picture_is_chosen_and_patches_are_pressed(

@@ -49,8 +49,11 @@ EXAMPLES: dict[str, Example] = {
     #
     # doctor:
     #
-    # faithfulness:
-    #
+    "faithfulness": Example(
+        {"model": "CLASSIFIER", "text": "it is a good day for them", "seed": 2},
+        {"model": "CLASSIFIER", "text": "good"},
+        "the tests need 5 or more",
+    ),
     # features:
     #
     # layers:
@@ -64,10 +67,16 @@ EXAMPLES: dict[str, Example] = {
     #
     # senses:
     #
-    # heads:
-    #
-    # ablate:
-    #
+    "heads": Example(
+        {"text": ["the film was good", "the film was bad", "we love the water"], "model": "MODEL", "limit": 2},
+        {"text": [" "], "model": "MODEL"},
+        "there is no text",
+    ),
+    "ablate": Example(
+        {"text": "the _ was good", "model": "MODEL", "heads": "0.1", "top": 3},
+        {"text": "the _ was good", "model": "MODEL", "heads": "all"},
+        "expected LAYER.HEAD",
+    ),
     # map:
     #
     # models:
