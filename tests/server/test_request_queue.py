@@ -19,6 +19,7 @@ from torch import nn
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.models import Gpt, GptConfig
+from regard.nn.fast.fused_step import supports_fused_step
 from regard.nn.recording import record
 from regard.nn.stack import Stack
 from regard.server.app import TAB_HEADER
