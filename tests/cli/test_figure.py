@@ -95,7 +95,7 @@ def test_a_tuned_model_is_told_what_it_lacks(tiny_bert_folder: Path, tmp_path: P
 
 
 def test_a_built_in_translator_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.cli.figure.builtins", lambda: ["regard-bert", "regard-de-en"])
+    monkeypatch.setattr("regard.cli.figure.builtin_names", lambda: ["regard-bert", "regard-de-en"])
     monkeypatch.setattr("regard.cli.figure.builtin_folder", lambda name: tmp_path / name)
     assert verb._default() == "regard-bert"
     (tmp_path / "regard-de-en").mkdir()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from regard.checkpoints.ready import evaluating, grouped
+from regard.checkpoints.ready import evaluation_mode, in_groups
 from regard.errors import InputError, check_choice
 from regard.events import Progress, drain
 from regard.inference.benchmark_data import TASKS, BenchmarkItem, published
@@ -105,8 +105,8 @@ def benchmark_events(
     if not items:
         raise InputError("a benchmark needs at least one example, got none")
     scorer, tally = CausalScorer.of(model, tokenizer, doing="a benchmark"), _Tally()
-    for group in grouped(items, AT_ONCE):
-        with evaluating(model):
+    for group in in_groups(items, AT_ONCE):
+        with evaluation_mode(model):
             _score(scorer, group, tally)
         yield Progress(stage="scoring", done=len(tally.right), total=len(items), unit="examples")
     settings, n = TASKS[task], len(items)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import BUDGET, kind_of, tokenizer_of
+from regard.checkpoints.ready import BATCH_TOKENS, describe_model, require_tokenizer
 from regard.data.batch import collate, group_by_token_budget
 from regard.errors import InputError
 from regard.inference.windows import windows
@@ -42,8 +42,8 @@ class SequenceScore(NamedTuple):
 def begin_token(model: Gpt, tokenizer: Tokenizer) -> int | None:
     """The token that begins a text, if the model has one."""
     # A published config.json may name a token outside the vocabulary.
-    candidates = (model.config.begin, tokenizer.bos)
-    return next((n for n in candidates if n is not None and n < model.config.vocabulary), None)
+    candidates = (model.config.bos_token_id, tokenizer.bos)
+    return next((n for n in candidates if n is not None and n < model.config.vocab_size), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,15 +59,15 @@ class CausalScorer:
         """InputError for other families; `doing` is the subject of the message: "a benchmark"."""
         if not isinstance(model, Gpt):
             raise InputError(
-                f"{doing} needs a model that predicts the next token, and this is {kind_of(model)} model; "
+                f"{doing} needs a model that predicts the next token, and this is {describe_model(model)} model; "
                 "use a GPT-2, or a model trained by `regard pretrain gpt`"
             )
-        tokens = tokenizer_of(model, tokenizer)
+        tokens = require_tokenizer(model, tokenizer)
         return cls(model, tokens, begin_token(model, tokens))
 
     @property
     def max_length(self) -> int:
-        return self.model.config.positions
+        return self.model.config.max_position_embeddings
 
     @property
     def opening(self) -> list[int]:
@@ -94,7 +94,7 @@ class CausalScorer:
         Without `greedy`, first choices are not computed, and the field is False.
         """
         scores: list[SequenceScore | None] = [None] * len(rows)
-        for group in group_by_token_budget([len(row.ids) - 1 for row in rows], BUDGET[self.device.type]):
+        for group in group_by_token_budget([len(row.ids) - 1 for row in rows], BATCH_TOKENS[self.device.type]):
             for index, score in zip(group, self._score_batch([rows[i] for i in group], greedy), strict=True):
                 scores[index] = score
         return [score for score in scores if score is not None]

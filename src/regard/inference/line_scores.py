@@ -15,7 +15,7 @@ from typing import Literal
 
 from torch import nn
 
-from regard.checkpoints.ready import Masked, evaluating, grouped
+from regard.checkpoints.ready import MaskedLM, evaluation_mode, in_groups
 from regard.data.files import display_name, open_text
 from regard.errors import InputError
 from regard.events import Progress, TextPiece
@@ -127,12 +127,12 @@ def score_lines(
     """Score each line by itself, in order; memory does not grow with their number. The end of a line is not scored."""
     score: Callable[[Sequence[str]], list[Score]]
     if isinstance(model, Bert):
-        score = partial(_score_masked, Masked.of(model, tokenizer, doing="pseudo-log-likelihood"))
+        score = partial(_score_masked, MaskedLM.of(model, tokenizer, doing="pseudo-log-likelihood"))
     else:
         score = partial(_score_causal, CausalScorer.of(model, tokenizer, doing="scoring"))
     number, source = 0, iter(lines)
     while block := list(islice(source, at_once)):
-        with evaluating(model):
+        with evaluation_mode(model):
             scores = score(block)
         for log_probability, tokens, unscored, long in scores:
             number += 1
@@ -164,17 +164,17 @@ def _score_causal(scorer: CausalScorer, lines: Sequence[str]) -> list[Score]:
     ]
 
 
-def _score_masked(masked_lm: Masked, lines: Sequence[str]) -> list[Score]:
+def _score_masked(masked_lm: MaskedLM, lines: Sequence[str]) -> list[Score]:
     """Each token is masked in the middle of its own window."""
     return [_score_masked_line(masked_lm, line) for line in lines]
 
 
-def _score_masked_line(masked_lm: Masked, line: str) -> Score:
+def _score_masked_line(masked_lm: MaskedLM, line: str) -> Score:
     before, body, after = parts = split_special_tokens(masked_lm.tokenizer.encode(line))
     if not body:
         return 0.0, 0, 0, False
     special = len(before) + len(after)
     nll = 0.0
-    for group in grouped(range(len(body)), masked_lm.budget // min(len(body) + special, masked_lm.limit)):
+    for group in in_groups(range(len(body)), masked_lm.budget // min(len(body) + special, masked_lm.limit)):
         nll += pseudo_nll(masked_lm, parts, group, length=masked_lm.limit)
     return -nll, len(body), 0, len(body) + special > masked_lm.limit

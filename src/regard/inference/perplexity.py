@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from regard.checkpoints.ready import BUDGET, Masked, evaluating, grouped, kind_of
+from regard.checkpoints.ready import BATCH_TOKENS, MaskedLM, describe_model, evaluation_mode, in_groups
 from regard.data.files import display_name, read_all_lines
 from regard.errors import InputError
 from regard.events import Progress, drain
@@ -126,12 +126,12 @@ def perplexity_events(
         return (yield from _causal(scorer, text, stride, max_length, name))
     if not isinstance(model, Bert):
         raise InputError(
-            f"perplexity needs a model that predicts words, and this is {kind_of(model)} model; "
+            f"perplexity needs a model that predicts words, and this is {describe_model(model)} model; "
             "use a GPT-2, or a BERT, DistilBERT or RoBERTa with its masked-LM head"
         )
     if stride is not None:
         raise InputError("stride is for causal models; a masked model reads one window per token: leave it out")
-    masked_lm = Masked.of(model, tokenizer, doing="pseudo-perplexity")
+    masked_lm = MaskedLM.of(model, tokenizer, doing="pseudo-perplexity")
     return (yield from _pseudo(masked_lm, text, max_length, sample, seed, name))
 
 
@@ -149,8 +149,8 @@ def _causal(
     nll, done = 0.0, 0
     yield Progress(stage="scoring", done=0, total=total, unit="tokens")
     rows = scorer.window_rows(ids, length=length, stride=stride)
-    for group in grouped(rows, BUDGET[scorer.device.type] // length):
-        with evaluating(scorer.model):
+    for group in in_groups(rows, BATCH_TOKENS[scorer.device.type] // length):
+        with evaluation_mode(scorer.model):
             nll -= sum(score.log_probability for score in scorer.score(group, greedy=False))
         done += sum(len(row.ids) - row.first_scored for row in group)
         yield Progress(stage="scoring", done=done, total=total, unit="tokens")
@@ -158,7 +158,7 @@ def _causal(
 
 
 def _pseudo(
-    masked_lm: Masked, text: str, max_length: int | None, sample: int | None, seed: int, name: str
+    masked_lm: MaskedLM, text: str, max_length: int | None, sample: int | None, seed: int, name: str
 ) -> Generator[Progress, None, Perplexity]:
     length = _window_length(max_length, masked_lm.limit)
     if sample is not None and sample < 1:
@@ -174,8 +174,8 @@ def _pseudo(
         positions = sorted(random.Random(seed).sample(positions, sample))
     total, nll, done = len(positions), 0.0, 0
     yield Progress(stage="scoring", done=0, total=total, unit="tokens")
-    for group in grouped(positions, masked_lm.budget // min(len(body) + special, length)):
-        with evaluating(masked_lm.model):
+    for group in in_groups(positions, masked_lm.budget // min(len(body) + special, length)):
+        with evaluation_mode(masked_lm.model):
             nll += pseudo_nll(masked_lm, (before, body, after), group, length=length)
         done += len(group)
         yield Progress(stage="scoring", done=done, total=total, unit="tokens")

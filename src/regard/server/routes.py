@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.server import (
     routes_attention,
     routes_embeddings,
@@ -26,7 +26,7 @@ __all__ = ["ACTIONS", "ROUTES", "STREAMS"]
 def compare(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `a`, `b` for two sentences, `model`, and `other` for a second model."""
     texts = [said(arguments, "a"), said(arguments, "b", "")]
-    names = [said(arguments, "model", DEFAULT), said(arguments, "other", "").strip()]
+    names = [said(arguments, "model", DEFAULT_MODEL), said(arguments, "other", "").strip()]
     with ExitStack() as stack:
         # In one order for all requests, or two could wait for each other's model forever.
         lent = {
@@ -42,7 +42,7 @@ def compare(studio: Studio, arguments: Arguments) -> Payload:
 
 def heads(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `texts`, one a line, and `model`."""
-    given = {"text": said(arguments, "texts"), "model": said(arguments, "model", DEFAULT)}
+    given = {"text": said(arguments, "texts"), "model": said(arguments, "model", DEFAULT_MODEL)}
     return answer(studio.models, "heads", given).page_data()
 
 

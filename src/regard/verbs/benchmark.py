@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event, Note
-from regard.known import WRITER
+from regard.known import DEFAULT_CAUSAL_LM
 from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class BenchmarkRequest(Request):
     data: Path = option(..., help="The file with its examples.", metavar="FILE")
     labels: Path | None = option(None, help="A file with the right answers, one per line.", metavar="FILE")
     limit: int | None = option(None, help="Use only the first N examples.", metavar="N", ge=1)
-    model: ModelName = model_option(WRITER)
+    model: ModelName = model_option(DEFAULT_CAUSAL_LM)
 
 
 @verb(BenchmarkRequest, result="regard.inference.benchmark:BenchmarkResult", formats=(".json",), http=False)

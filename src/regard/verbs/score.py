@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from regard.errors import InputError
 from regard.events import Event, Note
-from regard.known import WRITER
+from regard.known import DEFAULT_CAUSAL_LM
 from regard.verbs.base import ModelName, Models, Request, Texts, argument, model_option, verb
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class ScoreRequest(Request):
     source: Texts = argument(
         help="Texts, one per line; - is standard input; .gz, .xz, .bz2 and .zst are unpacked.", metavar="FILE"
     )
-    model: ModelName = model_option(WRITER)
+    model: ModelName = model_option(DEFAULT_CAUSAL_LM)
 
 
 @verb(ScoreRequest, result="regard.inference.line_scores:LineScores", formats=(".csv", ".json"))

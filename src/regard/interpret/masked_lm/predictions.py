@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from regard.checkpoints.loading import load
-from regard.checkpoints.ready import Masked, evaluating, family_of
+from regard.checkpoints.ready import MaskedLM, evaluation_mode, family_name
 from regard.data.batch import group_by_token_budget
 from regard.data.files import display_name, read_all_bytes, read_all_lines
 from regard.errors import InputError
@@ -47,7 +47,7 @@ class NamedModel:
     @property
     def family_name(self) -> str:
         """How a caption calls it."""
-        family = family_of(self.model)
+        family = family_name(self.model)
         return CALLED.get(family, family)
 
 
@@ -76,9 +76,9 @@ class MaskedPredictions:
 
 def load_models(names: Sequence[str], *, device: str = "auto") -> list[NamedModel]:
     """Load one or two models; the same name twice is loaded once."""
-    from regard.device import choose
+    from regard.device import choose_device
 
-    place = choose(device)
+    place = choose_device(device)
     found = {name: NamedModel(name, *load(name, device=place)) for name in dict.fromkeys(names)}
     return list(found.values())
 
@@ -101,7 +101,7 @@ def predict_blanks(subjects: Sequence[NamedModel], texts: Sequence[str]) -> Mask
 
 def _ask(subject: NamedModel, texts: Sequence[str]) -> tuple[dict[str, int], Logits, NDArray[np.float64]]:
     """Tokens with their columns, the logits (texts, V), and the logarithm of each row's sum of exponentials."""
-    asked = Masked.of(subject.model, subject.tokenizer, doing="comparing blanks")
+    asked = MaskedLM.of(subject.model, subject.tokenizer, doing="comparing blanks")
     rows, places = [], []
     for text in texts:
         marked = find_blanks(text, asked.tokenizer, asked.mask)
@@ -116,7 +116,7 @@ def _ask(subject: NamedModel, texts: Sequence[str]) -> tuple[dict[str, int], Log
         places.append(marked.positions[0])
     count = len(asked.head.bias)
     found = np.empty((len(rows), count), dtype=np.float32)
-    with evaluating(asked.model):
+    with evaluation_mode(asked.model):
         for group in group_by_token_budget([len(row) for row in rows], asked.budget):
             wanted = [(number, places[row]) for number, row in enumerate(group)]
             found[group] = asked.logits([rows[row] for row in group], wanted).cpu().numpy()
