@@ -12,9 +12,9 @@ from regard.events import Event
 from regard.inference.embedding.embedder import Embedder as Embedder
 from regard.training.estimators import Tagger as Tagger
 from regard.training.estimators import TextClassifier as TextClassifier
+from regard.nn.recording import ablate_heads as ablate_heads
 from regard.training.finetuning.evaluate import evaluate as evaluate
 from regard.training.finetuning.run import fit as fit
-from regard.nn.recording import knock_out as knock_out
 from regard.checkpoints.loading import load as load
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save

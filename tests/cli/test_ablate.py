@@ -13,7 +13,7 @@ import regard
 from regard.cli.app import run
 from regard.interpret.ablation import ablate, sweep_heads
 from regard.interpret.attribution.probe import pretrained_probe
-from regard.tasks.folder import write_task
+from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from regard.verbs.ablate import MAX_SWEEP_TARGETS
 from tests.interpret.classifiers import deciding
@@ -56,7 +56,7 @@ def test_the_tables(call: Callable[..., int], capsys: Captured) -> None:
 
 
 def test_a_trained_folder(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
-    write_task(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), tmp_path / "task")
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), tmp_path / "task")
     assert call("it is a good day for them", "--heads", "0.0", model=tmp_path / "task") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[3].startswith("text: positive stays the likeliest; divergence 0.0000 nats")

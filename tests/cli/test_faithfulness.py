@@ -11,7 +11,7 @@ import pytest
 from regard.cli.app import run
 from regard.interpret.attribution.probe import open_probe
 from regard.interpret.faithfulness import FaithfulnessCheck, measure_faithfulness
-from regard.tasks.folder import write_task
+from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 
@@ -22,8 +22,8 @@ TEXT = "it is a good day for them"
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer, folder = Tokenizer.open(tiny_bert_folder), tmp_path_factory.mktemp("classifiers")
-    write_task(deciding(tokenizer, 3), folder / "deciding")
-    write_task(deciding(tokenizer, 3, uniform=True), folder / "uniform")
+    save_fine_tuned(deciding(tokenizer, 3), folder / "deciding")
+    save_fine_tuned(deciding(tokenizer, 3, uniform=True), folder / "uniform")
     return folder
 
 

@@ -16,9 +16,9 @@ import regard
 from regard.cli import predict
 from regard.cli.app import run
 from regard.render.bundle import is_built
-from regard.tasks.folder import Solved, write_task
-from regard.tasks.model import Tuned
-from regard.tasks.texts import Classify
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.text_classification import TextClassification
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -29,9 +29,10 @@ def call(one_thread: None, tmp_path: Path, tiny_bert_folder: Path, monkeypatch: 
     """In a folder with a tuned model, `model`."""
     monkeypatch.chdir(tmp_path)
     encoder, tokenizer = regard.load(tiny_bert_folder)
-    task = Classify(["bad", "good"])
+    task = TextClassification(["bad", "good"])
     torch.manual_seed(0)
-    write_task(Solved(task, Tuned.new(encoder, task).eval(), tokenizer, 32), tmp_path / "model")
+    with_head = EncoderWithHead.from_encoder(encoder, task).eval()
+    save_fine_tuned(FineTunedModel(task, with_head, tokenizer, 32), tmp_path / "model")
     return lambda *arguments: run(["predict", *map(str, arguments), "--device", "cpu"], registers=[predict.register])
 
 

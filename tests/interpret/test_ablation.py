@@ -23,10 +23,10 @@ from regard.interpret.ablation import (
     sweep_heads,
 )
 from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
-from regard.nn import Padded, knock_out, record
-from regard.tasks.folder import Solved
-from regard.tasks.model import Tuned
-from regard.tasks.texts import Classify, Regress
+from regard.nn import Padded, ablate_heads, record
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.text_classification import Regression, TextClassification
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
@@ -82,7 +82,7 @@ def test_the_effect_of_heads_is_that_of_knock_out(blanks: Probe) -> None:
     model = blanks.encoder
     with torch.no_grad():
         before = model.masked(model(blanks.ids[None], Padded()))[0, [2, 5]].softmax(-1)
-        with record(model, edit=knock_out(heads)):
+        with record(model, edit=ablate_heads(heads)):
             after = model.masked(model(blanks.ids[None], Padded()))[0, [2, 5]].softmax(-1)
     assert found.heads == tuple(heads)
     assert found.layers == ()
@@ -119,7 +119,7 @@ def test_other_threads_keep_their_layers(blanks: Probe) -> None:
     found: list[torch.Tensor] = []
 
     def ask() -> None:
-        with blanks.evaluating():
+        with blanks.evaluation_mode():
             found.append(blanks.logits().clone())
 
     ask()
@@ -172,8 +172,10 @@ def test_the_head_that_decides_comes_first(tiny_bert_folder: Path) -> None:
 def test_labels_that_exclude_nothing_and_values(tiny_bert_folder: Path) -> None:
     model, tokenizer = regard.load(tiny_bert_folder)
     assert tokenizer is not None
-    several = Classify(["a", "b"], several=True)
-    probe = task_probe(Solved(several, Tuned.new(model, several).eval(), tokenizer, 32), "the film")
+    several = TextClassification(["a", "b"], multi_label=True)
+    probe = task_probe(
+        FineTunedModel(several, EncoderWithHead.from_encoder(model, several).eval(), tokenizer, 32), "the film"
+    )
     before, after = torch.tensor([0.0, 2.0]), torch.tensor([1.0, 2.0])
     p, q = 0.5, 1 / (1 + torch.e**-1)
     apart = kl_divergence(probe, before, after)
@@ -181,8 +183,10 @@ def test_labels_that_exclude_nothing_and_values(tiny_bert_folder: Path) -> None:
     assert apart.item() == pytest.approx(entropy([p, 1 - p], [q, 1 - q]))
     assert output_distance(probe, before, after).item() == pytest.approx(q - p)
 
-    regress = Regress(0.0, 1.0)
-    value = task_probe(Solved(regress, Tuned.new(model, regress).eval(), tokenizer, 32), "the film")
+    regress = Regression(0.0, 1.0)
+    value = task_probe(
+        FineTunedModel(regress, EncoderWithHead.from_encoder(model, regress).eval(), tokenizer, 32), "the film"
+    )
     effect = ablate(value, layers=[0, 1]).effects[0]
     assert effect.divergence is None
     (change,) = effect.changes

@@ -15,10 +15,10 @@ from regard.interpret.attribution.gradients import gradient_times_input, integra
 from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
 from regard.interpret.faithfulness import VERDICTS, meanings, measure_faithfulness
 from regard.nn import record
-from regard.tasks.folder import Solved
-from regard.tasks.model import Tuned
-from regard.tasks.tag import Tag
-from regard.tasks.texts import Classify
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.text_classification import TextClassification
+from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
@@ -33,9 +33,9 @@ def probe(tiny_bert_folder: Path) -> Probe:
 
 def of_classes(tiny_bert_folder: Path, *labels: str, several: bool = False) -> Probe:
     encoder, tokenizer = regard.load(tiny_bert_folder)
-    task = Classify(labels, several=several)
+    task = TextClassification(labels, several=several)
     torch.manual_seed(1)
-    return task_probe(Solved(task, Tuned.new(encoder, task).eval(), tokenizer, 64), TEXT)
+    return task_probe(FineTunedModel(task, EncoderWithHead.from_encoder(encoder, task).eval(), tokenizer, 64), TEXT)
 
 
 def test_the_verdict_and_the_numbers(probe: Probe) -> None:
@@ -76,7 +76,7 @@ def test_a_pretrained_bert_has_evidence_and_no_verdict(tiny_bert_folder: Path) -
     probe = pretrained_probe(*regard.load(tiny_bert_folder), "the _ was a good film")
     data: Any = measure_faithfulness(probe, layer=0, head=2).view_data()
     assert data["verdict"] is None and "no verdict" in data["notes"][0]
-    with probe.evaluating(), record(probe.encoder) as tape:
+    with probe.evaluation_mode(), record(probe.encoder) as tape:
         best = probe.logits()[0, 0].argmax()
         row = tape.attention()[0][0, 2, 2]
     evidence = data["grounds"]
@@ -89,7 +89,7 @@ def test_a_pretrained_bert_has_evidence_and_no_verdict(tiny_bert_folder: Path) -
 def test_the_map_of_a_gpt_is_that_of_its_last_token(tmp_path: Path) -> None:
     probe = pretrained_probe(*regard.load(tiny_gpt(tmp_path)), "the film day")
     result = measure_faithfulness(probe)
-    with probe.evaluating(), record(probe.encoder) as tape:
+    with probe.evaluation_mode(), record(probe.encoder) as tape:
         probe.logits()
         row = tape.attention()[1][0, :, -1].mean(0)
     assert (result.token, result.layer, result.head) == (2, 1, None)
@@ -98,6 +98,8 @@ def test_the_map_of_a_gpt_is_that_of_its_last_token(tmp_path: Path) -> None:
 
 def test_tasks_with_many_predictions_are_refused(tiny_bert_folder: Path) -> None:
     encoder, tokenizer = regard.load(tiny_bert_folder)
-    task = Tag(["O", "B-PER"])
+    task = TokenClassification(["O", "B-PER"])
     with pytest.raises(InputError, match="many predictions for one text"):
-        measure_faithfulness(task_probe(Solved(task, Tuned.new(encoder, task).eval(), tokenizer, 64), TEXT))
+        measure_faithfulness(
+            task_probe(FineTunedModel(task, EncoderWithHead.from_encoder(encoder, task).eval(), tokenizer, 64), TEXT)
+        )

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 import regard
 from regard.interpret.ablation import ablate, sweep_heads
 from regard.interpret.attribution.probe import MAX_MASKED_TOKENS, open_probe, pretrained_probe, subsample_targets
-from regard.tasks.folder import write_task
+from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from regard.verbs.ablate import MAX_SWEEP_TARGETS
 from tests.inference.folders import tiny_gpt
@@ -36,7 +36,7 @@ CLASSED = "it is a good day for them"
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     place = tmp_path_factory.mktemp("models")
-    write_task(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), place / "classifier")
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), place / "classifier")
     gpt = tiny_gpt(tmp_path_factory.mktemp("gpt"))
     return {"bert": str(tiny_bert_folder), "gpt": str(gpt), "classifier": str(place / "classifier")}
 

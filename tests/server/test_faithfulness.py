@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from regard.interpret.attribution.probe import open_probe
 from regard.interpret.faithfulness import FaithfulnessResult, measure_faithfulness
 from regard.server.routes_reasons import EXAMPLE_WITH_BLANK as BLANKED
-from regard.tasks.folder import write_task
+from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 
@@ -33,9 +33,9 @@ MINUS = "\N{MINUS SIGN}"
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     place, tokenizer = tmp_path_factory.mktemp("classifiers"), Tokenizer.open(tiny_bert_folder)
-    write_task(deciding(tokenizer, 3), place / "honest")
-    write_task(deciding(tokenizer, 3, uniform=True), place / "uniform")
-    write_task(deciding(tokenizer, 3, astray=True), place / "astray")
+    save_fine_tuned(deciding(tokenizer, 3), place / "honest")
+    save_fine_tuned(deciding(tokenizer, 3, uniform=True), place / "uniform")
+    save_fine_tuned(deciding(tokenizer, 3, astray=True), place / "astray")
     names = ("honest", "uniform", "astray")
     return {"plain": str(tiny_bert_folder), **{name: str(place / name) for name in names}}
 

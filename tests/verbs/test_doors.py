@@ -15,7 +15,7 @@ from regard.cli.app import run
 from regard.errors import InputError
 from regard.render.result import Result
 from regard.server.model_registry import ModelRegistry
-from regard.tasks.folder import write_task
+from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from regard.verbs import FUNCTIONS, VERBS, find
 from regard.verbs.base import cli_of, flag_of
@@ -30,7 +30,7 @@ NAMES = {verb: name for name, verb in FUNCTIONS.items()}
 def places(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What the placeholders in the examples stand for."""
     classifier = tmp_path_factory.mktemp("classifier") / "task"
-    write_task(deciding(Tokenizer.open(tiny_bert_folder), 3), classifier)
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), classifier)
     return {"MODEL": str(tiny_bert_folder), "CLASSIFIER": str(classifier)}
 
 

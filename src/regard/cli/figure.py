@@ -12,7 +12,7 @@ import typer
 from regard.cli.options import DeviceOption, JsonOption
 from regard.cli.output import note, print_json
 from regard.errors import InputError
-from regard.known import DEFAULT, builtin_folder, builtins
+from regard.known import DEFAULT_MODEL, builtin_folder, builtin_names
 
 if TYPE_CHECKING:
     from regard.interpret.figure.ablation import AblationOutcome
@@ -35,7 +35,7 @@ def figure(
             "--model",
             "-m",
             metavar="MODEL",
-            help=f"A model folder, a hub name or a built-in name; else a built-in translator, or {DEFAULT}.",
+            help=f"A model folder, a hub name or a built-in name; else a built-in translator, or {DEFAULT_MODEL}.",
         ),
     ] = None,
     target: Annotated[
@@ -60,19 +60,19 @@ def figure(
 
     Example: regard figure "The cat sat on the mat." --without positions --output page.html
     """
-    from regard.files.disk import replacing
+    from regard.files.disk import replace_file
 
     if output is not None and not output.lower().endswith(ENDINGS):
         raise InputError(f"--output is {output!r}; expected a name that ends in {', '.join(ENDINGS)}")
     name = model or _default()
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
-        place = None if output is None else stack.enter_context(replacing(output))
-        from regard.device import choose
+        place = None if output is None else stack.enter_context(replace_file(output))
+        from regard.device import choose_device
         from regard.inference.load_model import load_model
         from regard.interpret.figure.figure import draw_figure as drawn
 
-        network, reader = load_model(name, device=choose(device))
+        network, reader = load_model(name, device=choose_device(device))
         found = drawn(network, reader, text, target, without=without, name=name)
         document = found.document(layer=layer)
         if place is not None:
@@ -89,8 +89,8 @@ def figure(
 
 def _default() -> str:
     """A translator has both halves of the figure."""
-    translators = [name for name in builtins() if (builtin_folder(name) / "translate.json").is_file()]
-    return translators[0] if translators else DEFAULT
+    translators = [name for name in builtin_names() if (builtin_folder(name) / "translate.json").is_file()]
+    return translators[0] if translators else DEFAULT_MODEL
 
 
 def _write(found: Figure, place: Path, layer: int) -> None:

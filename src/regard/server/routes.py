@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.server import (
     routes_attention,
     routes_embeddings,
@@ -23,14 +23,14 @@ __all__ = ["ACTIONS", "ROUTES", "STREAMS"]
 
 def compare(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `a`, `b` for two sentences, `model`, and `other` for a second model."""
-    given = {"text": said(arguments, "a"), "model": said(arguments, "model", DEFAULT)}
+    given = {"text": said(arguments, "a"), "model": said(arguments, "model", DEFAULT_MODEL)}
     optional = {"text_b": said(arguments, "b", ""), "other": said(arguments, "other", "").strip()}
     return answer(studio.models, "compare", {**given, **optional}).page_data()
 
 
 def heads(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `texts`, one a line, and `model`."""
-    given = {"text": said(arguments, "texts"), "model": said(arguments, "model", DEFAULT)}
+    given = {"text": said(arguments, "texts"), "model": said(arguments, "model", DEFAULT_MODEL)}
     return answer(studio.models, "heads", given).page_data()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.server.arguments import Arguments, Payload, said
 from regard.server.studio import Studio
 
@@ -11,7 +11,7 @@ __all__ = ["figure"]
 
 def figure(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, `target` for a translator, and `without`, the switches, such as "mask,scaling"."""
-    model, text = said(arguments, "model", DEFAULT), said(arguments, "text")
+    model, text = said(arguments, "model", DEFAULT_MODEL), said(arguments, "text")
     target, off = said(arguments, "target", ""), said(arguments, "without", "")
     with studio.models.use(model) as (network, reader):
         from regard.interpret.figure.ablation import LossCache

@@ -12,16 +12,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from regard.data.examples import Example, Question, Tagged, Text
-from regard.data.readers import words_of
+from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
+from regard.data.readers import split_words
 from regard.errors import InputError
 from regard.interpret.attention.maps import Floats
 from regard.interpret.attention.rollout import rollout
 from regard.interpret.attribution.gradients import Attribution, gradient_times_input, integrated_gradients
 from regard.interpret.attribution.probe import Probe, task_probe
 from regard.nn.recording import record
-from regard.tasks.base import Item, Prediction
-from regard.tasks.folder import Solved
+from regard.tasks.task import Prediction, TaskInput
+from regard.tasks.task_folder import FineTunedModel
 
 __all__ = ["Evidence", "gather_evidence"]
 
@@ -55,13 +55,13 @@ class EvidenceTarget(NamedTuple):
     token: int
 
 
-def gather_evidence(fine_tuned: Solved, example: Example, prediction: Prediction) -> list[Evidence]:
+def gather_evidence(fine_tuned: FineTunedModel, example: Example, prediction: Prediction) -> list[Evidence]:
     """Evidence for the first outputs of a prediction: its labels, its entities, the ends of its answer.
 
     InputError if the model or the example cannot be explained: an image, an LSTM, a text that is split or truncated.
     """
     probe = task_probe(fine_tuned, *_texts(example))
-    item = fine_tuned.task.items([example], fine_tuned.rows)[0]
+    item = fine_tuned.task.preprocess([example], fine_tuned.input_builder)[0]
     if probe.task == "answer":  # a token may occur twice, its index cannot
         probe = replace(probe, outputs=tuple(map(str, range(len(probe.ids)))))
     outputs = OUTPUTS[probe.task](example, prediction, item, probe)[:MAX_OUTPUTS]
@@ -87,18 +87,18 @@ def gather_evidence(fine_tuned: Solved, example: Example, prediction: Prediction
 
 def _texts(example: Example) -> tuple[str, str | None]:
     match example:
-        case Text(text, second):
+        case TextExample(text, second):
             return text, second
-        case Question(_, question, context):
+        case QuestionExample(_, question, context):
             return question, context
-        case Tagged(text, words):
-            if tuple(words_of(text)) != words:
+        case TaggedExample(text, words):
+            if tuple(split_words(text)) != words:
                 raise InputError("the file has its own words, and evidence is for those that Regard finds in a text")
             return text, None
     raise InputError(f"evidence is for texts, pairs, tags and answers, not for a {type(example).__name__.lower()}")
 
 
-def _labels(example: Example, prediction: Prediction, item: Item, probe: Probe) -> list[EvidenceTarget]:
+def _labels(example: Example, prediction: Prediction, item: TaskInput, probe: Probe) -> list[EvidenceTarget]:
     """Every predicted label; if there is none, the likeliest."""
     predicted, probabilities = prediction["label"], prediction["probabilities"]
     order = probabilities.__getitem__
@@ -106,29 +106,29 @@ def _labels(example: Example, prediction: Prediction, item: Item, probe: Probe) 
     return [EvidenceTarget(name, 0, name, _summary(item)) for name in names or [max(probabilities, key=order)]]
 
 
-def _value(example: Example, prediction: Prediction, item: Item, probe: Probe) -> list[EvidenceTarget]:
+def _value(example: Example, prediction: Prediction, item: TaskInput, probe: Probe) -> list[EvidenceTarget]:
     return [EvidenceTarget("value", 0, probe.outputs[0], _summary(item))]
 
 
-def _entities(example: Example, prediction: Prediction, item: Item, probe: Probe) -> list[EvidenceTarget]:
+def _entities(example: Example, prediction: Prediction, item: TaskInput, probe: Probe) -> list[EvidenceTarget]:
     """The first word of each entity."""
-    assert isinstance(example, Tagged)
-    positions = item.rows[0].places
+    assert isinstance(example, TaggedExample)
+    positions = item.sequences[0].positions
     assert positions is not None
     starts = {start: word for word, (start, _) in enumerate(example.words)}
     targets = []
     for entity in prediction["entities"]:
         word = starts[entity["start"]]
-        if word in item.note:
-            index = item.note.index(word)
+        if word in item.extra:
+            index = item.extra.index(word)
             tag, (start, end) = prediction["tags"][word], example.words[word]
             targets.append(EvidenceTarget(f"{tag} at {example.text[start:end]}", index, tag, positions[index]))
     return targets
 
 
-def _ends(example: Example, prediction: Prediction, item: Item, probe: Probe) -> list[EvidenceTarget]:
+def _ends(example: Example, prediction: Prediction, item: TaskInput, probe: Probe) -> list[EvidenceTarget]:
     """The tokens where the answer starts and ends; the first token if there is none."""
-    window = item.note
+    window = item.extra
     inside = [
         window.first + token
         for token, (start, end) in enumerate(window.offsets)
@@ -141,7 +141,7 @@ def _ends(example: Example, prediction: Prediction, item: Item, probe: Probe) ->
     ]
 
 
-OUTPUTS: dict[str, Callable[[Example, Prediction, Item, Probe], list[EvidenceTarget]]] = {
+OUTPUTS: dict[str, Callable[[Example, Prediction, TaskInput, Probe], list[EvidenceTarget]]] = {
     "classify": _labels,
     "pair": _labels,
     "regress": _value,
@@ -150,16 +150,16 @@ OUTPUTS: dict[str, Callable[[Example, Prediction, Item, Probe], list[EvidenceTar
 }
 
 
-def _summary(item: Item) -> int:
+def _summary(item: TaskInput) -> int:
     """The position whose state stands for the whole text."""
-    positions = item.rows[0].places
+    positions = item.sequences[0].positions
     assert positions is not None
     return positions[0]
 
 
 def _maps(probe: Probe) -> Floats:
     """(L, H, T, T)."""
-    with probe.evaluating(), record(probe.encoder) as tape:
+    with probe.evaluation_mode(), record(probe.encoder) as tape:
         probe.logits()
         maps = torch.stack([layer[0] for layer in tape.attention("self")])
     return maps.float().cpu().numpy().astype(np.float32)

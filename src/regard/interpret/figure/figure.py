@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.interpret.attention.recording import TextTokenizer
 from regard.interpret.figure.ablation import ComponentAblation, LossCache, ablate_components
@@ -117,7 +117,7 @@ def draw_figure(
     subject, off = figure_model_of(model, reader), parse_components(without)
     network = subject.model
     limit = max_tokens_of(network)
-    with evaluating(network):
+    with evaluation_mode(network):
         sentence = subject.read(text, target, limit=limit)
         with without_components(network, off), capture_calls(network) as calls:
             logits = subject.run(sentence)
@@ -128,9 +128,9 @@ def draw_figure(
     return Figure(
         name=name,
         family=config.family,
-        depth=config.depth,
-        heads=config.heads,
-        width=config.width,
+        depth=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        width=config.hidden_size,
         norm_first=isinstance(network, Gpt) or (isinstance(network, Transformer) and network.config.norm_first),
         text=text,
         sentence=sentence,
@@ -148,13 +148,18 @@ def draw_figure(
 def max_tokens_of(model: Bert | Gpt | Transformer) -> int:
     """The most tokens a side may have: what a page has room for, and what the model has positions for."""
     config = model.config
-    maps = 2 * config.heads * MAX_TOKENS
-    each = 12 * config.width + config.ffn + maps
+    maps = 2 * config.num_attention_heads * MAX_TOKENS
+    each = 12 * config.hidden_size + config.intermediate_size + maps
     if isinstance(model, Transformer):
-        each = 2 * each + 6 * config.width + maps
-    limit = min(MAX_TOKENS, ROOM // (each * config.depth), getattr(config, "positions", MAX_TOKENS))
+        each = 2 * each + 6 * config.hidden_size + maps
+    limit = min(
+        MAX_TOKENS, ROOM // (each * config.num_hidden_layers), getattr(config, "max_position_embeddings", MAX_TOKENS)
+    )
     if limit < MIN_TOKENS + 1:
-        raise InputError(f"{config.depth} layers of width {config.width} are too many for a page; take a smaller model")
+        raise InputError(
+            f"{config.num_hidden_layers} layers of width {config.hidden_size} are too many for a page; "
+            "take a smaller model"
+        )
     return limit
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import Masked, family_of, kind_of, tokenizer_of
+from regard.checkpoints.ready import MaskedLM, describe_model, family_name, require_tokenizer
 from regard.errors import InputError
 from regard.inference.masked_lm import BLANK_PATTERN
 from regard.inference.translation.subwords import Subwords
@@ -89,7 +89,7 @@ class EncoderFigureModel(FigureModel):
     measure = "mean of -ln p over the text's tokens, each hidden in turn and told by all others"
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer | None) -> None:
-        self.asks = Masked.of(model, tokenizer, doing="Figure 1 of an encoder")
+        self.asks = MaskedLM.of(model, tokenizer, doing="Figure 1 of an encoder")
         self.model = self.asks.model
 
     def read(self, text: str, target: str | None = None, *, limit: int) -> FigureInput:
@@ -142,10 +142,10 @@ class DecoderFigureModel(FigureModel):
     measure = "mean of -ln p over the text's tokens, each told by those before it"
 
     def __init__(self, model: Gpt, tokenizer: Tokenizer | None) -> None:
-        self.model, self.tokenizer = model, tokenizer_of(model, tokenizer)
+        self.model, self.tokenizer = model, require_tokenizer(model, tokenizer)
         self.gpt = model
-        known = (model.config.begin, self.tokenizer.bos)
-        self.begin = [one for one in known if one is not None and one < model.config.vocabulary][:1]
+        known = (model.config.bos_token_id, self.tokenizer.bos)
+        self.begin = [one for one in known if one is not None and one < model.config.vocab_size][:1]
 
     def read(self, text: str, target: str | None = None, *, limit: int) -> FigureInput:
         if target is not None:
@@ -164,7 +164,7 @@ class DecoderFigureModel(FigureModel):
 
     def says(self, sentence: FigureInput, logits: Tensor) -> str:
         ids = list(sentence.heard)
-        for _ in range(min(MORE, self.gpt.config.positions - len(ids))):
+        for _ in range(min(MORE, self.gpt.config.max_position_embeddings - len(ids))):
             ids.append(int(self.gpt.logits(self.gpt(self.tensor(ids), Padded())[0, -1]).argmax()))
         return self.tokenizer.decode(ids).strip()
 
@@ -234,13 +234,14 @@ def figure_model_of(model: nn.Module, reader: TextTokenizer) -> FigureModel:
     if isinstance(model, Transformer) and isinstance(reader, Subwords):
         return EncoderDecoderFigureModel(model, reader)
     if isinstance(reader, Subwords):
-        raise InputError(f"this {family_of(model)} model is no Transformer, so it has no Figure 1; take one that is")
+        raise InputError(f"this {family_name(model)} model is no Transformer, so it has no Figure 1; take one that is")
     if isinstance(model, Gpt):
         return DecoderFigureModel(model, reader)
     if isinstance(model, Bert):
         return EncoderFigureModel(model, reader)
     raise InputError(
-        f"Figure 1 is drawn of a BERT, of a GPT or of a translator that is a Transformer; this is {kind_of(model)}"
+        f"Figure 1 is drawn of a BERT, of a GPT or of a translator that is a Transformer; "
+        f"this is {describe_model(model)}"
     )
 
 

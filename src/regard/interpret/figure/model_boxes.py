@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.interpret.figure import equations as snippets
 from regard.interpret.figure.boxes import Box, BoxGroup, BoxKind, ModuleCalls, NamedTensor, TensorSpec, run_box
 from regard.models import Bert, Gpt, Transformer
-from regard.models.bert import MaskedHead
+from regard.models.bert import MaskedLMHead
 from regard.nn import Attention, Block, FusedProjection, Residual, SeparateProjections, Stack, TextEmbedding
 from regard.nn.block import ACTIVATIONS
 from regard.nn.positions import LearnedPositions, SinusoidalPositions
@@ -73,14 +73,14 @@ def model_boxes(
     last = found[-1]
     hidden = next(one.tensor for one in last.steps[-1].values if one.name == "out")
     head = model.masked if isinstance(model, Bert) else None
-    embedding = model.said.tokens if isinstance(model, Transformer) else model.embedding.tokens
+    embedding = model.decoder_embedding.tokens if isinstance(model, Transformer) else model.embedding.tokens
     return (*found, *_head(last.part, hidden, logits, embedding.weight, head, calls))
 
 
 def _halves(model: Bert | Gpt | Transformer, calls: ModuleCalls, off: Collection[str]) -> Iterator[_StackBoxes]:
     if isinstance(model, Transformer):
         yield _StackBoxes("encoder", model.embedding, 0, model.encoder, calls, off, True)
-        yield _StackBoxes("decoder", model.said, -1, model.decoder, calls, off, True)
+        yield _StackBoxes("decoder", model.decoder_embedding, -1, model.decoder, calls, off, True)
     elif isinstance(model, Gpt):
         yield _StackBoxes("decoder", model.embedding, 0, model.decoder, calls, off, False)
     else:
@@ -218,7 +218,7 @@ def _ffn(half: _StackBoxes) -> Box:
 
 
 def _head(
-    part: str, hidden: Tensor, logits: Tensor, embedding: Tensor, head: MaskedHead | None, calls: ModuleCalls
+    part: str, hidden: Tensor, logits: Tensor, embedding: Tensor, head: MaskedLMHead | None, calls: ModuleCalls
 ) -> Iterator[Box]:
     x = NamedTensor("x", hidden, part)
     if head is not None:

@@ -21,7 +21,7 @@ from pydantic import PrivateAttr
 from rich.cells import cell_len
 
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.escaping import escape_controls
 from regard.interpret.masked_lm.predictions import (
     MaskedPrediction,
@@ -524,7 +524,7 @@ def _check(number: int | None, chart: str) -> Chart:
     if number is not None and number < 0:
         counts = ", ".join(map(str, TOKEN_COUNTS[:-1]))
         raise InputError(f"the number of tokens is {number}; expected {counts} or 0 for all")
-    choice("chart", chart, CHARTS)
+    check_choice("chart", chart, CHARTS)
     return "likelihoods" if chart == "likelihoods" else "differences"
 
 

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.checkpoints.ready import Masked, evaluating, family_of
-from regard.data.batch import by_budget
-from regard.data.files import name_of, read_all_bytes, read_all_lines
+from regard.checkpoints.ready import MaskedLM, evaluation_mode, family_name
+from regard.data.batch import group_by_token_budget
+from regard.data.files import display_name, read_all_bytes, read_all_lines
 from regard.errors import InputError
 from regard.inference.masked_lm import BLANK_PATTERN, Candidate, find_blanks
 from regard.text import Encoding
@@ -91,13 +91,13 @@ def predict_blanks(models: Sequence[LoadedModel], texts: Sequence[str]) -> Maske
         columns = [vocabulary[token] for token in tokens]
         for text, row, total in zip(texts, logits[:, columns], totals.tolist(), strict=True):
             rows.append(MaskedPrediction(text, short_name(loaded), row, total))
-    family = family_of(models[0].model)
+    family = family_name(models[0].model)
     return MaskedPredictions(tokens, rows, FAMILY_NAMES.get(family, family))
 
 
 def _predict(loaded: LoadedModel, texts: Sequence[str]) -> tuple[dict[str, int], Logits, NDArray[np.float64]]:
     """Tokens with their columns, the logits (texts, V), and the log-sum-exp of each row."""
-    masked = Masked.of(loaded.model, loaded.tokenizer, doing="comparing blanks")
+    masked = MaskedLM.of(loaded.model, loaded.tokenizer, doing="comparing blanks")
     rows, positions = [], []
     for text in texts:
         marked = find_blanks(text, masked.tokenizer, masked.mask)
@@ -108,8 +108,8 @@ def _predict(loaded: LoadedModel, texts: Sequence[str]) -> tuple[dict[str, int],
         positions.append(marked.positions[0])
     count = len(masked.head.bias)
     logits = np.empty((len(rows), count), dtype=np.float32)
-    with evaluating(masked.model):
-        for group in by_budget([len(row) for row in rows], masked.budget):
+    with evaluation_mode(masked.model):
+        for group in group_by_token_budget([len(row) for row in rows], masked.budget):
             where = [(index, positions[row]) for index, row in enumerate(group)]
             logits[group] = masked.logits([rows[row] for row in group], where).cpu().numpy()
     vocabulary = {token: number for token, number in masked.tokenizer.vocabulary.items() if number < count}
@@ -140,7 +140,8 @@ def read_predictions(
         logits = _read_logits(path)
         if len(logits) != len(tokens):
             raise InputError(
-                f"{name_of(path)} holds {len(logits):,} logits, but {name_of(vocabulary)} has {len(tokens):,} tokens; "
+                f"{display_name(path)} holds {len(logits):,} logits, but {display_name(vocabulary)} has "
+                f"{len(tokens):,} tokens; "
                 "expected the vocabulary of the model that made them"
             )
         rows.append(MaskedPrediction(text, "stored logits", logits, float(_log_sum_exp(logits[None])[0])))
@@ -154,12 +155,14 @@ def _read_logits(path: str | os.PathLike[str]) -> Logits:
     except InputError:
         raise
     except (ValueError, RecursionError, EOFError, OSError) as error:
-        raise InputError(f"{name_of(path)}: {expected}, but it cannot be read as JSON ({error})") from None
+        raise InputError(f"{display_name(path)}: {expected}, but it cannot be read as JSON ({error})") from None
     if not isinstance(numbers, list) or not numbers or not all(type(number) in (int, float) for number in numbers):
-        raise InputError(f"{name_of(path)}: {expected}, got something else; write logits as [-4.8, -5.7, ...]")
+        raise InputError(f"{display_name(path)}: {expected}, got something else; write logits as [-4.8, -5.7, ...]")
     logits = np.array(numbers, dtype=np.float64).astype(np.float32)
     if not np.isfinite(logits).all():
-        raise InputError(f"{name_of(path)}: {expected}, but number {int(np.argmin(np.isfinite(logits))) + 1} is not")
+        raise InputError(
+            f"{display_name(path)}: {expected}, but number {int(np.argmin(np.isfinite(logits))) + 1} is not"
+        )
     return logits
 
 
@@ -179,7 +182,7 @@ def complete_words(loaded: LoadedModel, text: str, *, top: int = TOP) -> list[Ma
 
     A word of several tokens is replaced by one mask, so that every completion is one token. Blanks stay blanks.
     """
-    masked = Masked.of(loaded.model, loaded.tokenizer, doing="masking words")
+    masked = MaskedLM.of(loaded.model, loaded.tokenizer, doing="masking words")
     mask = masked.tokenizer.token(masked.mask)
     written = re.sub(f"{re.escape(mask)}|{BLANK_PATTERN}", lambda _: mask, text)
     encoded = masked.tokenizer.encode(written)
@@ -218,12 +221,12 @@ def _words(encoded: Encoding) -> list[list[int]]:
     return words
 
 
-def _top_candidates(masked: Masked, rows: list[list[int]], positions: list[int], top: int) -> list[list[Candidate]]:
+def _top_candidates(masked: MaskedLM, rows: list[list[int]], positions: list[int], top: int) -> list[list[Candidate]]:
     """The likeliest tokens at one position of each row."""
     known = torch.tensor([number for number in masked.tokenizer.vocabulary.values() if number < len(masked.head.bias)])
     candidates: list[list[Candidate]] = [[] for _ in rows]
-    with evaluating(masked.model):
-        for group in by_budget([len(row) for row in rows], masked.budget):
+    with evaluation_mode(masked.model):
+        for group in group_by_token_budget([len(row) for row in rows], masked.budget):
             where = [(index, positions[row]) for index, row in enumerate(group)]
             probabilities = masked.logits([rows[row] for row in group], where).softmax(-1).cpu()[:, known]
             best = probabilities.topk(min(top, len(known)))

@@ -12,25 +12,25 @@ from regard.errors import InputError
 from regard.text import Encoding, Tokenizer
 from regard.text.encoding import longest_first
 
-__all__ = ["SHORTEST", "Row", "Rows", "owners", "windows"]
+__all__ = ["MIN_LENGTH", "InputBuilder", "InputSequence", "max_context_windows", "split_windows"]
 
-SHORTEST = 8  # tokens of a row, of which up to four are special
+MIN_LENGTH = 8  # tokens of a row, of which up to four are special
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
-    """What a model reads at once. `places` are the tokens whose vectors are asked for; None: all of them."""
+class InputSequence:
+    """What a model reads at once. `positions` are the tokens whose vectors are asked for; None: all of them."""
 
     ids: list[int]
     segments: list[int]
-    places: list[int] | None
-    cut: int = 0  # tokens that did not fit
+    positions: list[int] | None
+    num_truncated: int = 0  # tokens that did not fit
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
-class Rows:
+class InputBuilder:
     """Makes rows of at most `limit` tokens for a family.
 
     A BERT reads [CLS] A [SEP] B [SEP], a RoBERTa one [SEP] more before B, and is asked for its first token. A GPT sees
@@ -44,46 +44,46 @@ class Rows:
             raise InputError(
                 "this GPT's tokenizer has no token that ends a text, which a task needs; use another model"
             )
-        if limit < SHORTEST:
-            raise InputError(f"rows of {limit} tokens are too short for a task; use {SHORTEST} or more")
+        if limit < MIN_LENGTH:
+            raise InputError(f"rows of {limit} tokens are too short for a task; use {MIN_LENGTH} or more")
 
-    def whole(self, texts: Sequence[tuple[str, str | None]]) -> list[Row]:
+    def sequences(self, texts: Sequence[tuple[str, str | None]]) -> list[InputSequence]:
         """A row a text or pair, cut where it is too long, with the place that speaks for all of it."""
         if self.causal:
             return self._causal(texts)
         inputs: list[str | tuple[str, str]] = [a if b is None else (a, b) for a, b in texts]
         found = self.tokenizer.encode_batch(inputs, max_length=self.limit)
-        return [Row(one.ids, one.segments, [0], one.cut) for one in found]
+        return [InputSequence(one.ids, one.segments, [0], one.cut) for one in found]
 
     def tokens(self, texts: Sequence[str]) -> list[Encoding]:
         """Texts without special tokens, whole."""
         return self.tokenizer.encode_batch(list(texts), special=False)
 
     @property
-    def room(self) -> int:
+    def context_length(self) -> int:
         """How many tokens of one text a row holds."""
         return self.limit - (1 if self.causal else 2)
 
-    def beside(self, question: int) -> int:
+    def context_length_with_question(self, question: int) -> int:
         """How many tokens of a context a row holds beside a question of so many."""
         return self.limit - question - (2 if self.causal else 2 + self._between)
 
-    def part(self, ids: list[int], places: list[int]) -> Row:
-        """A row of some tokens of a text; `places` count in them."""
+    def window(self, ids: list[int], positions: list[int]) -> InputSequence:
+        """A row of some tokens of a text; `positions` count in them."""
         row = [self._begin, *ids] if self.causal else [self._cls, *ids, self._sep]
-        return Row(row, [0] * len(row), [place + 1 for place in places])
+        return InputSequence(row, [0] * len(row), [place + 1 for place in positions])
 
-    def question(self, question: list[int], context: list[int]) -> tuple[Row, int]:
+    def question(self, question: list[int], context: list[int]) -> tuple[InputSequence, int]:
         """A row of a question and a part of its context, all of it asked for, and where the context begins."""
         if self.causal:
             ids = [self._begin, *question, self._end, *context]
-            return Row(ids, [0] * len(ids), None), len(question) + 2
+            return InputSequence(ids, [0] * len(ids), None), len(question) + 2
         ids = [self._cls, *question, *[self._sep] * self._between, *context, self._sep]
         first = 1 + len(question) + self._between
         second = 0 if self.family == "roberta" else 1
-        return Row(ids, [0] * first + [second] * (len(ids) - first), None), first
+        return InputSequence(ids, [0] * first + [second] * (len(ids) - first), None), first
 
-    def _causal(self, texts: Sequence[tuple[str, str | None]]) -> list[Row]:
+    def _causal(self, texts: Sequence[tuple[str, str | None]]) -> list[InputSequence]:
         firsts = self.tokens([a for a, _ in texts])
         seconds = iter(self.tokens([b for _, b in texts if b is not None]))
         found = []
@@ -95,7 +95,7 @@ class Rows:
             if second is not None:
                 ids += [*second[:other], self._end]
             cut = len(first) - kept + len(second or ()) - other
-            found.append(Row(ids, [0] * len(ids), [len(ids) - 1], cut))
+            found.append(InputSequence(ids, [0] * len(ids), [len(ids) - 1], cut))
         return found
 
     @property
@@ -126,14 +126,14 @@ class Rows:
         return token
 
 
-def windows(count: int, room: int, overlap: int) -> list[tuple[int, int]]:
+def split_windows(count: int, room: int, overlap: int) -> list[tuple[int, int]]:
     """[start, end) of windows of `room` over `count` tokens, each sharing `overlap` with the one before."""
     step = max(room - overlap, 1)
     starts = range(0, max(count - overlap, 1), step)
     return [(start, min(start + room, count)) for start in starts]
 
 
-def owners(count: int, spans: Sequence[tuple[int, int]]) -> list[int]:
+def max_context_windows(count: int, spans: Sequence[tuple[int, int]]) -> list[int]:
     """For each of `count` tokens the window in which it has the most text on its shorter side, the first of equals."""
     if len(spans) == 1:
         return [0] * count

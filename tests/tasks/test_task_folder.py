@@ -14,18 +14,18 @@ from torch import Tensor
 
 import regard
 from regard.checkpoints.files import read_tensors, write_folder
-from regard.data.examples import Choice, Question, Tagged, Text
-from regard.data.readers import words_of
+from regard.data.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
+from regard.data.readers import split_words
 from regard.errors import InputError
-from regard.tasks.answer import Answering
-from regard.tasks.base import Task
-from regard.tasks.choose import Choose
-from regard.tasks.folder import Solved, is_solved, read_task, write_task
-from regard.tasks.model import Tuned, numbers
-from regard.tasks.rows import Row, Rows
-from regard.tasks.solve import predict, stream
-from regard.tasks.tag import Tag
-from regard.tasks.texts import Classify, Pair, Regress
+from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
+from regard.tasks.inputs import InputBuilder, InputSequence
+from regard.tasks.multiple_choice import MultipleChoice
+from regard.tasks.predict import predict, predict_stream
+from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.task import Task
+from regard.tasks.task_folder import FineTunedModel, is_fine_tuned, load_fine_tuned, save_fine_tuned
+from regard.tasks.text_classification import PairClassification, Regression, TextClassification
+from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
 from tests.inference.folders import randomised
 from tests.tasks.conftest import Encoders
@@ -33,21 +33,21 @@ from tests.tasks.conftest import Encoders
 CPU = torch.device("cpu")
 SENTENCE = "the long film is good"
 EXAMPLES: dict[str, list[Any]] = {
-    "classify": [Text(SENTENCE), Text("bad day")],
-    "pair": [Text(SENTENCE, "bad day"), Text("x", "y z")],
-    "regress": [Text(SENTENCE, "bad day"), Text("x", "y z")],
-    "choose": [Choice(SENTENCE, ("so it was", "no", "water"))],
-    "tag": [Tagged(SENTENCE, words_of(SENTENCE))],
-    "answer": [Question("q", "what is good", SENTENCE)],
+    "classify": [TextExample(SENTENCE), TextExample("bad day")],
+    "pair": [TextExample(SENTENCE, "bad day"), TextExample("x", "y z")],
+    "regress": [TextExample(SENTENCE, "bad day"), TextExample("x", "y z")],
+    "choose": [ChoiceExample(SENTENCE, ("so it was", "no", "water"))],
+    "tag": [TaggedExample(SENTENCE, split_words(SENTENCE))],
+    "answer": [QuestionExample("q", "what is good", SENTENCE)],
 }
 TASKS: dict[str, Task[Any]] = {
-    "classify": Classify(["bad", "good", "so so"]),
-    "several": Classify(["funny", "long"], several=True),
-    "pair": Pair(["no", "yes"]),
-    "regress": Regress(2.5, 1.25),
-    "choose": Choose(),
-    "tag": Tag(["O", "B-PER", "I-PER"]),
-    "answer": Answering(-0.5),
+    "classify": TextClassification(["bad", "good", "so so"]),
+    "several": TextClassification(["funny", "long"], multi_label=True),
+    "pair": PairClassification(["no", "yes"]),
+    "regress": Regression(2.5, 1.25),
+    "choose": MultipleChoice(),
+    "tag": TokenClassification(["O", "B-PER", "I-PER"]),
+    "answer": QuestionAnswering(-0.5),
 }
 FAMILIES = ("bert", "distilbert", "roberta", "gpt2")
 CASES = [(family, name) for family in FAMILIES for name in ("classify", "choose", "tag", "answer")]
@@ -58,12 +58,12 @@ AGAIN += [("elmo", "classify"), ("elmo", "tag")]
 
 @pytest.fixture(scope="module")
 def solve(encoder_of: Encoders, tokenizers: dict[str, Tokenizer]) -> Any:
-    def make(family: str, name: str) -> Solved:
-        model = Tuned.new(encoder_of(family), TASKS[name])
+    def make(family: str, name: str) -> FineTunedModel:
+        model = EncoderWithHead.from_encoder(encoder_of(family), TASKS[name])
         randomised(model.head)
         if model.mix is not None:
             randomised(model.mix)
-        return Solved(TASKS[name], model.eval(), tokenizers[family], 48)
+        return FineTunedModel(TASKS[name], model.eval(), tokenizers[family], 48)
 
     return make
 
@@ -71,7 +71,7 @@ def solve(encoder_of: Encoders, tokenizers: dict[str, Tokenizer]) -> Any:
 @pytest.fixture(scope="module")
 def written(solve: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("written")
-    write_task(solve("bert", "classify"), folder)
+    save_fine_tuned(solve("bert", "classify"), folder)
     return folder
 
 
@@ -91,7 +91,7 @@ def loaded(folder: Path, kind: str) -> Any:
     return model.eval()
 
 
-def their_numbers(model: Any, row: Row, task: Task[Any]) -> Tensor:
+def their_numbers(model: Any, row: InputSequence, task: Task[Any]) -> Tensor:
     given = {"input_ids": torch.tensor([row.ids]), "attention_mask": torch.ones(1, len(row), dtype=torch.long)}
     if model.config.model_type == "bert":
         given["token_type_ids"] = torch.tensor([row.segments])
@@ -102,27 +102,27 @@ def their_numbers(model: Any, row: Row, task: Task[Any]) -> Tensor:
     if task.name == "answer":
         return torch.stack([found.start_logits[0], found.end_logits[0]], -1)
     logits: Tensor = found.logits
-    return logits[0][row.places] if task.name == "tag" else logits
+    return logits[0][row.positions] if task.name == "tag" else logits
 
 
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_transformers_gives_the_same_numbers(solve: Any, tmp_path: Path, family: str, name: str) -> None:
     solved = solve(family, name)
     task = solved.task
-    write_task(solved, tmp_path)
-    kind = "SequenceClassification" if (family, name) == ("gpt2", "choose") else task.kind
+    save_fine_tuned(solved, tmp_path)
+    kind = "SequenceClassification" if (family, name) == ("gpt2", "choose") else task.transformers_head
     theirs = loaded(tmp_path, kind)
-    items = task.items(EXAMPLES[task.name], solved.rows)
-    for place, ours in numbers(solved.model, items, CPU):
-        expected = torch.cat([their_numbers(theirs, row, task) for row in items[place].rows])
+    items = task.preprocess(EXAMPLES[task.name], solved.input_builder)
+    for place, ours in compute_logits(solved.model, items, CPU):
+        expected = torch.cat([their_numbers(theirs, row, task) for row in items[place].sequences])
         torch.testing.assert_close(ours, expected.float(), atol=1e-5, rtol=0)
         assert ours.abs().max() > 0.01
     if task.labels:
         assert tuple(theirs.config.id2label[number] for number in range(len(task.labels))) == task.labels
         assert theirs.config.label2id == {label: number for number, label in enumerate(task.labels)}
-        assert theirs.config.num_labels == task.outputs
+        assert theirs.config.num_labels == task.num_outputs
     problems = {"regress": "regression", "several": "multi_label_classification"}
-    if task.kind == "SequenceClassification":
+    if task.transformers_head == "SequenceClassification":
         assert theirs.config.problem_type == problems.get(name, "single_label_classification")
 
 
@@ -131,32 +131,32 @@ def test_transformers_pads_a_gpt_that_has_a_token_for_it(
 ) -> None:
     pipeline = library.Tokenizer.from_str(tokenizers["gpt2"].files()["tokenizer.json"].decode())
     tokens = Tokenizer(pipeline, names={"bos": "<|endoftext|>", "eos": "<|endoftext|>", "pad": "!"})
-    model = Tuned.new(encoder_of("gpt2"), TASKS["classify"])
+    model = EncoderWithHead.from_encoder(encoder_of("gpt2"), TASKS["classify"])
     randomised(model.head)
-    solved = Solved(TASKS["classify"], model.eval(), tokens, 48)
-    write_task(solved, tmp_path)
-    items = solved.task.items(EXAMPLES["classify"], solved.rows)
+    solved = FineTunedModel(TASKS["classify"], model.eval(), tokens, 48)
+    save_fine_tuned(solved, tmp_path)
+    items = solved.task.preprocess(EXAMPLES["classify"], solved.input_builder)
     width = max(map(len, items))
     assert tokens.pad is not None
-    ids = torch.tensor([[*item.rows[0].ids, *[tokens.pad] * (width - len(item))] for item in items])
+    ids = torch.tensor([[*item.sequences[0].ids, *[tokens.pad] * (width - len(item))] for item in items])
     with torch.no_grad():
         expected = loaded(tmp_path, "SequenceClassification")(ids).logits
-    for place, ours in numbers(solved.model, items, CPU):
+    for place, ours in compute_logits(solved.model, items, CPU):
         torch.testing.assert_close(ours[0], expected[place], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(("family", "name"), AGAIN)
 def test_written_and_read_again(solve: Any, tmp_path: Path, family: str, name: str) -> None:
     solved = solve(family, name)
-    assert not is_solved(tmp_path)
-    write_task(solved, tmp_path, files={"report.json": b"{}"})
-    assert is_solved(tmp_path)
+    assert not is_fine_tuned(tmp_path)
+    save_fine_tuned(solved, tmp_path, files={"report.json": b"{}"})
+    assert is_fine_tuned(tmp_path)
     assert (tmp_path / "report.json").read_bytes() == b"{}"
-    again = read_task(tmp_path)
+    again = load_fine_tuned(tmp_path)
     assert type(again.task) is type(solved.task)
-    assert again.task.document() == solved.task.document()
-    rows = again.rows
-    assert isinstance(rows, Rows)
+    assert again.task.to_dict() == solved.task.to_dict()
+    rows = again.input_builder
+    assert isinstance(rows, InputBuilder)
     assert (again.length, rows.limit, rows.family) == (48, 48, family)
     assert not again.model.training
     before, after = solved.model.state_dict(), again.model.state_dict()
@@ -165,17 +165,17 @@ def test_written_and_read_again(solve: Any, tmp_path: Path, family: str, name: s
     assert again.model.encoder.config == solved.model.encoder.config
     examples = EXAMPLES[solved.task.name]
     assert predict(again, examples, device=CPU) == predict(solved, examples, device=CPU)
-    assert list(stream(again, iter(examples), device=CPU)) == predict(solved, examples, device=CPU)
-    write_task(again, tmp_path / "twice", files={"report.json": b"{}"})
+    assert list(predict_stream(again, iter(examples), device=CPU)) == predict(solved, examples, device=CPU)
+    save_fine_tuned(again, tmp_path / "twice", files={"report.json": b"{}"})
     for path in (tmp_path / "twice").iterdir():
         assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
 
 
 def test_a_folder_that_was_not_tuned(tiny_bert_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no task\.json; expected a folder that `regard train` wrote"):
-        read_task(tiny_bert_folder)
+        load_fine_tuned(tiny_bert_folder)
     with pytest.raises(InputError, match="no such folder"):
-        read_task(tmp_path / "nowhere")
+        load_fine_tuned(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_task_that_was_changed(classified: Path, change: dict[str, object], me
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     (classified / "checksums.json").unlink()
     with pytest.raises(InputError, match=message) as caught:
-        read_task(classified)
+        load_fine_tuned(classified)
     assert str(classified) in str(caught.value)
 
 
@@ -210,7 +210,7 @@ def test_a_task_that_was_changed_by_accident(classified: Path) -> None:
     path = classified / "task.json"
     path.write_text(path.read_text().replace("48", "49"))
     with pytest.raises(InputError, match=r"task\.json: does not match checksums\.json"):
-        read_task(classified)
+        load_fine_tuned(classified)
 
 
 @pytest.mark.parametrize("key", ["task", "length", "labels", "several"])
@@ -220,14 +220,14 @@ def test_a_task_that_lacks_something(classified: Path, key: str) -> None:
     del document[key]
     path.write_text(json.dumps(document))
     with pytest.raises(InputError, match=rf"task\.json: '{key}' is missing"):
-        read_task(classified)
+        load_fine_tuned(classified)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"task": "classify", "length"', '{"task": 1, "task": 2}', "\ufffd"])
 def test_a_task_that_is_no_json_object(classified: Path, text: str) -> None:
     (classified / "task.json").write_text(text)
     with pytest.raises(InputError, match=r"task\.json"):
-        read_task(classified)
+        load_fine_tuned(classified)
 
 
 @pytest.mark.parametrize(
@@ -244,21 +244,21 @@ def test_a_task_that_is_no_json_object(classified: Path, text: str) -> None:
     ],
 )
 def test_weights_that_are_missing(solve: Any, tmp_path: Path, family: str, name: str, lost: str) -> None:
-    write_task(solve(family, name), tmp_path)
+    save_fine_tuned(solve(family, name), tmp_path)
     lose(tmp_path, lost)
     with pytest.raises(InputError, match=lost.replace(".", r"\.")):
-        read_task(tmp_path)
+        load_fine_tuned(tmp_path)
 
 
 def test_the_whole_pooler_missing(classified: Path) -> None:
     lose(classified, "bert.pooler.dense.weight", "bert.pooler.dense.bias")
     with pytest.raises(InputError, match=r"lack bert\.pooler\.dense\.weight, which classify needs"):
-        read_task(classified)
+        load_fine_tuned(classified)
 
 
 def test_the_encoder_can_be_had_alone(solve: Any, tmp_path: Path) -> None:
     solved = solve("bert", "tag")
-    write_task(solved, tmp_path)
+    save_fine_tuned(solved, tmp_path)
     with pytest.warns(UserWarning, match="not used: classifier"):
         model, _ = regard.load(tmp_path)
     state = model.state_dict()

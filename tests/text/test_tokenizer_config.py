@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from regard.errors import InputError
-from regard.text.settings import Settings, read_object, read_text
+from regard.text.tokenizer_config import TokenizerConfig, read_object, read_text
 
 
-def settings(folder: Path, **values: Any) -> Settings:
+def settings(folder: Path, **values: Any) -> TokenizerConfig:
     (folder / "tokenizer_config.json").write_text(json.dumps(values), encoding="utf-8")
-    return Settings.open(folder)
+    return TokenizerConfig.open(folder)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_added_tokens_of_a_wrong_type(tmp_path: Path, value: object) -> None:
 def test_broken_json_is_named(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=name):
-        Settings.open(tmp_path)
+        TokenizerConfig.open(tmp_path)
 
 
 def test_reading(tmp_path: Path) -> None:

@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from itertools import chain
 
 from regard.data.csv_rows import csv_rows
-from regard.data.files import name_of, open_text, suffix_of
-from regard.errors import InputError, nearest
+from regard.data.files import content_suffix, display_name, open_text
+from regard.errors import InputError, suggest
 from regard.wording import is_count
 
-__all__ = ["open_text", "read_texts"]
+__all__ = ["open_text", "read_text_column"]
 
 _FORMATS = {".tsv": "TSV", ".tab": "TSV", ".csv": "CSV", ".jsonl": "JSON", ".ndjson": "JSON"}
 
 
-def read_texts(
+def read_text_column(
     path: str | os.PathLike[str], *, column: str | int | None = None, max_line: int | None = None
 ) -> Iterator[tuple[int, str]]:
     """Yield (line number from 1, text). `column`: a number from 0, a name in the first row, or a JSON key.
@@ -34,8 +34,8 @@ def read_texts(
         first = next(lines, None)
         if first is None:
             return
-        name, lines = name_of(path), chain([first], lines)
-        kind = _FORMATS.get(suffix_of(path))
+        name, lines = display_name(path), chain([first], lines)
+        kind = _FORMATS.get(content_suffix(path))
         if column is None:
             _refuse_columns(first, kind, name)
             yield from enumerate(lines, start=1)
@@ -85,7 +85,7 @@ def _fields(rows: Iterator[tuple[int, list[str]]], column: str, name: str) -> It
         if column not in header:
             short = [field if len(field) <= 30 else field[:29] + "…" for field in header]
             raise InputError(
-                f"{name} line 1: no column {column!r} in the first row; {nearest(column, short)}; "
+                f"{name} line 1: no column {column!r} in the first row; {suggest(column, short)}; "
                 f"or give its number, 0 to {len(header) - 1}"
             )
         index = header.index(column)
@@ -113,7 +113,7 @@ def _keys(lines: Iterator[str], key: str, name: str) -> Iterator[tuple[int, str]
         if not isinstance(document, dict):
             raise InputError(f"{name} line {number}: expected a JSON object, got {_kind(document)}")
         if key not in document:
-            raise InputError(f"{name} line {number}: no key {key!r}; {nearest(key, document)}")
+            raise InputError(f"{name} line {number}: no key {key!r}; {suggest(key, document)}")
         text = document[key]
         if not isinstance(text, str):
             raise InputError(f"{name} line {number}: {key!r} should be a string, got {_kind(text)}")

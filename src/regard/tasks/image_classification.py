@@ -16,19 +16,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.data.examples import Picture
+from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.models import Vit
-from regard.tasks.base import Item
-from regard.tasks.texts import Classify
+from regard.tasks.task import TaskInput
+from regard.tasks.text_classification import TextClassification
 
-__all__ = ["Frame", "Look", "Pixels", "Seen"]
+__all__ = ["ImageBatch", "ImageClassifier", "ImageTask", "ImageTransform"]
 
 PATCHES = 256  # about as many as a new model gets: what attention costs grows with their square
 
 
 @dataclass(frozen=True)
-class Frame:
+class ImageTransform:
     """What a model looks at: pictures of one size, in grey or in colours; others are made so."""
 
     height: int
@@ -36,7 +36,7 @@ class Frame:
     channels: int
 
     @classmethod
-    def around(cls, pictures: Sequence[Picture], *, patch: int) -> Frame:
+    def for_images(cls, pictures: Sequence[ImageExample], *, patch: int) -> ImageTransform:
         """For a new model: the middle size of the pictures, made smaller where that is too many patches, in whole
         patches; in colours if any picture is."""
         high, wide = (statistics.median(one.pixels.shape[side] for one in pictures) for side in (0, 1))
@@ -44,11 +44,11 @@ class Frame:
         height, width = (max(1, round(side * smaller / patch)) * patch for side in (high, wide))
         return cls(height, width, 3 if any(one.pixels.ndim == 3 for one in pictures) else 1)
 
-    def others(self, pictures: Sequence[Picture]) -> int:
+    def count_resized(self, pictures: Sequence[ImageExample]) -> int:
         """How many pictures have another size."""
         return sum(one.pixels.shape[:2] != (self.height, self.width) for one in pictures)
 
-    def pixels(self, picture: Picture) -> Tensor:
+    def pixels(self, picture: ImageExample) -> Tensor:
         """(channels, height, width), 0 to 255."""
         found = torch.from_numpy(np.array(picture.pixels))
         found = found[None] if found.ndim == 2 else found.permute(2, 0, 1)
@@ -61,58 +61,58 @@ class Frame:
         return found
 
 
-class Look(Classify):
+class ImageTask(TextClassification):
     """One class a picture. It is `classify` to its user."""
 
-    def items(self, examples: Sequence[Any], rows: Any) -> list[Item]:
+    def preprocess(self, examples: Sequence[Any], rows: Any) -> list[TaskInput]:
         """`rows` is a Frame."""
-        if not isinstance(rows, Frame) or not all(isinstance(example, Picture) for example in examples):
+        if not isinstance(rows, ImageTransform) or not all(isinstance(example, ImageExample) for example in examples):
             raise InputError("this model looks at pictures, and the input is text; give it images")
         return [
-            Item((), place, self._target(example.label), note=rows.pixels(example))
+            TaskInput((), place, self._target(example.label), extra=rows.pixels(example))
             for place, example in enumerate(examples)
         ]
 
-    def document(self) -> dict[str, Any]:
-        return {**super().document(), "pictures": True}
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "pictures": True}
 
     def _said(self, example: Any) -> dict[str, Any]:
         return {"image": example.name}
 
 
 @dataclass(frozen=True, eq=False)
-class Pixels:
+class ImageBatch:
     """(B, channels, height, width), -1 to 1."""
 
     values: Tensor
 
-    def to(self, device: torch.device) -> Pixels:
-        return Pixels(self.values.to(device))
+    def to(self, device: torch.device) -> ImageBatch:
+        return ImageBatch(self.values.to(device))
 
 
-class Seen(nn.Module):
+class ImageClassifier(nn.Module):
     """A Vision Transformer with its classes. In training each picture moves by up to `shift` pixels."""
 
     def __init__(self, encoder: Vit, *, shift: int = 0) -> None:
         super().__init__()
         self.encoder, self.shift = encoder, shift
 
-    def forward(self, inputs: Pixels) -> Tensor:
+    def forward(self, inputs: ImageBatch) -> Tensor:
         assert self.encoder.classifier is not None
         result: Tensor = self.encoder.classifier(self.encoder(inputs.values)[:, 0])
         return result
 
-    def gathered(self, items: Sequence[Item]) -> Pixels:
-        values = torch.stack([item.note for item in items])
-        return Pixels((self._moved(values) if self.training and self.shift else values).float() / 127.5 - 1)
+    def collate(self, items: Sequence[TaskInput]) -> ImageBatch:
+        values = torch.stack([item.extra for item in items])
+        return ImageBatch((self._moved(values) if self.training and self.shift else values).float() / 127.5 - 1)
 
-    def sizes(self, items: Sequence[Item]) -> list[int]:
+    def output_counts(self, items: Sequence[TaskInput]) -> list[int]:
         return [1] * len(items)
 
-    def length(self, item: Item) -> int:
+    def num_tokens(self, item: TaskInput) -> int:
         """In tokens."""
-        high, wide = self.encoder.config.image[0], self.encoder.config.image[1]
-        return 1 + (high // self.encoder.config.patch[0]) * (wide // self.encoder.config.patch[1])
+        high, wide = self.encoder.config.image_size[0], self.encoder.config.image_size[1]
+        return 1 + (high // self.encoder.config.patch_size[0]) * (wide // self.encoder.config.patch_size[1])
 
     def _moved(self, values: Tensor) -> Tensor:
         """Each by its own number of rows and columns; what comes in is the edge."""

@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.data.examples import Answer, Question, labelled
-from regard.tasks.base import Item, Prediction, Task, divergence
+from regard.data.examples import Answer, QuestionExample, is_labeled
+from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import answer_scores, best_threshold
-from regard.tasks.rows import Rows, owners, windows
+from regard.tasks.task import Prediction, Task, TaskInput, kl_divergence
 
-__all__ = ["Answering"]
+__all__ = ["QuestionAnswering"]
 
 LONGEST_QUESTION = 64  # tokens
 LONGEST_ANSWER = 30
@@ -26,7 +26,7 @@ BEST = 20  # spans of a window
 NBEST = 5
 
 
-class Window(NamedTuple):
+class ContextWindow(NamedTuple):
     """A part of a context in a row: where its tokens begin there, their characters, and which of them it judges."""
 
     first: int
@@ -34,47 +34,47 @@ class Window(NamedTuple):
     owned: list[bool]
 
 
-class Span(NamedTuple):
+class ScoredSpan(NamedTuple):
     score: float
     start: int
     end: int
 
 
-class Answering(Task[Question]):
+class QuestionAnswering(Task[QuestionExample]):
     """`threshold`: by how much the best answer must beat no answer at all; None where every question has one.
 
     It is settled on the data that the task is judged on, where some questions there have no answer.
     """
 
     name: ClassVar[str] = "answer"
-    main: ClassVar[str] = "f1"
-    kind: ClassVar[str] = "QuestionAnswering"
+    main_metric: ClassVar[str] = "f1"
+    transformers_head: ClassVar[str] = "QuestionAnswering"
     pooled: ClassVar[bool] = False
-    length: ClassVar[int] = 384
+    max_length: ClassVar[int] = 384
 
     def __init__(self, threshold: float | None = None) -> None:
         self.threshold = threshold
 
     @property
-    def outputs(self) -> int:
+    def num_outputs(self) -> int:
         return 2
 
     @classmethod
-    def learn(cls, examples: Sequence[Question]) -> Answering:
-        return cls(None if all(example.possible for example in examples) else 0.0)
+    def from_examples(cls, examples: Sequence[QuestionExample]) -> QuestionAnswering:
+        return cls(None if all(example.answerable for example in examples) else 0.0)
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {"threshold": self.threshold}
 
     @classmethod
-    def restore(cls, document: Mapping[str, Any]) -> Answering:
+    def from_dict(cls, document: Mapping[str, Any]) -> QuestionAnswering:
         threshold = document["threshold"]
         return cls(None if threshold is None else float(threshold))
 
-    def check(self, example: Question) -> None:
+    def check(self, example: QuestionExample) -> None:
         """Any answer that a reader lets through lies in its context."""
 
-    def items(self, examples: Sequence[Question], rows: Rows) -> list[Item]:
+    def preprocess(self, examples: Sequence[QuestionExample], rows: InputBuilder) -> list[TaskInput]:
         # Many questions are about one context.
         texts = list(dict.fromkeys(example.context for example in examples))
         contexts = dict(zip(texts, rows.tokens(texts), strict=True))
@@ -82,53 +82,53 @@ class Answering(Task[Question]):
         items = []
         for owner, (example, asked) in enumerate(zip(examples, questions, strict=True)):
             context = contexts[example.context]
-            question = asked.ids[: min(LONGEST_QUESTION, rows.beside(0) // 2)]
-            room = rows.beside(len(question))
-            spans = windows(len(context), room, min(OVERLAP, room // 2))
-            best = owners(len(context), spans)
+            question = asked.ids[: min(LONGEST_QUESTION, rows.context_length_with_question(0) // 2)]
+            room = rows.context_length_with_question(len(question))
+            spans = split_windows(len(context), room, min(OVERLAP, room // 2))
+            best = max_context_windows(len(context), spans)
             answer = _tokens(example.answers[0], context.offsets) if example.answers else None
             for number, (start, end) in enumerate(spans):
                 row, first = rows.question(question, context.ids[start:end])
                 owned = [window == number for window in best[start:end]]
-                window = Window(first, context.offsets[start:end], owned)
-                target = None if not labelled(example) else (0, 0)
+                window = ContextWindow(first, context.offsets[start:end], owned)
+                target = None if not is_labeled(example) else (0, 0)
                 if answer is not None and start <= answer[0] and answer[1] < end:
                     target = first + answer[0] - start, first + answer[1] - start
-                items.append(Item((row,), owner, target, note=window))
+                items.append(TaskInput((row,), owner, target, extra=window))
         return items
 
-    def loss(self, numbers: Tensor, items: Sequence[Item]) -> Tensor:
+    def loss(self, numbers: Tensor, items: Sequence[TaskInput]) -> Tensor:
         """The mean over items of both cross-entropies, each over the tokens of one row."""
         losses = []
         for part, item in zip(torch.split(numbers, [len(item) for item in items]), items, strict=True):
             losses.append(F.cross_entropy(part.T, torch.tensor(item.target, device=part.device)))
         return torch.stack(losses).mean()
 
-    def soft_loss(self, numbers: Tensor, wanted: Tensor, items: Sequence[Item], softness: float) -> Tensor:
+    def distillation_loss(self, numbers: Tensor, wanted: Tensor, items: Sequence[TaskInput], softness: float) -> Tensor:
         """Over the tokens of each row."""
         sizes = [len(item) for item in items]
         parts = zip(torch.split(numbers, sizes), torch.split(wanted, sizes), strict=True)
-        return torch.stack([divergence(ours.T, theirs.T, softness) for ours, theirs in parts]).mean()
+        return torch.stack([kl_divergence(ours.T, theirs.T, softness) for ours, theirs in parts]).mean()
 
-    def predictions(
-        self, examples: Sequence[Question], items: Sequence[Item], numbers: Sequence[Tensor]
+    def postprocess(
+        self, examples: Sequence[QuestionExample], items: Sequence[TaskInput], numbers: Sequence[Tensor]
     ) -> list[Prediction]:
         spans: list[dict[tuple[int, int], float]] = [{} for _ in examples]
         nothing = [float("inf")] * len(examples)
         for item, part in zip(items, numbers, strict=True):
-            nothing[item.owner] = min(nothing[item.owner], part[0].double().sum().item())
-            known = spans[item.owner]
-            for score, *characters in _spans(part, item.note):
-                start, end = _trimmed(examples[item.owner].context, *characters)
+            nothing[item.example] = min(nothing[item.example], part[0].double().sum().item())
+            known = spans[item.example]
+            for score, *characters in _spans(part, item.extra):
+                start, end = _trimmed(examples[item.example].context, *characters)
                 if start < end:
                     known[start, end] = max(score, known.get((start, end), -float("inf")))
         return [self._prediction(*each) for each in zip(examples, spans, nothing, strict=True)]
 
-    def _prediction(self, example: Question, spans: dict[tuple[int, int], float], nothing: float) -> Prediction:
-        best = sorted((Span(score, start, end) for (start, end), score in spans.items()), reverse=True)[:NBEST]
+    def _prediction(self, example: QuestionExample, spans: dict[tuple[int, int], float], nothing: float) -> Prediction:
+        best = sorted((ScoredSpan(score, start, end) for (start, end), score in spans.items()), reverse=True)[:NBEST]
         margin = best[0].score - nothing if best else None
         if self.threshold is not None or margin is None:
-            best = sorted([*best, Span(nothing, 0, 0)], reverse=True)
+            best = sorted([*best, ScoredSpan(nothing, 0, 0)], reverse=True)
         shares = torch.tensor([span.score for span in best], dtype=torch.double).softmax(-1).tolist()
         listed = [
             {
@@ -150,28 +150,30 @@ class Answering(Task[Question]):
         rest = {key: value for key, value in prediction.items() if key not in said and key != "id"}
         return {"id": prediction["id"], **said, **rest}
 
-    def scores(self, examples: Sequence[Question], predictions: Sequence[Prediction]) -> dict[str, float]:
+    def compute_metrics(
+        self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]
+    ) -> dict[str, float]:
         return answer_scores(_truth(examples), {str(place): one["answer"] for place, one in enumerate(predictions)})
 
     @property
-    def settles(self) -> bool:
+    def has_calibration(self) -> bool:
         return self.threshold is not None
 
-    def settled(
-        self, examples: Sequence[Question], predictions: Sequence[Prediction]
-    ) -> tuple[Answering, Sequence[Prediction]]:
+    def calibrate(
+        self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]
+    ) -> tuple[QuestionAnswering, Sequence[Prediction]]:
         """With the threshold of the best F1; where all questions have an answer, that would be to answer always."""
         margins = {str(place): one["margin"] for place, one in enumerate(predictions) if one.get("margin") is not None}
-        if not self.settles or not margins or all(example.possible for example in examples):
+        if not self.has_calibration or not margins or all(example.answerable for example in examples):
             return self, predictions
         answers = {
             place: next(one["answer"] for one in predictions[int(place)]["nbest"] if one["answer"]) for place in margins
         }
-        task = Answering(best_threshold(_truth(examples), answers, margins))
+        task = QuestionAnswering(best_threshold(_truth(examples), answers, margins))
         return task, [task._decided(one) for one in predictions]
 
 
-def _truth(examples: Sequence[Question]) -> dict[str, list[str]]:
+def _truth(examples: Sequence[QuestionExample]) -> dict[str, list[str]]:
     """By place: the ids of a file need not differ."""
     return {str(place): [answer.text for answer in example.answers] for place, example in enumerate(examples)}
 
@@ -183,7 +185,7 @@ def _tokens(answer: Answer, offsets: Sequence[tuple[int, int]]) -> tuple[int, in
     return (inside[0], inside[-1]) if inside else None
 
 
-def _spans(numbers: Tensor, window: Window) -> list[Span]:
+def _spans(numbers: Tensor, window: ContextWindow) -> list[ScoredSpan]:
     """The best spans of a window, among those that begin with a token it judges best, as characters."""
     if not window.offsets:
         return []
@@ -198,7 +200,7 @@ def _spans(numbers: Tensor, window: Window) -> list[Span]:
     for score, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
         start, more = divmod(place, LONGEST_ANSWER)
         if score > -float("inf"):
-            found.append(Span(score, window.offsets[start][0], window.offsets[start + more][1]))
+            found.append(ScoredSpan(score, window.offsets[start][0], window.offsets[start + more][1]))
     return found
 
 

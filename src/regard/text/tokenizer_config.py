@@ -17,7 +17,7 @@ from regard.errors import InputError
 from regard.files.file_input import read_file
 from regard.files.json_files import read_json
 
-__all__ = ["BERT", "ROLES", "Settings", "read_object", "read_text"]
+__all__ = ["BERT", "ROLES", "TokenizerConfig", "read_object", "read_text"]
 
 LIMIT = 256 << 20  # bytes of a vocabulary or of tokenizer.json: the largest that are published have some 40 MB
 
@@ -43,7 +43,7 @@ FAMILIES = {"[CLS]": BERT, "<mask>": ROBERTA, "<|endoftext|>": GPT2, "<pad>": T5
 
 
 @dataclass(frozen=True)
-class Settings:
+class TokenizerConfig:
     """What the JSON files of a folder say; `kind` is the model family they name, in small letters, or empty."""
 
     folder: Path
@@ -52,7 +52,7 @@ class Settings:
     kind: str
 
     @classmethod
-    def open(cls, folder: Path) -> Settings:
+    def open(cls, folder: Path) -> TokenizerConfig:
         """Read the folder's JSON files; an absent one says nothing, a broken one is an error."""
         values = read_object(folder / "tokenizer_config.json")
         names = read_object(folder / "special_tokens_map.json") | values

@@ -15,25 +15,25 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.tasks.rows import Row
+from regard.tasks.inputs import InputSequence
 
-__all__ = ["Item", "Named", "Prediction", "Task", "divergence", "labels_in", "unseen"]
+__all__ = ["LabelTask", "Prediction", "Task", "TaskInput", "kl_divergence", "read_labels", "unknown_label"]
 
 Example = TypeVar("Example")
 Prediction = dict[str, Any]  # JSON: what `regard predict` prints
 
 
 @dataclass(frozen=True, eq=False)
-class Item:
+class TaskInput:
     """Rows that have one target together, all or a part of example `owner`. `target` is None where it is not known."""
 
-    rows: tuple[Row, ...]
-    owner: int
+    sequences: tuple[InputSequence, ...]
+    example: int
     target: Any = None
-    note: Any = None  # what the task wants to remember of it
+    extra: Any = None  # what the task wants to remember of it
 
     def __len__(self) -> int:
-        return sum(map(len, self.rows))
+        return sum(map(len, self.sequences))
 
 
 class Task(ABC, Generic[Example]):
@@ -41,14 +41,14 @@ class Task(ABC, Generic[Example]):
     row and so gets a layer of its own; `kind` is what transformers calls such a model."""
 
     name: ClassVar[str]
-    main: ClassVar[str]
-    kind: ClassVar[str]
+    main_metric: ClassVar[str]
+    transformers_head: ClassVar[str]
     pooled: ClassVar[bool]
-    length: ClassVar[int]  # the most tokens of a row, unless it is set
+    max_length: ClassVar[int]  # the most tokens of a row, unless it is set
 
     @property
     @abstractmethod
-    def outputs(self) -> int:
+    def num_outputs(self) -> int:
         """Numbers that the model gives for each place."""
 
     @property
@@ -58,56 +58,56 @@ class Task(ABC, Generic[Example]):
 
     @classmethod
     @abstractmethod
-    def learn(cls, examples: Sequence[Example]) -> Task[Example]:
-        """The task that labelled examples set."""
+    def from_examples(cls, examples: Sequence[Example]) -> Task[Example]:
+        """The task that labeled examples set."""
 
     @abstractmethod
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """What `restore` needs, as JSON."""
 
     @classmethod
     @abstractmethod
-    def restore(cls, document: Mapping[str, Any]) -> Task[Example]: ...
+    def from_dict(cls, document: Mapping[str, Any]) -> Task[Example]: ...
 
     @abstractmethod
     def check(self, example: Example) -> None:
         """InputError where its label, if it has one, is none that this task knows."""
 
     @abstractmethod
-    def items(self, examples: Sequence[Example], rows: Any) -> list[Item]:
+    def preprocess(self, examples: Sequence[Example], rows: Any) -> list[TaskInput]:
         """What the model reads, made by `rows`; a label that training has not seen is an error."""
 
     @abstractmethod
-    def loss(self, numbers: Tensor, items: Sequence[Item]) -> Tensor:
+    def loss(self, numbers: Tensor, items: Sequence[TaskInput]) -> Tensor:
         """The mean loss of some items' (places, outputs)."""
 
-    def soft_loss(self, numbers: Tensor, wanted: Tensor, items: Sequence[Item], softness: float) -> Tensor:
+    def distillation_loss(self, numbers: Tensor, wanted: Tensor, items: Sequence[TaskInput], softness: float) -> Tensor:
         """How far the numbers are from a teacher's, both softened: the divergence over the outputs of each place."""
-        return divergence(numbers, wanted, softness)
+        return kl_divergence(numbers, wanted, softness)
 
     @abstractmethod
-    def predictions(
-        self, examples: Sequence[Example], items: Sequence[Item], numbers: Sequence[Tensor]
+    def postprocess(
+        self, examples: Sequence[Example], items: Sequence[TaskInput], numbers: Sequence[Tensor]
     ) -> list[Prediction]:
         """One for each example; `numbers` has the (places, outputs) of each item."""
 
     @abstractmethod
-    def scores(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
+    def compute_metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
         """In percent."""
 
     @property
-    def settles(self) -> bool:
+    def has_calibration(self) -> bool:
         """Whether something of the task is decided on data that it is judged on."""
         return False
 
-    def settled(
+    def calibrate(
         self, examples: Sequence[Example], predictions: Sequence[Prediction]
     ) -> tuple[Task[Example], Sequence[Prediction]]:
-        """The task with what is best for labelled examples, and its predictions with that."""
+        """The task with what is best for labeled examples, and its predictions with that."""
         return self, predictions
 
 
-class Named(Task[Example]):
+class LabelTask(Task[Example]):
     """A task whose outputs are labels with names."""
 
     def __init__(self, labels: Sequence[str]) -> None:
@@ -115,7 +115,7 @@ class Named(Task[Example]):
         self._places = {label: place for place, label in enumerate(labels)}
 
     @property
-    def outputs(self) -> int:
+    def num_outputs(self) -> int:
         return len(self._labels)
 
     @property
@@ -125,11 +125,11 @@ class Named(Task[Example]):
     def _place(self, label: object) -> int:
         """The output of a label; InputError for one that training has not seen."""
         if label not in self._places:
-            raise unseen(label, self._labels)
+            raise unknown_label(label, self._labels)
         return self._places[str(label)]
 
 
-def labels_in(document: Mapping[str, Any]) -> list[str]:
+def read_labels(document: Mapping[str, Any]) -> list[str]:
     """The labels that a document of a task lists."""
     labels = document["labels"]
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
@@ -139,13 +139,13 @@ def labels_in(document: Mapping[str, Any]) -> list[str]:
     return labels
 
 
-def divergence(numbers: Tensor, wanted: Tensor, softness: float) -> Tensor:
+def kl_divergence(numbers: Tensor, wanted: Tensor, softness: float) -> Tensor:
     """Kullback and Leibler's, of the last dimension, times the square of the softness, which gradients lose by it."""
     ours, theirs = (F.log_softmax(each / softness, dim=-1) for each in (numbers, wanted))
     return F.kl_div(ours, theirs, reduction="batchmean", log_target=True) * softness**2
 
 
-def unseen(label: object, labels: Sequence[str]) -> InputError:
+def unknown_label(label: object, labels: Sequence[str]) -> InputError:
     """What to say of a label that the task does not have."""
     shown = ", ".join(map(repr, labels[:10])) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
     return InputError(f"the label {label!r} does not occur in the training data, which has {shown}")

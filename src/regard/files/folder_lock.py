@@ -13,12 +13,12 @@ from typing import IO
 
 from regard.errors import InputError, RegardError
 
-__all__ = ["LOCK", "changes", "locked"]
+__all__ = ["LOCK", "describe_changes", "lock_folder"]
 
 LOCK = "lock"
 
 
-def changes(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+def describe_changes(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
     """What of some settings is otherwise now, in words."""
     return [
         f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
@@ -28,7 +28,7 @@ def changes(before: Mapping[str, object], now: Mapping[str, object]) -> list[str
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Let one process at a time in. The system drops the lock of a process that dies, however it dies."""
     try:
         folder.mkdir(exist_ok=True)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.tasks.rows import Row, Rows, owners, windows
+from regard.tasks.inputs import InputBuilder, InputSequence, max_context_windows, split_windows
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level
 from tests.tasks.conftest import Makers
@@ -25,10 +25,10 @@ def test_whole_rows_of_an_encoder(
     rows_of: Makers, family: str, pairs: list[tuple[str, str | None]], limit: int
 ) -> None:
     rows = rows_of(family, limit)
-    for row, (a, b) in zip(rows.whole(pairs), pairs, strict=True):
+    for row, (a, b) in zip(rows.sequences(pairs), pairs, strict=True):
         expected = rows.tokenizer.encode(a, b, max_length=limit)
-        assert (row.ids, row.segments, row.cut) == (expected.ids, expected.segments, expected.cut)
-        assert row.places == [0]
+        assert (row.ids, row.segments, row.num_truncated) == (expected.ids, expected.segments, expected.cut)
+        assert row.positions == [0]
         assert row.ids[0] == rows.tokenizer.cls
         assert len(row) <= limit
 
@@ -38,16 +38,16 @@ def test_whole_rows_of_an_encoder(
 def test_parts_and_questions_of_an_encoder(rows_of: Makers, family: str, question: str, context: str) -> None:
     rows = rows_of(family)
     asked, about = rows.tokens([question, context])
-    part, alone = rows.part(about.ids, list(range(len(about)))), rows.tokenizer.encode(context)
+    part, alone = rows.window(about.ids, list(range(len(about)))), rows.tokenizer.encode(context)
     assert (part.ids, part.segments) == (alone.ids, alone.segments)
-    assert part.places is not None
-    assert [part.ids[place] for place in part.places] == about.ids
-    assert len(part) == len(about) + rows.limit - rows.room
+    assert part.positions is not None
+    assert [part.ids[place] for place in part.positions] == about.ids
+    assert len(part) == len(about) + rows.limit - rows.context_length
     row, first = rows.question(asked.ids, about.ids)
     expected = rows.tokenizer.encode(question, context)
-    assert (row.ids, row.segments, row.places) == (expected.ids, expected.segments, None)
+    assert (row.ids, row.segments, row.positions) == (expected.ids, expected.segments, None)
     assert row.ids[first : first + len(about)] == about.ids
-    assert len(row) == len(about) + rows.limit - rows.beside(len(asked))
+    assert len(row) == len(about) + rows.limit - rows.context_length_with_question(len(asked))
 
 
 def test_rows_of_a_gpt(rows_of: Makers) -> None:
@@ -56,22 +56,22 @@ def test_rows_of_a_gpt(rows_of: Makers) -> None:
     a, b = (one.ids for one in rows.tokens(["the film", "good"]))
     assert len(a) == 2
     assert len(b) == 1
-    one, two = rows.whole([("the film", None), ("the film", "good")])
+    one, two = rows.sequences([("the film", None), ("the film", "good")])
     assert one.ids == [end, *a, end]
-    assert one.places == [3]
+    assert one.positions == [3]
     assert two.ids == [end, *a, end, *b, end]
-    assert two.places == [5]
+    assert two.positions == [5]
     assert two.segments == [0] * 6
-    part = rows.part(a, [0, 1])
-    assert (part.ids, part.places, rows.room) == ([end, *a], [1, 2], 63)
+    part = rows.window(a, [0, 1])
+    assert (part.ids, part.positions, rows.context_length) == ([end, *a], [1, 2], 63)
     row, first = rows.question(b, a)
-    assert (row.ids, first, rows.beside(1)) == ([end, *b, end, *a], 3, 61)
+    assert (row.ids, first, rows.context_length_with_question(1)) == ([end, *b, end, *a], 3, 61)
 
 
 def test_a_gpt_with_a_token_of_its_own_to_begin_with(tokenizers: dict[str, Tokenizer]) -> None:
     pipeline = library.Tokenizer.from_str(tokenizers["roberta"].files()["tokenizer.json"].decode())
     tokens = Tokenizer(pipeline, names={"bos": "<s>", "eos": "</s>"})
-    (row,) = Rows(tokens, family="gpt2", limit=8).whole([("good", "the")])
+    (row,) = InputBuilder(tokens, family="gpt2", limit=8).sequences([("good", "the")])
     assert [tokens.token(number) for number in row.ids] == ["<s>", "good", "</s>", "the", "</s>"]
 
 
@@ -79,12 +79,12 @@ def test_a_gpt_with_a_token_of_its_own_to_begin_with(tokenizers: dict[str, Token
 def test_a_gpt_loses_of_the_longer_text_first(rows_of: Makers, a: int, b: int | None, limit: int) -> None:
     rows = rows_of("gpt2", limit)
     x, y, end = rows.tokenizer.id("x"), rows.tokenizer.id("y"), rows.tokenizer.eos
-    (row,) = rows.whole([("x" * a, None if b is None else "y" * b)])
+    (row,) = rows.sequences([("x" * a, None if b is None else "y" * b)])
     kept, other = row.ids.count(x), row.ids.count(y)
     assert row.ids == [end, *[x] * kept, end, *([] if b is None else [*[y] * other, end])]
-    assert row.places == [len(row) - 1]
-    assert row.cut == a - kept + (b or 0) - other
-    assert len(row) == limit if row.cut else len(row) <= limit
+    assert row.positions == [len(row) - 1]
+    assert row.num_truncated == a - kept + (b or 0) - other
+    assert len(row) == limit if row.num_truncated else len(row) <= limit
     if kept < a:
         assert kept >= other - 1  # the longer gives way until they are equal, and an odd place goes to one of them
     if other < (b or 0):
@@ -94,7 +94,11 @@ def test_a_gpt_loses_of_the_longer_text_first(rows_of: Makers, a: int, b: int | 
 @pytest.mark.parametrize("family", [*ENCODERS, "gpt2"])
 def test_no_tokens_are_a_row_too(rows_of: Makers, family: str) -> None:
     rows = rows_of(family)
-    empty: list[Row] = [*rows.whole([("", None), ("", "")]), rows.part([], []), rows.question([], [])[0]]
+    empty: list[InputSequence] = [
+        *rows.sequences([("", None), ("", "")]),
+        rows.window([], []),
+        rows.question([], [])[0],
+    ]
     known = {rows.tokenizer.cls, rows.tokenizer.sep, rows.tokenizer.eos}
     assert all(len(row) >= 1 and set(row.ids) <= known for row in empty)
     assert rows.tokens([""])[0].ids == []
@@ -113,16 +117,16 @@ def test_tokenizers_without_what_a_family_needs(
 ) -> None:
     endless = byte_level(tmp_path_factory.mktemp("endless") / "gpt2", specials=[], kind="gpt2")
     with pytest.raises(InputError, match="no token that ends a text"):
-        Rows(endless, family="gpt2", limit=16)
+        InputBuilder(endless, family="gpt2", limit=16)
     with pytest.raises(InputError, match=r"no \[CLS\]"):
-        Rows(tokenizers["gpt2"], family="bert", limit=16).part([1], [0])
+        InputBuilder(tokenizers["gpt2"], family="bert", limit=16).window([1], [0])
 
 
 @given(st.data())
 def test_windows_and_owners(data: st.DataObject) -> None:
     count, room = data.draw(st.integers(0, 200)), data.draw(st.integers(1, 40))
     overlap = data.draw(st.integers(0, room - 1))
-    spans = windows(count, room, overlap)
+    spans = split_windows(count, room, overlap)
     assert spans[0][0] == 0
     assert spans[-1][1] == count
     assert all(end - start <= room for start, end in spans)
@@ -130,7 +134,7 @@ def test_windows_and_owners(data: st.DataObject) -> None:
         assert end - start == room
         assert end - after == overlap
         assert last > end
-    found = owners(count, spans)
+    found = max_context_windows(count, spans)
     assert len(found) == count
     for token, owner in enumerate(found):
         assert found[max(token - 1, 0)] <= owner
@@ -150,8 +154,8 @@ def shorter_side(token: int, span: tuple[int, int], count: int) -> float:
 
 
 def test_windows_by_hand() -> None:
-    assert windows(10, 10, 4) == [(0, 10)]
-    assert windows(11, 10, 4) == [(0, 10), (6, 11)]
-    assert windows(0, 10, 4) == [(0, 0)]
-    assert owners(11, windows(11, 10, 4)) == [0] * 8 + [1] * 3
-    assert owners(0, [(0, 0)]) == []
+    assert split_windows(10, 10, 4) == [(0, 10)]
+    assert split_windows(11, 10, 4) == [(0, 10), (6, 11)]
+    assert split_windows(0, 10, 4) == [(0, 0)]
+    assert max_context_windows(11, split_windows(11, 10, 4)) == [0] * 8 + [1] * 3
+    assert max_context_windows(0, [(0, 0)]) == []
