@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import ValidationInfo, field_validator
 
 from regard.errors import InputError
 from regard.events import Note
@@ -22,7 +22,7 @@ __all__ = ["CompareRequest", "compare"]
 class CompareRequest(Request):
     text: str | None = argument(None, help="A sentence with a blank, _, or with slots: [he|she].")
     text_b: str | None = argument(None, help="A second sentence with a blank.")
-    top: Annotated[int, Field(ge=1)] | Literal["all"] | None = option(
+    top: int | Literal["all"] | None = option(
         None, "-n", help="Number of tokens to show, or all; 30 by default, 150 in a sweep.", metavar="N"
     )
     chart: Literal["likelihoods", "differences"] = option(
@@ -34,6 +34,13 @@ class CompareRequest(Request):
         None, help="Two JSON lists of logits instead of a model.", metavar="A,B", min_length=2, max_length=2
     )
     vocab: Path | None = option(None, help="With --logits: the tokens, one per line.", metavar="FILE")
+
+    @field_validator("top")
+    @classmethod
+    def _at_least_one(cls, value: int | str | None) -> int | str | None:
+        if isinstance(value, int) and value < 1:
+            raise ValueError("expected a number from 1, or all")
+        return value
 
     @field_validator("logits", "vocab")
     @classmethod
