@@ -44,7 +44,7 @@ def compare(
     text: str | None = None,
     text_b: str | None = None,
     *,
-    top: Annotated[int, FieldInfo(annotation=None, required=True, metadata=[Ge(ge=1)])] | Literal['all'] | None = None,
+    top: int | Literal['all'] | None = None,
     chart: Literal['likelihoods', 'differences'] = 'likelihoods',
     model: _Model = 'regard-bert',
     other: _Model | None = None,
