@@ -23,8 +23,11 @@ EXAMPLES: dict[str, Example] = {
     ),
     # embed:
     #
-    # compare:
-    #
+    "compare": Example(
+        {"text": "he was a _", "text_b": "she was a _", "model": "MODEL", "top": 5},
+        {"text": "[a|b] [c|d] [e|f] _", "model": "MODEL"},
+        "at most two",
+    ),
     "next": Example(
         {"first": "the film was good", "second": "they love it", "model": "MODEL"},
         {"first": "the film", "second": "", "model": "MODEL"},

@@ -34,7 +34,6 @@ FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, CLOSED_PIPE = 1, 2, 130, 143, 141
 def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
-        compare,
         cost,
         doctor,
         embed,
@@ -61,7 +60,6 @@ def verbs() -> list[Register]:
         lesson.register,
         embed.register,
         *verb_commands(),
-        compare.register,
         generate.register,
         cost.register,
         pretrain.register,
