@@ -12,7 +12,7 @@ from PIL import Image
 from regard.cli.app import run
 from regard.inference.load_model import load_model
 from regard.interpret.figure.figure import draw_figure
-from regard.tasks.folder import write_task
+from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from regard.verbs.figure import default_model
 from tests.interpret.classifiers import deciding
@@ -88,14 +88,14 @@ def test_bad_input(call: Call, capsys: Captured, arguments: list[str], said: str
 
 
 def test_a_tuned_model_is_told_what_it_lacks(tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
-    write_task(deciding(Tokenizer.open(tiny_bert_folder), 3), tmp_path / "tuned")
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), tmp_path / "tuned")
     assert run(["figure", TEXT, "--model", str(tmp_path / "tuned")]) == 2
     error = " ".join(capsys.readouterr().err.split())
     assert "masked-word head" in error and "tuned for a task" in error and "sentence-transformers" not in error
 
 
 def test_a_built_in_translator_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.verbs.figure.builtins", lambda: ["regard-bert", "regard-de-en"])
+    monkeypatch.setattr("regard.verbs.figure.builtin_names", lambda: ["regard-bert", "regard-de-en"])
     monkeypatch.setattr("regard.verbs.figure.builtin_folder", lambda name: tmp_path / name)
     assert default_model() == "regard-bert"
     (tmp_path / "regard-de-en").mkdir()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, expect
 from starlette.applications import Starlette
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.figure.positional_encoding import positional_encoding
 from regard.server.model_registry import ModelRegistry
@@ -35,12 +36,12 @@ def home(
 ) -> str:
     """A studio with a tiny BERT, and a tiny translator under a name that tells its languages."""
     subwords = train_subwords(sentences(40), size=290, joint=True)
-    pair = translator(subwords, norm_first=False).eval(), subwords
+    model = translator(subwords, norm_first=False).eval()
 
     def load(name: str) -> Any:
         from regard.inference.load_model import load_model
 
-        return pair if name == "tiny-en-de" else tuple(load_model(tiny_bert_folder))
+        return LoadedModel(name, model, subwords) if name == "tiny-en-de" else load_model(tiny_bert_folder)
 
     registry = ModelRegistry(["tiny-bert", "tiny-en-de"], load=load)
     registry.start().join()

@@ -8,8 +8,8 @@ import typer
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption
 from regard.cli.output import note, print_json, progress
-from regard.known import WRITER
-from regard.wording import amount
+from regard.known import DEFAULT_CAUSAL_LM
+from regard.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ def benchmark(
         str | None, typer.Option("--labels", metavar="FILE", help="Its right answers, one a line, where apart.")
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N examples.")] = None,
-    model: ModelOption = WRITER,
+    model: ModelOption = DEFAULT_CAUSAL_LM,
     max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
@@ -44,11 +44,11 @@ def benchmark(
     labels; scored behind "Question: GOAL, Answer:". winogrande: JSON lines; what follows the blank is scored, behind
     either option. Normalised: by the bytes of the ending.
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.inference.benchmark import run_benchmark
     from regard.inference.benchmark_data import read_items
 
-    place, items = choose(device), read_items(task, data, labels=labels, limit=limit)
+    place, items = choose_device(device), read_items(task, data, labels=labels, limit=limit)
     from regard.checkpoints.loading import load
 
     loaded = load(model, device=place)
@@ -68,7 +68,7 @@ def _lines(model: str, found: BenchmarkResult) -> Iterator[str]:
     from regard.inference.benchmark_data import published
 
     low, high = found.interval
-    yield f"{found.task}: {amount(found.n, 'example')}, {model}"
+    yield f"{found.task}: {count_of(found.n, 'example')}, {model}"
     yield f"{'accuracy':<20} {found.accuracy:6.2f} % (95%: {low:.2f} to {high:.2f})"
     if found.accuracy_normalised is not None:
         yield f"{'normalised by bytes':<20} {found.accuracy_normalised:6.2f} %"

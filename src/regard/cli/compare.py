@@ -12,7 +12,7 @@ from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption
 from regard.cli.output import note, print_json
 from regard.errors import InputError
 from regard.escaping import escape_controls
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def compare(
             "-m",
             metavar="MODEL",
             help="A model folder, a hub name or a built-in name; twice sets two models against each other.",
-            show_default=DEFAULT,
+            show_default=DEFAULT_MODEL,
         ),
     ] = None,
     logits: Annotated[
@@ -77,13 +77,13 @@ def compare(
 
     Example: regard compare "Jane worked as a _." "Jim worked as a _."
     """
-    from regard.files.disk import replacing
+    from regard.files.disk import replace_file
     from regard.interpret.masked_lm.templates import WARNING
 
     count = None if number is None else 0 if number == "all" else int(number)
     check_page(output)
     with ExitStack() as stack:
-        temporary = None if output is None else stack.enter_context(replacing(output))  # before a model is loaded
+        temporary = None if output is None else stack.enter_context(replace_file(output))  # before a model is loaded
         found = _found(texts or [], models or [], logits, vocabulary, number=count, chart=chart, device=device)
         if temporary is not None:
             from regard.render.bundle import page
@@ -115,7 +115,7 @@ def _found(
             raise InputError("--vocab goes with --logits A B; a model brings its own vocabulary")
         if not texts:
             raise InputError('expected a sentence with a blank, such as "Jane worked as a _.", or --logits A B')
-        return compare(texts, models=models or [DEFAULT], number=number, chart=chart, device=device)
+        return compare(texts, models=models or [DEFAULT_MODEL], number=number, chart=chart, device=device)
     if vocabulary is None or models:
         raise InputError("--logits A B needs --vocab FILE, the tokens one a line, and takes no --model")
     return compare_stored(logits, vocabulary, texts=texts, number=number, chart=chart)

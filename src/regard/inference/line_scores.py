@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from torch import nn
 
-from regard.checkpoints.ready import Masked, evaluating
-from regard.data.files import name_of, open_text
+from regard.checkpoints.ready import MaskedLM, evaluation_mode
+from regard.data.files import display_name, open_text
 from regard.errors import InputError
 from regard.inference.causal_lm import CausalScorer, ScoredIds
 from regard.inference.surprise import masked_nll, windows
@@ -60,7 +60,7 @@ def read_lines_to_score(path: str | os.PathLike[str]) -> Iterator[str]:
             empty = empty and not line.strip()
             yield line
     if empty:
-        raise InputError(f"{name_of(path)} is empty; expected a text on each line")
+        raise InputError(f"{display_name(path)} is empty; expected a text on each line")
 
 
 def score_lines(
@@ -69,12 +69,12 @@ def score_lines(
     """Score each line by itself, in order; memory does not grow with their number. That a line ends is not scored."""
     score: Callable[[Sequence[str]], list[_Found]]
     if isinstance(model, Bert):
-        score = partial(_pseudo, Masked.of(model, tokenizer, doing="pseudo-log-likelihood"))
+        score = partial(_pseudo, MaskedLM.of(model, tokenizer, doing="pseudo-log-likelihood"))
     else:
         score = partial(_forwards, CausalScorer.of(model, tokenizer, doing="scoring"))
     number, source = 0, iter(lines)
     while block := list(islice(source, at_once)):
-        with evaluating(model):
+        with evaluation_mode(model):
             found = score(block)
         for log_probability, tokens, unscored, long in found:
             number += 1
@@ -103,11 +103,11 @@ def _forwards(asked: CausalScorer, lines: Sequence[str]) -> list[_Found]:
     ]
 
 
-def _pseudo(asked: Masked, lines: Sequence[str]) -> list[_Found]:
+def _pseudo(asked: MaskedLM, lines: Sequence[str]) -> list[_Found]:
     return [_masked_one_by_one(asked, line) for line in lines]
 
 
-def _masked_one_by_one(asked: Masked, line: str) -> _Found:
+def _masked_one_by_one(asked: MaskedLM, line: str) -> _Found:
     """Each token in the middle of a window of its own."""
     encoding = asked.tokenizer.encode(line)
     inner = [place for place, special in enumerate(encoding.special) if not special]

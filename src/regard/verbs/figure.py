@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from regard.events import Note
-from regard.known import DEFAULT, builtin_folder, builtins
+from regard.known import DEFAULT_MODEL, builtin_folder, builtin_names
 from regard.verbs.base import ModelName, Models, Request, argument, option, verb
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ __all__ = ["FigureRequest", "figure"]
 
 def default_model() -> str:
     """A built-in translator, which has both halves of the figure, if there is one."""
-    translators = [name for name in builtins() if (builtin_folder(name) / "translate.json").is_file()]
-    return translators[0] if translators else DEFAULT
+    translators = [name for name in builtin_names() if (builtin_folder(name) / "translate.json").is_file()]
+    return translators[0] if translators else DEFAULT_MODEL
 
 
 class FigureRequest(Request):
@@ -26,7 +26,7 @@ class FigureRequest(Request):
     model: ModelName | None = option(
         None,
         "-m",
-        help=f"A model folder, a hub name or a built-in name; by default a built-in translator, or {DEFAULT}.",
+        help=f"A model folder, a hub name or a built-in name; by default a built-in translator, or {DEFAULT_MODEL}.",
         metavar="MODEL",
     )
     target: str | None = option(

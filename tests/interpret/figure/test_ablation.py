@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.inference.perplexity import measure_perplexity
 from regard.inference.translation.model import as_translation_model, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords
@@ -41,7 +41,7 @@ def reference(drawn: Drawn, found: object) -> float:
 
 def test_losses_are_the_librarys_own(drawn: Drawn) -> None:
     found = drawn.figure()
-    with evaluating(drawn.model):
+    with evaluation_mode(drawn.model):
         assert found.ablation.outcomes[0].loss == pytest.approx(reference(drawn, found), rel=1e-4)
         if isinstance(drawn.reader, Subwords):
             with without_components(drawn.model, ["scaling"]):
@@ -64,7 +64,7 @@ def test_sentences_of_ours_are_measured_once(drawn: Drawn) -> None:
     subject = figure_model_of(drawn.model, drawn.reader)
     known: ablation.LossCache = {}
     pairs = [("the day was good", "der Tag" if isinstance(drawn.reader, Subwords) else None)]
-    with evaluating(drawn.model):
+    with evaluation_mode(drawn.model):
         sentence = subject.read(drawn.text, max_tokens=20)
         first = ablate_components(subject, sentence, (), sentences=pairs, max_tokens=20, loss_cache=known)
         alone = subject.read(*pairs[0], max_tokens=20)
@@ -102,7 +102,7 @@ def test_without_a_mask_the_future_changes_the_past(drawn: Drawn) -> None:
     if not isinstance(drawn.model, Gpt):
         return
     subject = figure_model_of(drawn.model, drawn.reader)
-    with evaluating(drawn.model):
+    with evaluation_mode(drawn.model):
         short, long = (subject.read(text, max_tokens=20) for text in ("the film was", "the film was good"))
         assert torch.allclose(subject.run(short)[1], subject.run(long)[1], atol=1e-5)
         with without_components(drawn.model, ["mask"]):

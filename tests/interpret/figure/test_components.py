@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.interpret.figure.ablation import COMPONENTS, check_components, missing_components, without_components
 from regard.interpret.figure.figure_model import figure_model_of
@@ -18,7 +18,7 @@ from tests.interpret.figure.conftest import Drawn
 
 def logits(drawn: Drawn, *switches: str) -> Tensor:
     subject = figure_model_of(drawn.model, drawn.reader)
-    with evaluating(drawn.model):
+    with evaluation_mode(drawn.model):
         target = "ein Hund sieht das Haus" if len(subject.parts) == 2 else None
         sentence = subject.read(drawn.text, target, max_tokens=20)
         with without_components(drawn.model, switches):

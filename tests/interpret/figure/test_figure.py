@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.figure.ablation import COMPONENTS, missing_components, without_components
@@ -47,7 +47,7 @@ def test_a_wrong_snippet_would_be_seen() -> None:
 def test_tensors_are_those_that_are_recorded(drawn: Drawn) -> None:
     found = drawn.figure()
     subject = figure_model_of(drawn.model, drawn.reader)
-    with evaluating(drawn.model):
+    with evaluation_mode(drawn.model):
         inputs = subject.read(drawn.text, max_tokens=max_tokens_of(subject.model))
         with record(drawn.model) as tape:
             logits = subject.run(inputs)
@@ -116,7 +116,7 @@ def test_a_translator_decodes_its_own_words_or_the_targets(subwords: Subwords) -
     assert told.inputs.target_ids == tuple(subwords.encode_targets(["ein Hund"])[0])
     assert told.inputs.decoder_ids == (subwords.begin, *told.inputs.target_ids[:-1])
     own = draw_figure(model, subwords, "a dog", without=["residual"])
-    with evaluating(model):
+    with evaluation_mode(model):
         logits = figure_model_of(model, subwords).run(own.inputs)
     assert own.inputs.target_ids is not None
     best = logits.argmax(-1).tolist()[: len(own.inputs.target_ids)]

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.interpret.figure.figure_model import FigureInput, FigureModel
 from regard.nn import Attention, Padded, Residual, TextEmbedding
 from regard.nn.attention import attention_weights
@@ -123,7 +123,7 @@ def built_in_sentences(name: str, *, translates: bool) -> list[tuple[str, str | 
 def check_components(names: Collection[str]) -> tuple[str, ...]:
     """The components in the order of COMPONENTS, each once; InputError for an unknown name."""
     for name in sorted(names):
-        choice("component", name, COMPONENTS)
+        check_choice("component", name, COMPONENTS)
     return tuple(name for name in COMPONENTS if name in names)
 
 

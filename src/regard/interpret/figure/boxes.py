@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.interpret.figure import equations
 from regard.models import Bert, Gpt, Transformer
-from regard.models.bert import MaskedHead
+from regard.models.bert import MaskedLMHead
 from regard.nn import Attention, Block, FusedProjection, Residual, SeparateProjections, Stack, TextEmbedding
 from regard.nn.block import ACTIVATIONS
 from regard.nn.positions import LearnedPositions, SinusoidalPositions
@@ -163,14 +163,14 @@ def model_boxes(
     last = found[-1]
     hidden = next(one.tensor for one in last.passes[-1].tensors if one.name == "out")
     head = model.masked if isinstance(model, Bert) else None
-    embedding = model.said.tokens if isinstance(model, Transformer) else model.embedding.tokens
+    embedding = model.decoder_embedding.tokens if isinstance(model, Transformer) else model.embedding.tokens
     return (*found, *_head(last.part, hidden, logits, embedding.weight, head, calls))
 
 
 def _halves(model: Bert | Gpt | Transformer, calls: ModuleCalls, without: Collection[str]) -> Iterator[_StackBoxes]:
     if isinstance(model, Transformer):
         yield _StackBoxes("encoder", model.embedding, 0, model.encoder, calls, without, True)
-        yield _StackBoxes("decoder", model.said, -1, model.decoder, calls, without, True)
+        yield _StackBoxes("decoder", model.decoder_embedding, -1, model.decoder, calls, without, True)
     elif isinstance(model, Gpt):
         yield _StackBoxes("decoder", model.embedding, 0, model.decoder, calls, without, False)
     else:
@@ -308,7 +308,7 @@ def _ffn(half: _StackBoxes) -> Box:
 
 
 def _head(
-    part: str, hidden: Tensor, logits: Tensor, embedding: Tensor, head: MaskedHead | None, calls: ModuleCalls
+    part: str, hidden: Tensor, logits: Tensor, embedding: Tensor, head: MaskedLMHead | None, calls: ModuleCalls
 ) -> Iterator[Box]:
     x = NamedTensor("x", hidden, part)
     if head is not None:

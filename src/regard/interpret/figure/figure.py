@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.interpret.attention.recording import TextTokenizer
 from regard.interpret.figure.ablation import (
@@ -201,7 +201,7 @@ def draw_figure(
     figure_model, removed = figure_model_of(model, tokenizer), check_components(without)
     network = figure_model.model
     max_tokens = max_tokens_of(network)
-    with evaluating(network):
+    with evaluation_mode(network):
         inputs = figure_model.read(text, target, max_tokens=max_tokens)
         with without_components(network, removed), capture_calls(network) as calls:
             logits = figure_model.run(inputs)
@@ -222,9 +222,9 @@ def draw_figure(
         components=[Component(one, f"no {one}", one in removed, missing.get(one)) for one in COMPONENTS],
         ablation=ablation,
         notes=[truncated] if inputs.truncated else [],
-        depth=config.depth,
-        heads=config.heads,
-        width=config.width,
+        depth=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        width=config.hidden_size,
         norm_first=isinstance(network, Gpt) or (isinstance(network, Transformer) and network.config.norm_first),
         inputs=inputs,
         given_target=target,
@@ -245,13 +245,19 @@ def figure_of(loaded: LoadedModel, text: str, target: str | None, *, without: Co
 def max_tokens_of(model: Bert | Gpt | Transformer) -> int:
     """The most tokens a half may have: what a page has room for, and the model's number of positions."""
     config = model.config
-    maps = 2 * config.heads * MAX_TOKENS
-    each = 12 * config.width + config.ffn + maps
+    maps = 2 * config.num_attention_heads * MAX_TOKENS
+    each = 12 * config.hidden_size + config.intermediate_size + maps
     if isinstance(model, Transformer):
-        each = 2 * each + 6 * config.width + maps
-    limit = min(MAX_TOKENS, MAX_NUMBERS // (each * config.depth), getattr(config, "positions", MAX_TOKENS))
+        each = 2 * each + 6 * config.hidden_size + maps
+    limit = min(
+        MAX_TOKENS,
+        MAX_NUMBERS // (each * config.num_hidden_layers),
+        getattr(config, "max_position_embeddings", MAX_TOKENS),
+    )
     if limit < MIN_TOKENS + 1:
-        raise InputError(f"{config.depth} layers of width {config.width} are too many for a page; use a smaller model")
+        raise InputError(
+            f"{config.num_hidden_layers} layers of width {config.hidden_size} are too many for a page; use a smaller model"
+        )
     return limit
 
 

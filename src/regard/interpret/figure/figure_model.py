@@ -14,7 +14,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import Masked, family_of, kind_of, tokenizer_of
+from regard.checkpoints.ready import MaskedLM, describe_model, family_name, require_tokenizer
 from regard.errors import InputError
 from regard.inference.masked_lm import BLANK_PATTERN
 from regard.inference.translation.subwords import Subwords
@@ -86,7 +86,7 @@ class EncoderFigureModel(FigureModel):
     measure = "mean of -ln p over the tokens of the text, each masked in turn and predicted from all others"
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer | None) -> None:
-        self.masked_lm = Masked.of(model, tokenizer, doing="Figure 1 of an encoder")
+        self.masked_lm = MaskedLM.of(model, tokenizer, doing="Figure 1 of an encoder")
         self.model = self.masked_lm.model
 
     def read(self, text: str, target: str | None = None, *, max_tokens: int) -> FigureInput:
@@ -137,10 +137,10 @@ class DecoderFigureModel(FigureModel):
     measure = "mean of -ln p over the tokens of the text, each predicted from those before it"
 
     def __init__(self, model: Gpt, tokenizer: Tokenizer | None) -> None:
-        self.model, self.tokenizer = model, tokenizer_of(model, tokenizer)
+        self.model, self.tokenizer = model, require_tokenizer(model, tokenizer)
         self.gpt = model
-        known = (model.config.begin, self.tokenizer.bos)
-        self.begin = [one for one in known if one is not None and one < model.config.vocabulary][:1]
+        known = (model.config.bos_token_id, self.tokenizer.bos)
+        self.begin = [one for one in known if one is not None and one < model.config.vocab_size][:1]
 
     def read(self, text: str, target: str | None = None, *, max_tokens: int) -> FigureInput:
         if target is not None:
@@ -159,7 +159,7 @@ class DecoderFigureModel(FigureModel):
 
     def generate(self, inputs: FigureInput, logits: Tensor) -> str:
         ids = list(inputs.decoder_ids)
-        for _ in range(min(NUM_CONTINUED, self.gpt.config.positions - len(ids))):
+        for _ in range(min(NUM_CONTINUED, self.gpt.config.max_position_embeddings - len(ids))):
             ids.append(int(self.gpt.logits(self.gpt(self.tensor(ids), Padded())[0, -1]).argmax()))
         return self.tokenizer.decode(ids).strip()
 
@@ -230,9 +230,11 @@ def figure_model_of(model: nn.Module, tokenizer: TextTokenizer) -> FigureModel:
     if isinstance(model, Transformer) and isinstance(tokenizer, Subwords):
         return EncoderDecoderFigureModel(model, tokenizer)
     if isinstance(tokenizer, Subwords):
-        raise InputError(f"this {family_of(model)} model is no Transformer, so it has no Figure 1")
+        raise InputError(f"this {family_name(model)} model is no Transformer, so it has no Figure 1")
     if isinstance(model, Gpt):
         return DecoderFigureModel(model, tokenizer)
     if isinstance(model, Bert):
         return EncoderFigureModel(model, tokenizer)
-    raise InputError(f"Figure 1 shows a BERT, a GPT or a translator that is a Transformer; this is {kind_of(model)}")
+    raise InputError(
+        f"Figure 1 shows a BERT, a GPT or a translator that is a Transformer; this is {describe_model(model)}"
+    )

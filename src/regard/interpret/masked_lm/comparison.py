@@ -28,7 +28,7 @@ from regard.interpret.masked_lm.predictions import (
 )
 from regard.interpret.masked_lm.sweep import SERIES, ComparisonSweep, make_sweep
 from regard.interpret.masked_lm.templates import WARNING, Slot, contrast_labels, parse_template
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 
 __all__ = ["MaskedComparison", "compare", "compare_models", "compare_stored"]
 
@@ -63,7 +63,7 @@ class MaskedComparison:
 def compare(
     texts: Sequence[str],
     *,
-    models: Sequence[str] = (DEFAULT,),
+    models: Sequence[str] = (DEFAULT_MODEL,),
     number: int | None = None,
     chart: str = "likelihoods",
     device: str = "auto",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from regard.checkpoints.ready import Masked, evaluating
-from regard.data.batch import by_budget
+from regard.checkpoints.ready import MaskedLM, evaluation_mode
+from regard.data.batch import group_by_token_budget
 from regard.errors import InputError
 from regard.inference.masked_lm import BLANK_PATTERN, Candidate
 from regard.interpret.masked_lm.predictions import NamedModel
@@ -53,7 +53,7 @@ class WordCompletions:
 
 def complete_words(subject: NamedModel, text: str, *, top: int = COMPLETIONS) -> WordCompletions:
     """The likeliest `top` tokens for every word of a text of at most MOST_WORDS, likeliest first."""
-    asked = Masked.of(subject.model, subject.tokenizer, doing="hiding words")
+    asked = MaskedLM.of(subject.model, subject.tokenizer, doing="hiding words")
     name = asked.tokenizer.token(asked.mask)
     written = re.sub(f"{re.escape(name)}|{BLANK_PATTERN}", lambda _: name, text)
     encoded = asked.tokenizer.encode(written)
@@ -96,12 +96,12 @@ def _words(encoded: Encoding) -> list[list[int]]:
     return groups
 
 
-def _best(asked: Masked, rows: list[list[int]], places: list[int], top: int) -> list[list[Candidate]]:
+def _best(asked: MaskedLM, rows: list[list[int]], places: list[int], top: int) -> list[list[Candidate]]:
     """The likeliest tokens at one place of each row."""
     known = torch.tensor([number for number in asked.tokenizer.vocabulary.values() if number < len(asked.head.bias)])
     found: list[list[Candidate]] = [[] for _ in rows]
-    with evaluating(asked.model):
-        for group in by_budget([len(row) for row in rows], asked.budget):
+    with evaluation_mode(asked.model):
+        for group in group_by_token_budget([len(row) for row in rows], asked.budget):
             wanted = [(number, places[row]) for number, row in enumerate(group)]
             likely = asked.logits([rows[row] for row in group], wanted).softmax(-1).cpu()[:, known]
             best = likely.topk(min(top, len(known)))

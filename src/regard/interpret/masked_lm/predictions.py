@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from regard.checkpoints.loading import load
-from regard.checkpoints.ready import Masked, evaluating, family_of
-from regard.data.batch import by_budget
-from regard.data.files import name_of, read_all_bytes, read_all_lines
+from regard.checkpoints.ready import MaskedLM, evaluation_mode, family_name
+from regard.data.batch import group_by_token_budget
+from regard.data.files import display_name, read_all_bytes, read_all_lines
 from regard.errors import InputError
 from regard.inference.masked_lm import find_blanks
 from regard.text import Tokenizer
@@ -47,7 +47,7 @@ class NamedModel:
     @property
     def family_name(self) -> str:
         """How a caption calls it."""
-        family = family_of(self.model)
+        family = family_name(self.model)
         return CALLED.get(family, family)
 
 
@@ -76,9 +76,9 @@ class MaskedPredictions:
 
 def load_models(names: Sequence[str], *, device: str = "auto") -> list[NamedModel]:
     """Load one or two models; the same name twice is loaded once."""
-    from regard.device import choose
+    from regard.device import choose_device
 
-    place = choose(device)
+    place = choose_device(device)
     found = {name: NamedModel(name, *load(name, device=place)) for name in dict.fromkeys(names)}
     return list(found.values())
 
@@ -101,7 +101,7 @@ def predict_blanks(subjects: Sequence[NamedModel], texts: Sequence[str]) -> Mask
 
 def _ask(subject: NamedModel, texts: Sequence[str]) -> tuple[dict[str, int], Logits, NDArray[np.float64]]:
     """Tokens with their columns, the logits (texts, V), and the logarithm of each row's sum of exponentials."""
-    asked = Masked.of(subject.model, subject.tokenizer, doing="comparing blanks")
+    asked = MaskedLM.of(subject.model, subject.tokenizer, doing="comparing blanks")
     rows, places = [], []
     for text in texts:
         marked = find_blanks(text, asked.tokenizer, asked.mask)
@@ -116,8 +116,8 @@ def _ask(subject: NamedModel, texts: Sequence[str]) -> tuple[dict[str, int], Log
         places.append(marked.positions[0])
     count = len(asked.head.bias)
     found = np.empty((len(rows), count), dtype=np.float32)
-    with evaluating(asked.model):
-        for group in by_budget([len(row) for row in rows], asked.budget):
+    with evaluation_mode(asked.model):
+        for group in group_by_token_budget([len(row) for row in rows], asked.budget):
             wanted = [(number, places[row]) for number, row in enumerate(group)]
             found[group] = asked.logits([rows[row] for row in group], wanted).cpu().numpy()
     known = {token: number for token, number in asked.tokenizer.vocabulary.items() if number < count}
@@ -140,7 +140,8 @@ def read_predictions(
         logits = _stored(path)
         if len(logits) != len(tokens):
             raise InputError(
-                f"{name_of(path)} holds {len(logits):,} logits, but {name_of(vocabulary)} has {len(tokens):,} tokens; "
+                f"{display_name(path)} holds {len(logits):,} logits, but {display_name(vocabulary)} has "
+                f"{len(tokens):,} tokens; "
                 "expected the vocabulary of the model that made them"
             )
         answers.append(MaskedPrediction(text, "stored logits", logits, float(_totals(logits[None])[0])))
@@ -154,12 +155,12 @@ def _stored(path: str | os.PathLike[str]) -> Logits:
     except InputError:
         raise
     except (ValueError, RecursionError, EOFError, OSError) as error:
-        raise InputError(f"{name_of(path)}: {wanted}, but it cannot be read as JSON ({error})") from None
+        raise InputError(f"{display_name(path)}: {wanted}, but it cannot be read as JSON ({error})") from None
     if not isinstance(numbers, list) or not numbers or not all(type(number) in (int, float) for number in numbers):
-        raise InputError(f"{name_of(path)}: {wanted}, got something else; write logits as [-4.8, -5.7, ...]")
+        raise InputError(f"{display_name(path)}: {wanted}, got something else; write logits as [-4.8, -5.7, ...]")
     logits = np.array(numbers, dtype=np.float64).astype(np.float32)
     if not np.isfinite(logits).all():
-        raise InputError(f"{name_of(path)}: {wanted}, but number {int(np.argmin(np.isfinite(logits))) + 1} is not")
+        raise InputError(f"{display_name(path)}: {wanted}, but number {int(np.argmin(np.isfinite(logits))) + 1} is not")
     return logits
 
 
