@@ -249,15 +249,10 @@ def max_tokens_of(model: Bert | Gpt | Transformer) -> int:
     each = 12 * config.hidden_size + config.intermediate_size + maps
     if isinstance(model, Transformer):
         each = 2 * each + 6 * config.hidden_size + maps
-    limit = min(
-        MAX_TOKENS,
-        MAX_NUMBERS // (each * config.num_hidden_layers),
-        getattr(config, "max_position_embeddings", MAX_TOKENS),
-    )
+    depth = config.num_hidden_layers
+    limit = min(MAX_TOKENS, MAX_NUMBERS // (each * depth), getattr(config, "max_position_embeddings", MAX_TOKENS))
     if limit < MIN_TOKENS + 1:
-        raise InputError(
-            f"{config.num_hidden_layers} layers of width {config.hidden_size} are too many for a page; use a smaller model"
-        )
+        raise InputError(f"{depth} layers of width {config.hidden_size} are too many for a page; use a smaller model")
     return limit
 
 

@@ -235,6 +235,5 @@ def figure_model_of(model: nn.Module, tokenizer: TextTokenizer) -> FigureModel:
         return DecoderFigureModel(model, tokenizer)
     if isinstance(model, Bert):
         return EncoderFigureModel(model, tokenizer)
-    raise InputError(
-        f"Figure 1 shows a BERT, a GPT or a translator that is a Transformer; this is {describe_model(model)}"
-    )
+    description = describe_model(model)
+    raise InputError(f"Figure 1 shows a BERT, a GPT or a translator that is a Transformer; this is {description}")
