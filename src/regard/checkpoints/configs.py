@@ -121,8 +121,8 @@ def _read(document: Mapping[str, object], family: str, path: Path) -> dict[str, 
             name = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")  # as transformers reads it
         if name not in ACTIVATIONS:
             hint = suggest(name[:60], ACTIVATIONS)
-            raise InputError(f"{path}: {shape.keys['activation']} is {_short(found['activation'])}; {hint}")
-        found["activation"] = ACTIVATIONS[name]
+            raise InputError(f"{path}: {shape.keys['hidden_act']} is {_short(found['hidden_act'])}; {hint}")
+        found["hidden_act"] = ACTIVATIONS[name]
     if family == "roberta":
         padding = found.setdefault("pad_token_id", 1)
         if isinstance(padding, int) and isinstance(found["max_position_embeddings"], int):
