@@ -23,6 +23,7 @@ from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
 from regard.interpret.faithfulness import FaithfulnessResult
 from regard.interpret.heads.census import HeadCensus
+from regard.interpret.masked_lm.comparison import CompareResult
 
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
 
@@ -38,6 +39,21 @@ def fill(
     on_event: Callable[[Event], object] | None = None,
 ) -> FillResult:
     """Fill in the blanks of a text with the words a masked language model finds likely."""
+
+def compare(
+    text: str | None = None,
+    text_b: str | None = None,
+    *,
+    top: int | Literal['all'] | None = None,
+    chart: Literal['likelihoods', 'differences'] = 'likelihoods',
+    model: _Model = 'regard-bert',
+    other: _Model | None = None,
+    logits: list[str] | None = None,
+    vocab: str | PathLike[str] | None = None,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> CompareResult:
+    """Compare what a masked language model predicts at the blank of two sentences."""
 
 def faithfulness(
     model: _Model,

@@ -23,8 +23,11 @@ EXAMPLES: dict[str, Example] = {
     ),
     # embed:
     #
-    # compare:
-    #
+    "compare": Example(
+        {"text": "he was a _", "text_b": "she was a _", "model": "MODEL", "top": 5},
+        {"text": "[a|b] [c|d] [e|f] _", "model": "MODEL"},
+        "at most two",
+    ),
     # next:
     #
     # perplexity:

@@ -35,7 +35,6 @@ def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
         benchmark,
-        compare,
         cost,
         doctor,
         embed,
@@ -64,7 +63,6 @@ def verbs() -> list[Register]:
         lesson.register,
         embed.register,
         *verb_commands(),
-        compare.register,
         next_sentence.register,
         perplexity.register,
         generate.register,
