@@ -78,8 +78,11 @@ EXAMPLES: dict[str, Example] = {
         {"text": "a", "model": "MODEL", "layer": 7},
         "no layer 7",
     ),
-    # figure:
-    #
+    "figure": Example(
+        {"text": "the film was _", "model": "MODEL", "without": ["positions", "scaling"], "layer": 1},
+        {"text": "the film", "model": "MODEL", "without": ["masks"]},
+        "did you mean 'mask'",
+    ),
     # senses:
     #
     "heads": Example(
