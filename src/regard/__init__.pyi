@@ -26,6 +26,7 @@ from regard.inference.perplexity import Perplexity
 from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
 from regard.interpret.faithfulness import FaithfulnessResult
+from regard.interpret.figure.figure import Figure
 from regard.interpret.heads.census import HeadCensus
 from regard.interpret.masked_lm.comparison import CompareResult
 
@@ -130,6 +131,18 @@ def look(
     on_event: Callable[[Event], object] | None = None,
 ) -> AttentionRecord:
     """Show a model's attention: which token attends to which, in every layer and head."""
+
+def figure(
+    text: str,
+    *,
+    model: _Model | None = None,
+    target: str | None = None,
+    without: list[str] = [],
+    layer: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> Figure:
+    """Draw Figure 1 of "Attention Is All You Need" for a model and a sentence: every box with its tensors and its code."""
 
 def heads(
     *,
