@@ -58,11 +58,11 @@ def doctor(
     they can have and wrong sizes. Exits with 1 where one is sure.
     """
     from regard.data.readers import TableOptions
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.tasks.read_examples import read_examples
     from regard.training.doctor import examine, load_examined_model
 
-    place = choose(device)
+    place = choose_device(device)
     subject = load_examined_model(model, device=place)
     name = subject.task(task)
     table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)

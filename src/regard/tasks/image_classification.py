@@ -126,8 +126,8 @@ class ImageClassifier(nn.Module):
         return [1] * len(inputs)
 
     def num_tokens(self, item: TaskInput) -> int:
-        high, wide = self.encoder.config.image[0], self.encoder.config.image[1]
-        return 1 + (high // self.encoder.config.patch[0]) * (wide // self.encoder.config.patch[1])
+        high, wide = self.encoder.config.image_size[0], self.encoder.config.image_size[1]
+        return 1 + (high // self.encoder.config.patch_size[0]) * (wide // self.encoder.config.patch_size[1])
 
     def _shifted(self, values: Tensor) -> Tensor:
         """Each image by its own number of rows and columns, with edge pixels repeated."""
