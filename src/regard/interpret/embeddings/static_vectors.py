@@ -1,7 +1,6 @@
-"""Vectors of words that depend on no text: the text format of word2vec and GloVe, a word and its numbers a line.
+"""Reads static word vectors in the text format of word2vec and GloVe: a word and its numbers per line.
 
-Knows that format, with word2vec's first line of counts or without it. Keeps only the words that are asked for, however
-large the file is. Knows no model.
+word2vec's first line of counts is optional. Only the requested words are kept, however large the file is.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from regard.data.files import name_of, open_text
 from regard.errors import InputError
 from regard.wording import is_count
 
-__all__ = ["read_static"]
+__all__ = ["read_static_vectors"]
 
 FORMAT = "expected a word and its numbers with spaces between them, as word2vec and GloVe write them"
 
 
-def read_static(path: str | os.PathLike[str], words: Collection[str]) -> dict[str, NDArray[np.float32]]:
-    """The vectors of those of the words that the file has, the first of each; all have one width."""
-    wanted, found = set(words), dict[str, NDArray[np.float32]]()
+def read_static_vectors(path: str | os.PathLike[str], words: Collection[str]) -> dict[str, NDArray[np.float32]]:
+    """The vectors of the words that the file has; the first one counts. All have the same width."""
+    missing, vectors = set(words), dict[str, NDArray[np.float32]]()
     width: int | None = None
     with open_text(path) as lines:
         for number, line in enumerate(lines, start=1):
@@ -35,25 +34,25 @@ def read_static(path: str | os.PathLike[str], words: Collection[str]) -> dict[st
                     raise InputError(f"{name_of(path)} line 1: {FORMAT}; found {line[:40]!r}")
                 if _is_count(line):
                     continue
-            if fields[0] in wanted:
+            if fields[0] in missing:
                 assert width is not None
-                found[fields[0]] = _vector(line, width, f"{name_of(path)} line {number}")
-                wanted.remove(fields[0])
-                if not wanted:
+                vectors[fields[0]] = _vector(line, width, f"{name_of(path)} line {number}")
+                missing.remove(fields[0])
+                if not missing:
                     break
     if width is None:
         raise InputError(f"{name_of(path)} is empty; {FORMAT}")
-    return found
+    return vectors
 
 
 def _is_count(line: str) -> bool:
-    """Whether a first line is word2vec's: how many words there are, and how wide the vectors."""
+    """Whether a first line is that of word2vec: the number of words and the width of the vectors."""
     fields = line.split()
     return len(fields) == 2 and all(map(is_count, fields))
 
 
 def _width(line: str) -> int | None:
-    """How wide the vectors are that begin with this line."""
+    """The width of the vectors, from the first line."""
     fields = line.split()
     if _is_count(line):
         return int(fields[1])
@@ -67,11 +66,11 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _vector(line: str, width: int, place: str) -> NDArray[np.float32]:
+def _vector(line: str, width: int, where: str) -> NDArray[np.float32]:
     fields = line.split()[1:]
     wrong = next((field for field in fields if not _is_number(field)), None)
     if wrong is not None:
-        raise InputError(f"{place}: {wrong[:20]!r} is no number; {FORMAT}")
+        raise InputError(f"{where}: {wrong[:20]!r} is not a number; {FORMAT}")
     if len(fields) != width:
-        raise InputError(f"{place}: {len(fields)} numbers behind the word, where the first line has {width}; mend it")
+        raise InputError(f"{where}: {len(fields)} numbers after the word, but the first line has {width}; fix this line")
     return np.array(fields, dtype=np.float32)
