@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.interpret.embeddings import neighbours as module
-from regard.interpret.embeddings.neighbours import nearest_of
-from regard.interpret.probes.senses import cosines
+from regard.interpret.embeddings import neighbors as module
+from regard.interpret.embeddings.neighbors import cosine_similarity, nearest_neighbors
 
 
 def cosine(a: list[float], b: list[float]) -> float:
@@ -23,35 +22,35 @@ def cosine(a: list[float], b: list[float]) -> float:
 def test_every_pair_compared_gives_the_same(count: int, width: int, wanted: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
     rows = vectors.astype(np.float64).tolist()
-    found = nearest_of(vectors, wanted)
-    assert found.places.shape == found.cosines.shape == (count, min(wanted, count - 1))
+    found = nearest_neighbors(vectors, wanted)
+    assert found.indices.shape == found.cosines.shape == (count, min(wanted, count - 1))
     for place, row in enumerate(rows):
         values = {other: cosine(row, rows[other]) for other in range(count) if other != place}
         expected = sorted(values.values(), reverse=True)[:wanted]
         np.testing.assert_allclose(found.cosines[place], expected, atol=1e-12)
         # By value and not by place: in one dimension all cosines are 1 or -1, and rounding decides who is first.
-        np.testing.assert_allclose([values[other] for other in found.places[place]], expected, atol=1e-12)
-        assert len({*found.places[place].tolist(), place}) == len(expected) + 1
+        np.testing.assert_allclose([values[other] for other in found.indices[place]], expected, atol=1e-12)
+        assert len({*found.indices[place].tolist(), place}) == len(expected) + 1
 
 
 def test_by_hand() -> None:
     vectors = np.array([[1, 0], [3, 4], [0, 2], [-1, 0]], dtype=np.float32)
-    found = nearest_of(vectors, 2)
-    assert found.places.tolist() == [[1, 2], [2, 0], [1, 0], [2, 1]]
+    found = nearest_neighbors(vectors, 2)
+    assert found.indices.tolist() == [[1, 2], [2, 0], [1, 0], [2, 1]]
     np.testing.assert_allclose(found.cosines, [[0.6, 0], [0.8, 0.6], [0.8, 0], [0, -0.6]], atol=1e-15)
-    np.testing.assert_allclose(cosines(vectors)[1], [0.6, 1, 0.8, -0.6])
+    np.testing.assert_allclose(cosine_similarity(vectors)[1], [0.6, 1, 0.8, -0.6])
 
 
 def test_ties_zeros_and_doubles() -> None:
-    found = nearest_of(np.array([[0, 0], [2, 0], [4, 0], [0, 0]]), 3)
-    assert found.places.tolist() == [[1, 2, 3], [2, 0, 3], [1, 0, 3], [0, 1, 2]]
+    found = nearest_neighbors(np.array([[0, 0], [2, 0], [4, 0], [0, 0]]), 3)
+    assert found.indices.tolist() == [[1, 2, 3], [2, 0, 3], [1, 0, 3], [0, 1, 2]]
     assert found.cosines.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]]
 
 
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = np.random.default_rng(1).normal(size=(50, 6))
-    whole = nearest_of(vectors, 4)
-    monkeypatch.setattr(module, "BLOCK", 7)
-    parts = nearest_of(vectors, 4)
-    assert (whole.places == parts.places).all()
+    whole = nearest_neighbors(vectors, 4)
+    monkeypatch.setattr(module, "BLOCK_SIZE", 7)
+    parts = nearest_neighbors(vectors, 4)
+    assert (whole.indices == parts.indices).all()
     np.testing.assert_allclose(whole.cosines, parts.cosines, atol=1e-15)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +15,19 @@ from hypothesis import strategies as st
 
 import regard
 from regard.errors import InputError
-from regard.interpret.probes.senses import compare_senses, place_of
+from regard.inference.embedding.embedder import Embedder
+from regard.interpret.embeddings import senses as module
+from regard.interpret.embeddings.projection import project
+from regard.interpret.embeddings.senses import SensesResult, find_word
 from regard.models import Elmo, ElmoConfig, Gpt, GptConfig
 from regard.text import Tokenizer
+from regard.verbs.python import LocalModels
 from tests.inference.folders import byte_level
+
+
+def compare_senses(word: str, texts: list[str], *, device: str = "cpu", **options: Any) -> SensesResult:
+    return module.compare_senses(word, texts, use=LocalModels(device).use, **options)
+
 
 TEXTS = ["the film is long", "they film the water", "So long! A Film, and a film."]
 
@@ -45,7 +55,7 @@ def their_vectors(folder: Path, texts: list[str], places: list[tuple[int, int]])
 @pytest.mark.parametrize("word", ["film", "long film"])
 def test_every_layer_is_what_transformers_says(word: str, tiny_bert_folder: Path) -> None:
     texts = TEXTS if word == "film" else ["a long film", "the long  long film is so long", "Long Film!"]
-    places = [place_of(word, text, 1) for text in texts]
+    places = [find_word(word, text, 1) for text in texts]
     found = compare_senses(word, texts, models=[str(tiny_bert_folder)], device="cpu")
     expected = their_vectors(tiny_bert_folder, texts, places)
     layers = found.similarity[str(tiny_bert_folder)]
@@ -73,7 +83,7 @@ def test_a_word_of_several_pieces_in_a_gpt_and_an_elmo(tiny_bert_folder: Path, t
         assert tokenizer is not None
         vectors = []
         for text in TEXTS[:2]:
-            start, end = place_of("film", text, 1)
+            start, end = find_word("film", text, 1)
             encoding = tokenizer.encode(text)
             inside = [i for i, (a, b) in enumerate(encoding.offsets) if a < end and b > start]
             assert tokenizer.decode([encoding.ids[i] for i in inside]).strip() == "film"
@@ -113,13 +123,13 @@ def test_static_vectors_do_not_know_the_text(tiny_bert_folder: Path, tmp_path: P
     ],
 )
 def test_the_word_is_found_whole(word: str, text: str, expected: tuple[int, int]) -> None:
-    assert place_of(word, text, 1) == expected
+    assert find_word(word, text, 1) == expected
 
 
 @given(st.text(), st.text(), st.from_regex(r"[a-z]{1,8}", fullmatch=True))
 def test_what_is_found_is_the_word(before: str, after: str, word: str) -> None:
     text = f"{before} {word} {after}"
-    start, end = place_of(word, text, 1)
+    start, end = find_word(word, text, 1)
     assert text[start:end].lower() == word or text[start:end].casefold() == word.casefold()
     assert end <= len(before) + 1 + len(word)
 
@@ -132,5 +142,44 @@ def test_what_cannot_be_compared(tiny_bert_folder: Path) -> None:
     with pytest.raises(InputError, match="expected a word, got ' '"):
         compare_senses(" ", ["a b", "c d"])
     late = "the " * 600 + "film"
-    with pytest.raises(InputError, match=r"text 2: the word stands behind the \d+ tokens that"):
+    with pytest.raises(InputError, match=r"text 2: the word comes after the \d+ tokens that"):
         compare_senses("film", ["film", late], models=[str(tiny_bert_folder)], device="cpu")
+
+
+def test_planes_are_of_the_vectors_of_each_layer(tiny_bert_folder: Path) -> None:
+    texts = ["He took a train.", "the TRAIN was long", "they train so many people", "a train is a thing"]
+    name = str(tiny_bert_folder)
+    result = compare_senses("train", texts, models=[name])
+    assert [text[start:end].lower() for text, (start, end) in zip(texts, result.spans, strict=True)] == ["train"] * 4
+    assert result.contexts[name].pieces[0] == ["t", "##r", "##a", "##i", "##n"]
+    previous = None
+    for layer, plane in enumerate(result.contexts[name].planes):
+        tokens = Embedder(tiny_bert_folder, layers=layer, pooling="none", device="cpu").transform(texts)
+        rows = []
+        for one, (start, end) in zip(tokens, result.spans, strict=True):
+            inside = [v for v, (a, b) in zip(one.vectors, one.offsets, strict=True) if a < end and b > start]
+            rows.append(np.mean(inside, 0))
+        expected, points = project(np.array(rows)), np.array(plane.points)
+        np.testing.assert_allclose(np.abs(points), np.abs(expected.points), atol=1e-4)
+        np.testing.assert_allclose(plane.explained, expected.explained, atol=1e-5)
+        assert previous is None or ((points * previous).sum(0) >= 0).all()
+        previous = points
+
+
+def test_too_many_texts_are_sampled_and_reported(tiny_bert_folder: Path) -> None:
+    many = [f"a train {'so ' * n}long" for n in range(9)]
+    name = str(tiny_bert_folder)
+    result = compare_senses("train", many, models=[name], limit=4, seed=3)
+    assert len(result.texts) == 4 and result.total == 9
+    assert [many.index(text) for text in result.texts] == sorted(many.index(text) for text in result.texts)
+    page = result.page_data()
+    assert page["notes"] == ["4 of 9 texts were sampled at random (seed 3); 5 are left out"]
+    assert page["similarity"] == result.similarity[name] and page["model"] == {"name": name}
+
+
+def test_a_page_shows_one_model(tiny_bert_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("film 1 0\nFilm 3 4\n", encoding="utf-8")
+    result = compare_senses("film", TEXTS, models=[str(tiny_bert_folder)], static=path)
+    with pytest.raises(InputError, match="one model"):
+        result.page_data()

@@ -52,9 +52,9 @@ def test_an_end_that_word2vec_writes(tmp_path: Path) -> None:
         ("", r"vectors\.txt is empty; expected a word and its numbers"),
         ("only\n", r"vectors\.txt line 1: expected a word and its numbers .* found 'only'"),
         ("a text of words\n", r"line 1: expected a word and its numbers"),
-        ("the 1 2 3\ntrain 1 2\n", r"line 2: 2 numbers behind the word, where the first line has 3"),
-        ("2 3\nthe 1 2 3\ntrain 1 x 3\n", r"line 3: 'x' is no number"),
-        ("the 1 2 3\ntrain 1 nan 3\n", r"line 2: 'nan' is no number"),
+        ("the 1 2 3\ntrain 1 2\n", r"line 2: 2 numbers after the word, but the first line has 3"),
+        ("2 3\nthe 1 2 3\ntrain 1 x 3\n", r"line 3: 'x' is not a number"),
+        ("the 1 2 3\ntrain 1 nan 3\n", r"line 2: 'nan' is not a number"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(text: str, message: str, tmp_path: Path) -> None:

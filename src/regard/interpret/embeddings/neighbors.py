@@ -1,5 +1,4 @@
-"""Exact nearest neighbors by cosine. Vectors are compared in blocks, so that memory grows with their number and not with
-its square."""
+"""Exact nearest neighbors by cosine, computed in blocks: memory grows with the number of vectors, not its square."""
 
 from __future__ import annotations
 

@@ -51,9 +51,9 @@ class WordContexts(BaseModel):
 
 
 class SensesResult(Result):
-    """`similarity[model][layer][i][j]` is the cosine of the word's vectors in texts i and j; layer 0 is the output of the
-    embeddings. Static vectors are listed under their file name and have one layer. `spans` are the characters of the
-    word in each text; `total` texts were given.
+    """`similarity[model][layer][i][j]` is the cosine of the word's vectors in texts i and j; layer 0 is the output of
+    the embeddings. Static vectors are listed under their file name and have one layer. `spans` are the characters of
+    the word in each text; `total` texts were given.
     """
 
     page_view: ClassVar[str] = "senses"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from pydantic import BaseModel
 
-from regard.data.examples import Text
+from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.events import Progress
 from regard.inference.embedding.embedder import load_engine
@@ -16,7 +16,7 @@ from regard.interpret.embeddings.neighbors import nearest_neighbors
 from regard.interpret.embeddings.projection import project
 from regard.interpret.embeddings.sampling import sample_indices, sampling_note
 from regard.render.result import Result
-from regard.wording import cut
+from regard.wording import truncation_note
 
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
@@ -60,7 +60,10 @@ class SentenceMap(Result):
 
     @property
     def notes(self) -> list[str]:
-        return [*sampling_note(self.total, len(self.sentences), self.seed), *([cut(self.cut)] if self.cut else [])]
+        return [
+            *sampling_note(self.total, len(self.sentences), self.seed),
+            *([truncation_note(self.cut)] if self.cut else []),
+        ]
 
     def to_text(self) -> str:
         first, second = self.explained
@@ -93,7 +96,7 @@ class SentenceMap(Result):
 
 def sentence_map(
     loaded: LoadedModel,
-    examples: Sequence[Text],
+    examples: Sequence[TextExample],
     *,
     layer: int | str = -1,
     pooling: str = "mean",
@@ -154,7 +157,7 @@ def sentence_map(
     )
 
 
-def _label(example: Text) -> str:
+def _label(example: TextExample) -> str:
     match example.label:
         case None:
             return ""

@@ -12,7 +12,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.files import name_of, open_text
+from regard.data.files import display_name, open_text
 from regard.errors import InputError
 from regard.wording import is_count
 
@@ -31,17 +31,17 @@ def read_static_vectors(path: str | os.PathLike[str], words: Collection[str]) ->
             if number == 1:
                 width = _width(line)
                 if width is None:
-                    raise InputError(f"{name_of(path)} line 1: {FORMAT}; found {line[:40]!r}")
+                    raise InputError(f"{display_name(path)} line 1: {FORMAT}; found {line[:40]!r}")
                 if _is_count(line):
                     continue
             if fields[0] in missing:
                 assert width is not None
-                vectors[fields[0]] = _vector(line, width, f"{name_of(path)} line {number}")
+                vectors[fields[0]] = _vector(line, width, f"{display_name(path)} line {number}")
                 missing.remove(fields[0])
                 if not missing:
                     break
     if width is None:
-        raise InputError(f"{name_of(path)} is empty; {FORMAT}")
+        raise InputError(f"{display_name(path)} is empty; {FORMAT}")
     return vectors
 
 
@@ -72,5 +72,7 @@ def _vector(line: str, width: int, where: str) -> NDArray[np.float32]:
     if wrong is not None:
         raise InputError(f"{where}: {wrong[:20]!r} is not a number; {FORMAT}")
     if len(fields) != width:
-        raise InputError(f"{where}: {len(fields)} numbers after the word, but the first line has {width}; fix this line")
+        raise InputError(
+            f"{where}: {len(fields)} numbers after the word, but the first line has {width}; fix this line"
+        )
     return np.array(fields, dtype=np.float32)
