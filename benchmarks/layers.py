@@ -20,7 +20,7 @@ from benchmarks.race import keep, machine
 from regard import Embedder
 from regard.data.readers import read_tagged_examples, read_text_examples
 from regard.inference.load_model import load_model
-from regard.interpret.probes.layers import LayersResult, score_layers
+from regard.interpret.probes.layers import score_layers
 from regard.verbs.python import drain
 
 

@@ -34,26 +34,20 @@ FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, CLOSED_PIPE = 1, 2, 130, 143, 141
 def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
-        benchmark,
-        compare,
         cost,
         doctor,
         embed,
         evaluate,
-        figure,
         generate,
         lesson,
         models,
-        perplexity,
         predict,
         pretrain,
-        score,
         studio,
         tour,
         train,
         translate,
     )
-    from regard.cli import next as next_sentence
 
     return [
         studio.register,
@@ -61,12 +55,7 @@ def verbs() -> list[Register]:
         lesson.register,
         embed.register,
         *verb_commands(),
-        compare.register,
-        next_sentence.register,
-        perplexity.register,
         generate.register,
-        score.register,
-        benchmark.register,
         cost.register,
         pretrain.register,
         train.register,
@@ -74,7 +63,6 @@ def verbs() -> list[Register]:
         evaluate.register,
         predict.register,
         doctor.register,
-        figure.register,
         models.register,
     ]
 

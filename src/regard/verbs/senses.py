@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from regard.events import Note
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.verbs.base import LocalFile, ModelName, Models, Request, argument, option, seed_option, verb
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class SensesRequest(Request):
     word: str = argument(help="A word that occurs in all texts.")
     texts: list[str] = argument(help="Texts in which the word may have different meanings.", metavar="TEXT")
     model: list[ModelName] = option(
-        [DEFAULT], "-m", help="A model folder, a hub name or a built-in name; may be repeated.", metavar="MODEL"
+        [DEFAULT_MODEL], "-m", help="A model folder, a hub name or a built-in name; may be repeated.", metavar="MODEL"
     )
     static: LocalFile = option(
         None, help="Static vectors to compare with, in the text format of word2vec or GloVe.", metavar="FILE"

@@ -24,7 +24,7 @@ from regard.interpret.embeddings.neighbors import cosine_similarity
 from regard.interpret.embeddings.projection import Projection, project
 from regard.interpret.embeddings.sampling import sample_indices, sampling_note
 from regard.interpret.embeddings.static_vectors import read_static_vectors
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.render.result import Result
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def compare_senses(
     texts: Sequence[str],
     *,
     use: Callable[[str], AbstractContextManager[LoadedModel]],
-    models: Sequence[str] = (DEFAULT,),
+    models: Sequence[str] = (DEFAULT_MODEL,),
     static: str | os.PathLike[str] | None = None,
     limit: int = MAX_TEXTS,
     seed: int = 0,
