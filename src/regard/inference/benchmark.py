@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from regard.checkpoints.ready import evaluation_mode, in_groups
+from regard.data.batch import in_groups
 from regard.errors import InputError, check_choice
 from regard.inference.benchmark_data import TASKS, BenchmarkItem
 from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore
 from regard.inference.surprise import windows
+from regard.nn.evaluation import evaluation_mode
 from regard.tasks.metrics.interval import mean_interval
 from regard.text import Tokenizer
 

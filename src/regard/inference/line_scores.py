@@ -16,12 +16,13 @@ from typing import NamedTuple
 
 from torch import nn
 
-from regard.checkpoints.ready import MaskedLM, evaluation_mode
 from regard.data.files import display_name, open_text
 from regard.errors import InputError
 from regard.inference.causal_lm import CausalScorer, ScoredIds
+from regard.inference.masked_lm import MaskedLM
 from regard.inference.surprise import masked_nll, windows
 from regard.models import Bert
+from regard.nn.evaluation import evaluation_mode
 from regard.text import Tokenizer
 
 __all__ = ["LineScore", "read_lines_to_score", "score_lines"]
@@ -69,7 +70,7 @@ def score_lines(
     """Score each line by itself, in order; memory does not grow with their number. That a line ends is not scored."""
     score: Callable[[Sequence[str]], list[_Found]]
     if isinstance(model, Bert):
-        score = partial(_pseudo, MaskedLM.of(model, tokenizer, doing="pseudo-log-likelihood"))
+        score = partial(_pseudo, MaskedLM.from_model(model, tokenizer, purpose="pseudo-log-likelihood"))
     else:
         score = partial(_forwards, CausalScorer.of(model, tokenizer, doing="scoring"))
     number, source = 0, iter(lines)
@@ -114,7 +115,7 @@ def _masked_one_by_one(asked: MaskedLM, line: str) -> _Found:
     if not inner:
         return _Found(0.0, 0, 0, False)
     first, end = inner[0], inner[-1] + 1
-    body, room = encoding.ids[first:end], asked.limit - (len(encoding) - (end - first))
+    body, room = encoding.ids[first:end], asked.max_length - (len(encoding) - (end - first))
     nll = masked_nll(
         asked,
         body,

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from regard.checkpoints.ready import evaluation_mode, family_name, require_tokenizer
+from regard.checkpoints.loaded_model import require_tokenizer
 from regard.data.batch import collate
 from regard.errors import InputError
 from regard.models import Bert
+from regard.models.family import family_name
+from regard.nn.evaluation import evaluation_mode
 from regard.text import Tokenizer
 
 __all__ = ["NextSentence", "predict_next_sentence"]

@@ -15,11 +15,14 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from regard.checkpoints.ready import MaskedLM, describe_model, evaluation_mode, require_tokenizer
+from regard.checkpoints.loaded_model import require_tokenizer
 from regard.data.files import display_name, read_all_lines
 from regard.errors import InputError
+from regard.inference.masked_lm import MaskedLM
 from regard.inference.surprise import Progress, causal_nll, masked_nll
 from regard.models import Bert, Gpt
+from regard.models.family import describe_model
+from regard.nn.evaluation import evaluation_mode
 from regard.text import Tokenizer
 
 __all__ = ["Perplexity", "measure_perplexity", "read_text_file"]
@@ -82,7 +85,7 @@ def measure_perplexity(
             )
         if stride is not None:
             raise InputError("stride is for causal models; a masked one reads a window for each token: leave it out")
-        asked = MaskedLM.of(model, tokenizer, doing="pseudo-perplexity")
+        asked = MaskedLM.from_model(model, tokenizer, purpose="pseudo-perplexity")
         return _pseudo(asked, text, max_length, sample, seed, tell)
 
 
@@ -106,7 +109,7 @@ def _causal(
 def _pseudo(
     asked: MaskedLM, text: str, max_length: int | None, sample: int | None, seed: int, tell: Progress
 ) -> Perplexity:
-    length = _length(max_length, asked.limit)
+    length = _length(max_length, asked.max_length)
     if sample is not None and sample < 1:
         raise InputError(f"sample is {sample}; expected the number of tokens to score, at least 1")
     encoding = asked.tokenizer.encode(text)

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.checkpoints.ready import BATCH_TOKENS, MaskedLM, in_groups
-from regard.data.batch import collate
+from regard.data.batch import collate, in_groups
+from regard.inference.masked_lm import BATCH_TOKENS, MaskedLM
 from regard.models import Gpt
 from regard.nn import Packed
 
@@ -80,13 +80,13 @@ def masked_nll(
     device = asked.head.bias.device
     nll, done = 0.0, 0
     tell(0, len(places))
-    for group in in_groups(places, asked.budget // (len(before) + length + len(after))):
+    for group in in_groups(places, asked.batch_tokens // (len(before) + length + len(after))):
         rows, masks = [], []
         for number, place in enumerate(group):
             start = min(max(0, place - length // 2), len(body) - length)
             row = [*before, *body[start : start + length], *after]
             masks.append((number, len(before) + place - start))
-            row[masks[-1][1]] = asked.mask
+            row[masks[-1][1]] = asked.mask_id
             rows.append(row)
         nll += _nll(asked.logits(rows, masks), torch.tensor([body[place] for place in group], device=device))
         done += len(group)

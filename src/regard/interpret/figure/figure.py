@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.interpret.attention.recording import TextTokenizer
 from regard.interpret.figure.ablation import ComponentAblation, LossCache, ablate_components
@@ -21,6 +20,7 @@ from regard.interpret.figure.positional_encoding import PositionalEncoding, mode
 from regard.interpret.figure.sentences import sentences_for
 from regard.interpret.figure.switches import COMPONENTS, missing_components, parse_components, without_components
 from regard.models import Bert, Gpt, Transformer
+from regard.nn.evaluation import evaluation_mode
 
 __all__ = ["MAX_TOKENS", "ROOM", "Figure", "draw_figure", "max_tokens_of"]
 

@@ -15,13 +15,14 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import MaskedLM, describe_model, family_name, require_tokenizer
+from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
-from regard.inference.masked_lm import BLANK_PATTERN
+from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention import token_axis as sides
 from regard.interpret.attention.recording import TextTokenizer
 from regard.models import Bert, Gpt, Transformer
+from regard.models.family import describe_model, family_name
 from regard.nn import Padded
 from regard.text import Tokenizer
 
@@ -89,7 +90,7 @@ class EncoderFigureModel(FigureModel):
     measure = "mean of -ln p over the text's tokens, each hidden in turn and told by all others"
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer | None) -> None:
-        self.asks = MaskedLM.of(model, tokenizer, doing="Figure 1 of an encoder")
+        self.asks = MaskedLM.from_model(model, tokenizer, purpose="Figure 1 of an encoder")
         self.model = self.asks.model
 
     def read(self, text: str, target: str | None = None, *, limit: int) -> FigureInput:
@@ -97,7 +98,7 @@ class EncoderFigureModel(FigureModel):
             raise InputError("this model reads one text and says no other; leave the target out")
         tokenizer = self.asks.tokenizer
         found = tokenizer.encode(
-            re.sub(BLANK_PATTERN, lambda _: tokenizer.token(self.asks.mask), text), max_length=limit
+            re.sub(BLANK_PATTERN, lambda _: tokenizer.token(self.asks.mask_id), text), max_length=limit
         )
         return FigureInput(tuple(found.ids), (), None, cut=found.cut)
 
@@ -109,10 +110,10 @@ class EncoderFigureModel(FigureModel):
         places = self._places(sentence)
         rows = self.tensor(sentence.source).repeat(len(places), 1)
         here = torch.arange(len(places), device=rows.device), torch.tensor(places, device=rows.device)
-        rows[here] = self.asks.mask
+        rows[here] = self.asks.mask_id
         hidden = self.asks.model(rows, Padded())
         wanted = [sentence.source[place] for place in places]
-        return self.asks.head(hidden[here]), [None if one == self.asks.mask else one for one in wanted]
+        return self.asks.head(hidden[here]), [None if one == self.asks.mask_id else one for one in wanted]
 
     def says(self, sentence: FigureInput, logits: Tensor) -> str:
         ids, best = list(sentence.source), logits.argmax(-1).tolist()

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import torch
 
-from regard.checkpoints.ready import MaskedLM, evaluation_mode
 from regard.data.batch import group_by_token_budget
 from regard.errors import InputError
-from regard.inference.masked_lm import BLANK_PATTERN, Candidate
+from regard.inference.masked_lm import BLANK_PATTERN, Candidate, MaskedLM
 from regard.interpret.masked_lm.predictions import NamedModel
+from regard.nn.evaluation import evaluation_mode
 from regard.text import Encoding
 
 __all__ = ["COMPLETIONS", "MaskedWord", "WordCompletions", "complete_words"]
@@ -53,8 +53,8 @@ class WordCompletions:
 
 def complete_words(subject: NamedModel, text: str, *, top: int = COMPLETIONS) -> WordCompletions:
     """The likeliest `top` tokens for every word of a text of at most MOST_WORDS, likeliest first."""
-    asked = MaskedLM.of(subject.model, subject.tokenizer, doing="hiding words")
-    name = asked.tokenizer.token(asked.mask)
+    asked = MaskedLM.from_model(subject.model, subject.tokenizer, purpose="hiding words")
+    name = asked.tokenizer.token(asked.mask_id)
     written = re.sub(f"{re.escape(name)}|{BLANK_PATTERN}", lambda _: name, text)
     encoded = asked.tokenizer.encode(written)
     groups = _words(encoded)
@@ -65,12 +65,12 @@ def complete_words(subject: NamedModel, text: str, *, top: int = COMPLETIONS) ->
             f"the text has {len(groups):,} words and signs, and each is hidden in turn; at most {MOST_WORDS} can be. "
             f"Shorten it by {len(groups) - MOST_WORDS:,}, or give two texts with a blank _ to compare them"
         )
-    if len(encoded) > asked.limit:
+    if len(encoded) > asked.max_length:
         raise InputError(
-            f"the text has {len(encoded)} tokens, special ones included, and {subject.label} reads {asked.limit}; "
-            f"shorten it by {len(encoded) - asked.limit}"
+            f"the text has {len(encoded)} tokens, special ones included, and {subject.label} reads {asked.max_length}; "
+            f"shorten it by {len(encoded) - asked.max_length}"
         )
-    rows = [[*encoded.ids[: group[0]], asked.mask, *encoded.ids[group[-1] + 1 :]] for group in groups]
+    rows = [[*encoded.ids[: group[0]], asked.mask_id, *encoded.ids[group[-1] + 1 :]] for group in groups]
     found = _best(asked, rows, [group[0] for group in groups], top)
     words = []
     for group, candidates in zip(groups, found, strict=True):
@@ -101,7 +101,7 @@ def _best(asked: MaskedLM, rows: list[list[int]], places: list[int], top: int) -
     known = torch.tensor([number for number in asked.tokenizer.vocabulary.values() if number < len(asked.head.bias)])
     found: list[list[Candidate]] = [[] for _ in rows]
     with evaluation_mode(asked.model):
-        for group in group_by_token_budget([len(row) for row in rows], asked.budget):
+        for group in group_by_token_budget([len(row) for row in rows], asked.batch_tokens):
             wanted = [(number, places[row]) for number, row in enumerate(group)]
             likely = asked.logits([rows[row] for row in group], wanted).softmax(-1).cpu()[:, known]
             best = likely.topk(min(top, len(known)))

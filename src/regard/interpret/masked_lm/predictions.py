@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from regard.checkpoints.loading import load
-from regard.checkpoints.ready import MaskedLM, evaluation_mode, family_name
 from regard.data.batch import group_by_token_budget
 from regard.data.files import display_name, read_all_bytes, read_all_lines
 from regard.errors import InputError
-from regard.inference.masked_lm import find_blanks
+from regard.inference.masked_lm import MaskedLM, find_blanks
+from regard.models.family import family_name
+from regard.nn.evaluation import evaluation_mode
 from regard.text import Tokenizer
 
 __all__ = ["MaskedPrediction", "MaskedPredictions", "NamedModel", "load_models", "predict_blanks", "read_predictions"]
@@ -101,23 +102,23 @@ def predict_blanks(subjects: Sequence[NamedModel], texts: Sequence[str]) -> Mask
 
 def _ask(subject: NamedModel, texts: Sequence[str]) -> tuple[dict[str, int], Logits, NDArray[np.float64]]:
     """Tokens with their columns, the logits (texts, V), and the logarithm of each row's sum of exponentials."""
-    asked = MaskedLM.of(subject.model, subject.tokenizer, doing="comparing blanks")
+    asked = MaskedLM.from_model(subject.model, subject.tokenizer, purpose="comparing blanks")
     rows, places = [], []
     for text in texts:
-        marked = find_blanks(text, asked.tokenizer, asked.mask)
+        marked = find_blanks(text, asked.tokenizer, asked.mask_id)
         if len(marked.positions) != 1:
             raise InputError(f"expected one blank in {text[:80]!r}, found {len(marked.positions)}; leave one _ of them")
-        if len(marked.ids) > asked.limit:
+        if len(marked.ids) > asked.max_length:
             raise InputError(
                 f"a sentence has {len(marked.ids)} tokens, special ones included, and {subject.label} reads "
-                f"{asked.limit}; shorten it by {len(marked.ids) - asked.limit}"
+                f"{asked.max_length}; shorten it by {len(marked.ids) - asked.max_length}"
             )
         rows.append(marked.ids)
         places.append(marked.positions[0])
     count = len(asked.head.bias)
     found = np.empty((len(rows), count), dtype=np.float32)
     with evaluation_mode(asked.model):
-        for group in group_by_token_budget([len(row) for row in rows], asked.budget):
+        for group in group_by_token_budget([len(row) for row in rows], asked.batch_tokens):
             wanted = [(number, places[row]) for number, row in enumerate(group)]
             found[group] = asked.logits([rows[row] for row in group], wanted).cpu().numpy()
     known = {token: number for token, number in asked.tokenizer.vocabulary.items() if number < count}

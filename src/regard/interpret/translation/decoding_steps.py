@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import as_decoder
@@ -21,6 +20,7 @@ from regard.inference.translation.model import TranslationModel
 from regard.inference.translation.subwords import word_indices
 from regard.interpret.translation.cross_attention import CrossAttention, CrossAttentionRecord, cross_attention_of
 from regard.models import Seq2Seq
+from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
 from regard.nn.tape import Tape
 from regard.text import Tokenizer
