@@ -23,18 +23,33 @@ EXAMPLES: dict[str, Example] = {
     ),
     # embed:
     #
-    # compare:
-    #
-    # next:
-    #
-    # perplexity:
-    #
+    "compare": Example(
+        {"text": "he was a _", "text_b": "she was a _", "model": "MODEL", "top": 5},
+        {"text": "[a|b] [c|d] [e|f] _", "model": "MODEL"},
+        "at most two",
+    ),
+    "next": Example(
+        {"first": "the film was good", "second": "they love it", "model": "MODEL"},
+        {"first": "the film", "second": "", "model": "MODEL"},
+        "the second is empty",
+    ),
+    "perplexity": Example(
+        {"source": ["the film was good", "they love it"], "model": "GPT"},
+        {"source": ["the film"], "model": "GPT", "stride": 99},
+        "stride is 99",
+    ),
     # generate:
     #
-    # score:
-    #
-    # benchmark:
-    #
+    "score": Example(
+        {"source": ["the film was good", "a day"], "model": "GPT"},
+        {"source": ["a day"], "model": "CLASSIFIER"},
+        "pseudo-log-likelihood needs",
+    ),
+    "benchmark": Example(
+        {"task": "lambada", "data": "PASSAGES", "model": "GPT"},
+        {"task": "lambada", "data": "PASSAGES", "model": "MODEL"},
+        "a benchmark needs a model that predicts the next token",
+    ),
     # cost:
     #
     # pretrain:
@@ -63,8 +78,11 @@ EXAMPLES: dict[str, Example] = {
         {"text": "a", "model": "MODEL", "layer": 7},
         "no layer 7",
     ),
-    # figure:
-    #
+    "figure": Example(
+        {"text": "the film was _", "model": "MODEL", "without": ["positions", "scaling"], "layer": 1},
+        {"text": "the film", "model": "MODEL", "without": ["masks"]},
+        "did you mean 'mask'",
+    ),
     # senses:
     #
     "heads": Example(

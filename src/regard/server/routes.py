@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 from regard.known import DEFAULT_MODEL
 from regard.server import (
     routes_attention,
@@ -25,19 +23,9 @@ __all__ = ["ACTIONS", "ROUTES", "STREAMS"]
 
 def compare(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `a`, `b` for two sentences, `model`, and `other` for a second model."""
-    texts = [said(arguments, "a"), said(arguments, "b", "")]
-    names = [said(arguments, "model", DEFAULT_MODEL), said(arguments, "other", "").strip()]
-    with ExitStack() as stack:
-        # In one order for all requests, or two could wait for each other's model forever.
-        lent = {
-            name: stack.enter_context(studio.models.use_text_model(name))
-            for name in sorted({name for name in names if name})
-        }
-        from regard.interpret.masked_lm.comparison import compare_models
-        from regard.interpret.masked_lm.predictions import NamedModel
-
-        subjects = [NamedModel(name, *lent[name]) for name in dict.fromkeys(names) if name]
-        return compare_models([text for text in texts if text.strip()], subjects).payload()
+    given = {"text": said(arguments, "a"), "model": said(arguments, "model", DEFAULT_MODEL)}
+    optional = {"text_b": said(arguments, "b", ""), "other": said(arguments, "other", "").strip()}
+    return answer(studio.models, "compare", {**given, **optional}).page_data()
 
 
 def heads(studio: Studio, arguments: Arguments) -> Payload:
