@@ -18,7 +18,11 @@ from regard.training.finetuning.run import fit as fit
 from regard.checkpoints.loading import load as load
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
+from regard.inference.benchmark import BenchmarkResult
+from regard.inference.line_scores import LineScores
 from regard.inference.masked_lm import FillResult
+from regard.inference.next_sentence import NextSentence
+from regard.inference.perplexity import Perplexity
 from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
 from regard.interpret.faithfulness import FaithfulnessResult
@@ -55,6 +59,50 @@ def compare(
     on_event: Callable[[Event], object] | None = None,
 ) -> CompareResult:
     """Compare what a masked language model predicts at the blank of two sentences."""
+
+def next_sentence(
+    first: str,
+    second: str,
+    *,
+    model: _Model = 'regard-bert',
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> NextSentence:
+    """Predict how likely the second text follows the first, with BERT's next-sentence head."""
+
+def perplexity(
+    source: list[str] | str | PathLike[str],
+    *,
+    model: _Model = 'regard-bert',
+    stride: int | None = None,
+    max_length: int | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> Perplexity:
+    """Measure how well a model predicts a text: perplexity and bits per byte."""
+
+def score(
+    source: list[str] | str | PathLike[str],
+    *,
+    model: _Model = 'regard-gpt',
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> LineScores:
+    """Print the log-probability of each line in nats, its number of tokens and the mean per token."""
+
+def benchmark(
+    task: Literal['lambada', 'hellaswag', 'piqa', 'winogrande'],
+    *,
+    data: str | PathLike[str],
+    labels: str | PathLike[str] | None = None,
+    limit: int | None = None,
+    model: _Model = 'regard-gpt',
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> BenchmarkResult:
+    """Rank endings by their likelihood: lambada, hellaswag, piqa or winogrande, next to the lectures' table."""
 
 def faithfulness(
     model: _Model,

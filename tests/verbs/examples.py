@@ -28,16 +28,28 @@ EXAMPLES: dict[str, Example] = {
         {"text": "[a|b] [c|d] [e|f] _", "model": "MODEL"},
         "at most two",
     ),
-    # next:
-    #
-    # perplexity:
-    #
+    "next": Example(
+        {"first": "the film was good", "second": "they love it", "model": "MODEL"},
+        {"first": "the film", "second": "", "model": "MODEL"},
+        "the second is empty",
+    ),
+    "perplexity": Example(
+        {"source": ["the film was good", "they love it"], "model": "GPT"},
+        {"source": ["the film"], "model": "GPT", "stride": 99},
+        "stride is 99",
+    ),
     # generate:
     #
-    # score:
-    #
-    # benchmark:
-    #
+    "score": Example(
+        {"source": ["the film was good", "a day"], "model": "GPT"},
+        {"source": ["a day"], "model": "CLASSIFIER"},
+        "pseudo-log-likelihood needs",
+    ),
+    "benchmark": Example(
+        {"task": "lambada", "data": "PASSAGES", "model": "GPT"},
+        {"task": "lambada", "data": "PASSAGES", "model": "MODEL"},
+        "a benchmark needs a model that predicts the next token",
+    ),
     # cost:
     #
     # pretrain:

@@ -19,6 +19,7 @@ from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from regard.verbs import FUNCTIONS, VERBS, find
 from regard.verbs.base import cli_of, flag_of
+from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
 from tests.server.conftest import BEARER, create_app
 from tests.verbs.examples import EXAMPLES
@@ -31,12 +32,16 @@ def places(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """What the placeholders in the examples stand for."""
     classifier = tmp_path_factory.mktemp("classifier") / "task"
     save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), classifier)
-    return {"MODEL": str(tiny_bert_folder), "CLASSIFIER": str(classifier)}
+    gpt = tiny_gpt(tmp_path_factory.mktemp("gpt"))
+    passages = tmp_path_factory.mktemp("data") / "passages.txt"
+    passages.write_text("the film was good\nthey love the day\n", encoding="utf-8")
+    folders = {"MODEL": tiny_bert_folder, "CLASSIFIER": classifier, "GPT": gpt}
+    return {name: str(path) for name, path in {**folders, "PASSAGES": passages}.items()}
 
 
 @pytest.fixture(scope="session")
 def client(places: dict[str, str]) -> TestClient:
-    registry = ModelRegistry(list(places.values()))
+    registry = ModelRegistry([path for path in places.values() if Path(path).is_dir()])
     registry.start().join()
     return TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
 

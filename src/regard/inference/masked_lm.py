@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.checkpoints.ready import MaskedLM, evaluation_mode, in_groups
@@ -30,6 +31,7 @@ __all__ = [
     "TextWithBlanks",
     "fill_blanks",
     "find_blanks",
+    "pseudo_nll",
     "target_ids",
 ]
 
@@ -259,3 +261,29 @@ def _spelled(tokenizer: Tokenizer, number: int) -> tuple[str, bool]:
     both = tokenizer.decode([*before, number], special=True)
     rest = both.removeprefix(tokenizer.decode(before, special=True))
     return rest.strip(), not rest[:1].isspace()
+
+
+def pseudo_nll(
+    masked_lm: MaskedLM,
+    parts: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    positions: Sequence[int],
+    *,
+    length: int,
+) -> float:
+    """Negative log-likelihood in nats of the tokens at `positions` of a text, each masked alone, as one batch.
+
+    `parts` are the special tokens before the text, its ids, and the special tokens after it. A text with more than
+    `length` ids is read in a window with the masked token in its middle, as far as the ends of the text allow.
+    """
+    before, body, after = parts
+    size = min(len(body), length - len(before) - len(after))
+    rows, masks = [], []
+    for number, position in enumerate(positions):
+        start = min(max(0, position - size // 2), len(body) - size)
+        row = [*before, *body[start : start + size], *after]
+        masks.append((number, len(before) + position - start))
+        row[masks[-1][1]] = masked_lm.mask
+        rows.append(row)
+    logits = masked_lm.logits(rows, masks)
+    targets = torch.tensor([body[position] for position in positions], device=logits.device)
+    return float(F.cross_entropy(logits, targets, reduction="none").double().sum())
