@@ -13,11 +13,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-<<<<<<< HEAD
-=======
-from regard.checkpoints.ready import evaluation_mode
 from regard.data.files import taken_for_file
->>>>>>> main
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import as_decoder
