@@ -6,6 +6,7 @@ import base64
 import json
 import shlex
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,8 @@ import pytest
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import Translator
-from regard.interpret.translation import document as module
-from regard.interpret.translation.decoding_steps import translate_in_steps
-from regard.interpret.translation.document import translation_document
+from regard.interpret.translation import decoding_steps as module
+from regard.interpret.translation.decoding_steps import reproduction, translate_in_steps
 
 TEXT = "a dog sees the red house"
 BEAM = Beam(num_beams=3, num_return_sequences=3)
@@ -26,26 +26,26 @@ def numbers(text: str, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np
 
 
 def test_every_number_arrives(translator: Translator) -> None:
-    found = translate_in_steps(translator, TEXT, beam=BEAM)
-    document = json.loads(json.dumps(translation_document("here", found, beam=BEAM), allow_nan=False))
-    assert found.seen is not None
+    found = translate_in_steps(translator, TEXT, beam=BEAM, name="here")
+    document = json.loads(json.dumps(found.page_data(), allow_nan=False))
+    attention = found.cross_attention
+    assert attention is not None
     assert document["view"] == "translation" and document["model"]["name"] == "here"
-    np.testing.assert_array_equal(numbers(document["states"], found.seen.states.shape), found.seen.states)
-    if found.seen.values is None:
+    np.testing.assert_array_equal(numbers(document["states"], attention.states.shape), attention.states)
+    if attention.values is None:
         assert document["values"] is None
     else:
-        np.testing.assert_array_equal(numbers(document["values"], found.seen.values.shape), found.seen.values)
+        np.testing.assert_array_equal(numbers(document["values"], attention.values.shape), attention.values)
     for told, sent in zip(found.hypotheses, document["hypotheses"], strict=True):
-        assert told.looks is not None and sent["text"] == told.translation.text
-        for name, part in vars(told.looks).items():
-            np.testing.assert_array_equal(numbers(sent["looks"][name], part.shape), part)
+        assert told.attention is not None and sent["text"] == told.translation.text
+        for name, part in vars(told.attention).items():
+            np.testing.assert_array_equal(numbers(sent["attention"][name], part.shape), part)
         assert [step["probability"] for step in sent["steps"]] == [step.probability for step in told.steps]
 
 
 def test_the_model_is_named_by_how_it_attends(made: Callable[[str], Translator]) -> None:
     def told(kind: str) -> dict[str, object]:
-        found = translate_in_steps(made(kind), TEXT)
-        document = translation_document("here", found, beam=None)["model"]
+        document = translate_in_steps(made(kind), TEXT, name="here").page_data()["model"]
         assert isinstance(document, dict)
         return document
 
@@ -62,18 +62,17 @@ def test_what_has_no_room_is_left_out_and_told(
     made: Callable[[str], Translator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = translate_in_steps(made("lstm dot luong"), TEXT, beam=BEAM)
-    whole = translation_document("here", found, beam=BEAM)
-    assert whole["notes"] == []
-    assert found.seen is not None and found.hypotheses[0].looks is not None
-    parts = [found.seen.states, *vars(found.hypotheses[0].looks).values()]
+    assert found.page_data()["notes"] == []
+    assert found.cross_attention is not None and found.hypotheses[0].attention is not None
+    parts = [found.cross_attention.states, *vars(found.hypotheses[0].attention).values()]
     room = sum(len(base64.b64encode(part.tobytes())) for part in parts)
-    monkeypatch.setattr(module, "ROOM", room)
-    document = translation_document("here", found, beam=BEAM)
-    assert len(document["hypotheses"]) == 1  # type: ignore[arg-type]
-    assert document["notes"] == ["the last 2 of 3 translations are left out: a page has no room for them"]
-    monkeypatch.setattr(module, "ROOM", room - 1)
+    monkeypatch.setattr(module, "MAX_PAGE_SIZE", room)
+    document: Any = found.page_data()
+    assert len(document["hypotheses"]) == 1
+    assert document["notes"][0].startswith("the last 2 of 3 translations are left out")
+    monkeypatch.setattr(module, "MAX_PAGE_SIZE", room - 1)
     with pytest.raises(InputError, match="are too many for a page; give a shorter text"):
-        translation_document("here", found, beam=BEAM)
+        found.page_data()
 
 
 @pytest.mark.parametrize("beam", [None, BEAM, Beam(num_beams=2, length_penalty=0.5)])
@@ -82,14 +81,13 @@ def test_the_python_lines_give_the_same(
 ) -> None:
     translator = made("lstm general luong")
     found = translate_in_steps(translator, TEXT, beam=beam)
-    lines = translation_document("here", found, beam=beam)["python"]
-    assert isinstance(lines, str)
+    lines = reproduction("here", TEXT, beam)[1]
     monkeypatch.setattr("regard.inference.translation.load_translator", lambda name: {"here": translator}[name])
     *before, last = lines.split("\n")
     names: dict[str, object] = {}
     exec("\n".join(before), names)
     again = eval(last, names)
-    assert again.document() == found.document()
+    assert again.to_dict() == found.to_dict()
 
 
 @pytest.mark.parametrize(
@@ -100,7 +98,6 @@ def test_the_python_lines_give_the_same(
         ("dog", "printf '%s\\n' dog | regard translate --beam 3 --nbest 3 --page page.html here -"),
     ],
 )
-def test_the_command(made: Callable[[str], Translator], text: str, line: str) -> None:
-    found = translate_in_steps(made("lstm dot luong"), text, beam=BEAM)
-    assert translation_document("here", found, beam=BEAM)["cli"] == line
+def test_the_command(text: str, line: str) -> None:
+    assert reproduction("here", text, BEAM)[0] == line
     assert shlex.split(line)
