@@ -172,6 +172,8 @@ class Verb:
                 source, value = shlex.join(["printf", "%s\\n", *value]) + " | ", "-"
             if cli_of(info).get("position"):
                 positional.append(_word(value))
+            elif cli_of(info).get("repeat") and isinstance(value, list):
+                options += [word for item in value for word in (flag_of(name, info), str(item))]
             elif isinstance(value, bool):
                 options.append(flag_of(name, info) if value else f"--no-{name.replace('_', '-')}")
             else:
