@@ -8,8 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.loaded_model import LoadedModel
-from regard.checkpoints.ready import evaluation_mode, family_name, require_tokenizer
+from regard.checkpoints.loaded_model import LoadedModel, require_tokenizer
 from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.inference.generation.beam_search import greedy_search
@@ -21,7 +20,9 @@ from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapK
 from regard.interpret.attention.token_axis import axis_of_encoding, axis_of_ids, axis_of_patches, shift_right
 from regard.interpret.attention.view import MIN_TOKENS, max_tokens_on_page
 from regard.models import T5, Bert, Gpt, Seq2Seq, Transformer, Vit
+from regard.models.family import family_name
 from regard.nn import Padded
+from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.image_classification import ImageClassifier, ImageTransform

@@ -11,12 +11,12 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
-from regard.checkpoints.ready import family_name
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.data.files import STANDARD_INPUT
 from regard.data.readers import split_words
 from regard.errors import InputError
 from regard.interpret.attribution.evidence import gather_evidence
+from regard.models.family import family_name
 from regard.render.png import data_uri
 from regard.render.result import round_floats
 from regard.tasks.predict import predict

@@ -12,7 +12,6 @@ from pydantic import PrivateAttr
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.checkpoints.ready import family_name
 from regard.errors import InputError
 from regard.generation_config import SAMPLING, GenerationConfig
 from regard.inference.generation.beam_search import Beam
@@ -30,6 +29,7 @@ from regard.interpret.generation.candidates import (
     candidate_tokens,
 )
 from regard.interpret.generation.prompts import CAVEAT
+from regard.models.family import family_name
 from regard.render.result import Result
 from regard.text import Tokenizer
 
