@@ -181,7 +181,7 @@ def _is_word_list(info: FieldInfo) -> bool:
 
 
 def _split(info: FieldInfo, value: object) -> object:
-    """Options that are lists of words may be repeated, or have their words joined by commas."""
-    if isinstance(value, list) and not cli_of(info).get("position"):
+    """Options that are lists of words may be repeated, or have their words joined by commas, unless marked `repeat`."""
+    if isinstance(value, list) and not cli_of(info).get("position") and not cli_of(info).get("repeat"):
         return [word.strip() for words in value for word in words.split(",") if word.strip()]
     return value
