@@ -175,10 +175,10 @@ def _vision(model: Vit, text: str, image: ImageExample | None) -> AttentionRecor
         model((pixels[None].to(parameter.device).float() / 127.5 - 1).to(parameter.dtype))
     grid = (config.image_size[0] // config.patch_size[0], config.image_size[1] // config.patch_size[1])
     axis = axis_of_patches(grid)
-    shown = pixels[0] if config.num_channels == 1 else pixels.permute(1, 2, 0)
+    image_pixels = pixels[0] if config.num_channels == 1 else pixels.permute(1, 2, 0)
     maps = maps_from_tape(tape, "vit", axis, axis, part="encoder", is_self_attention=True)
     result = _record(model, [image.name], [maps], 0)
-    return result.model_copy(update={"image": shown.contiguous().numpy(), "grid": grid})
+    return result.model_copy(update={"image": image_pixels.contiguous().numpy(), "grid": grid})
 
 
 def _record(
