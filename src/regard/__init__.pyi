@@ -29,6 +29,7 @@ from regard.interpret.embeddings.senses import SensesResult
 from regard.interpret.embeddings.sentence_map import SentenceMap
 from regard.interpret.faithfulness import FaithfulnessResult
 from regard.interpret.figure.figure import Figure
+from regard.interpret.generation.generation import GenerateResult
 from regard.interpret.heads.census import HeadCensus
 from regard.interpret.masked_lm.comparison import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
@@ -86,6 +87,29 @@ def perplexity(
     on_event: Callable[[Event], object] | None = None,
 ) -> Perplexity:
     """Measure how well a model predicts a text: perplexity and bits per byte."""
+
+def generate(
+    prompt: str,
+    *,
+    max_new_tokens: int = 200,
+    temperature: float = 0.8,
+    top_p: float = 0.9,
+    top_k: int | None = None,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    num_return_sequences: int = 1,
+    num_beams: int = 1,
+    length_penalty: float = 1.0,
+    early_stopping: bool = False,
+    stop: list[str] = [],
+    model: _Model = 'regard-gpt',
+    candidates: bool = False,
+    trace: str | PathLike[str] | None = None,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> GenerateResult:
+    """Generate text: a GPT continues the prompt, a T5 answers it. The text appears as it is generated."""
 
 def score(
     source: list[str] | str | PathLike[str],
