@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     seconds = race(contestants, rounds=options.rounds)
     ratio = seconds[OURS] / seconds[PEER]
-    print(f"{len(examples):,} texts, best of {options.rounds} rounds in layer_starts, {machine()}")
+    print(f"{len(examples):,} texts, best of {options.rounds} rounds in turn, {machine()}")
     for name, lasted in seconds.items():
         print(f"{name:<14}{lasted:8.1f} s an epoch  {len(examples) / lasted:7.1f} texts/s")
     print(f"time, ours over theirs: {ratio:.3f}")

@@ -25,7 +25,7 @@ def assert_same(output: Path, whole: Path, steps: int) -> None:
 
 
 KILLS, LONG = 10, 200
-RUN: dict[str, object] = {"schedule_steps": LONG, "model_dropout": 0.1, "model_attention_dropout": 0.1}
+RUN: dict[str, object] = {"schedule_max_steps": LONG, "model_dropout": 0.1, "model_attention_dropout": 0.1}
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +106,8 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
 
 
 def test_two_runs_in_one_folder(launcher: Launcher, source: Path, tmp_path: Path) -> None:
-    process = started(launcher, command(source, tmp_path, **RUN | {"schedule_steps": 100_000}), tmp_path)
-    code, said = launcher.run(command(source, tmp_path, "--resume", **RUN | {"schedule_steps": 100_000}))
+    process = started(launcher, command(source, tmp_path, **RUN | {"schedule_max_steps": 100_000}), tmp_path)
+    code, said = launcher.run(command(source, tmp_path, "--resume", **RUN | {"schedule_max_steps": 100_000}))
     assert code == 2 and said == (
         f"error: {tmp_path} is in use by process {process.pid}, which writes the same output; "
         "wait until it ends, or use another output\n"

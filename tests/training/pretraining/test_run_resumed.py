@@ -137,8 +137,8 @@ def test_a_damaged_record_of_the_settings_is_named(corpus: Path, tmp_path: Path)
 OTHERS: dict[str, dict[str, Any]] = {
     "gpt": {"family": "gpt"},
     "t5": {"family": "t5", "changed": {"model_dropout": 0.1}},
-    "elmo": {"family": "elmo", "changed": {"model_dropout": 0.1, "model_ffn": 32}},
-    "muon": {"changed": {"optimizer_name": "muon", "data_micro": 128, "model_dropout": 0.1}},
+    "elmo": {"family": "elmo", "changed": {"model_dropout": 0.1, "model_intermediate_size": 32}},
+    "muon": {"changed": {"optimizer_name": "muon", "data_tokens_per_micro_batch": 128, "model_dropout": 0.1}},
     "single": {
         "changed": {"objective_sentence_pairs": "none", "objective_whole_word_mask": "true", "run_seed": 1 << 62}
     },
@@ -221,7 +221,7 @@ def test_other_settings_are_named(corpus: Path, tmp_path: Path) -> None:
         "Resume with those, or choose another --output"
     )
     with pytest.raises(InputError, match=message):
-        trained(corpus, tmp_path, resume=True, changed={**DROPOUT, "model_dropout": 0.2, "optimizer_rate": 0.02})
+        trained(corpus, tmp_path, resume=True, changed={**DROPOUT, "model_dropout": 0.2, "optimizer_learning_rate": 0.02})
     with pytest.raises(InputError, match="family is 'bert', and this trains a 'gpt'"):
         trained(corpus, tmp_path, resume=True, family="gpt")
     trained(corpus, tmp_path, resume=True)  # nothing was lost
@@ -287,7 +287,7 @@ def test_foreign_content_is_refused(corpus: Path, tmp_path: Path, name: str, res
 
 
 def test_a_budget_ends_with_the_clock(corpus: Path, tmp_path: Path) -> None:
-    changed = {"schedule_steps": 0, "schedule_budget": "0.6s", "run_checkpoint_every": "0.2s"}
+    changed = {"schedule_max_steps": 0, "schedule_budget": "0.6s", "run_checkpoint_every": "0.2s"}
     result = trained(corpus, tmp_path, changed=changed)
     steps = events(tmp_path, "step")
     assert 0.6 <= result.seconds < 2
@@ -298,7 +298,7 @@ def test_a_budget_ends_with_the_clock(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_a_resumed_budget_carries_the_time(corpus: Path, tmp_path: Path) -> None:
-    changed = {"schedule_steps": 0, "schedule_budget": "0.8s", "run_checkpoint_every": "0.3s"}
+    changed = {"schedule_max_steps": 0, "schedule_budget": "0.8s", "run_checkpoint_every": "0.3s"}
 
     def look(event: Event) -> None:
         if event["event"] == "checkpoint":

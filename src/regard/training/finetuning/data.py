@@ -1,50 +1,172 @@
-"""The examples of a run: read, cut into parts where only one file is given, and told apart from others by a digest."""
+"""The data of a run: the reader for each task's files, the train/dev split, and a digest of the examples."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
-from regard.data.examples import Picture
-from regard.data.readers import Read
+from regard.data.examples import Example, Picture, Tagged, Text, labelled
+from regard.data.files import STANDARD_INPUT, open_text
+from regard.data.readers import Read, read_choices, read_pictures, read_questions, read_tagged, read_texts, words_of
 from regard.data.split import split
 from regard.errors import InputError
-from regard.training.finetuning.sources import Table, read_examples
+from regard.tasks.base import Task
 
-__all__ = ["Source", "digest", "read_data"]
+__all__ = [
+    "DataSource",
+    "TableOptions",
+    "check_labels",
+    "digest",
+    "holds_images",
+    "new_examples",
+    "read_examples",
+    "read_splits",
+]
 
-Source = str | os.PathLike[str] | Read[Any]  # a file, or what a reader made of it
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+PLAIN_TEXT_TASKS = ("classify", "tag")  # tasks that predict for plain text
+DEFAULT_SPLIT = "90/10"
+DataSource = str | os.PathLike[str] | Read[Any]  # a file, or the examples that a reader read
 
 
-def read_data(
-    task: str, train: Source, dev: Source | None, *, table: Table | None, parts: str | None
+@dataclass(frozen=True)
+class TableOptions:
+    """The layout of a table; options that are None are inferred from the file."""
+
+    columns: tuple[str, ...] | None = None
+    header: bool | None = None
+    delimiter: str | None = None
+    quoting: bool | None = None
+
+    @classmethod
+    def parse(
+        cls,
+        columns: str | None,
+        *,
+        header: bool | None = None,
+        delimiter: str | None = None,
+        quoting: bool | None = None,
+    ) -> TableOptions:
+        """From command-line options: columns separated by commas, and \\t for a tab."""
+        names = tuple(name.strip() for name in columns.split(",")) if columns else None
+        return cls(names, header, "\t" if delimiter == "\\t" else delimiter, quoting)
+
+
+def read_splits(
+    task: str, train: DataSource, dev: DataSource | None, *, table: TableOptions | None, split_sizes: str | None
 ) -> dict[str, Read[Any]]:
-    found = {"train": read_examples(task, train, table=table, labelled=True) if not isinstance(train, Read) else train}
+    """The examples by split: train, dev, and test if `split_sizes` has three parts. Without `dev`, train is split."""
+
+    def read(source: DataSource) -> Read[Any]:
+        return source if isinstance(source, Read) else read_examples(task, source, table=table, labelled=True)
+
+    whole = read(train)
     if dev is not None:
-        if parts is not None:
-            raise InputError("--dev and --split both say what to judge on; use one of them")
-        found["dev"] = read_examples(task, dev, table=table, labelled=True) if not isinstance(dev, Read) else dev
-    else:
-        whole = found["train"]
-        pieces = split(whole.examples, parts or "90/10")
-        for name, places in zip(("train", "dev", "test"), pieces, strict=False):
-            found[name] = Read(
-                [whole.examples[place] for place in places],
-                whole.path,
-                f"{whole.how}; {name} part of {parts or '90/10'}",
-                whole.dropped if name == "train" else {},
-                [whole.lines[place] for place in places] if whole.lines else [],
-                whole.unit,
-            )
-    return found
+        if split_sizes is not None:
+            raise InputError("--dev and --split both choose the dev data; use one of them")
+        return {"train": whole, "dev": read(dev)}
+    sizes = split_sizes or DEFAULT_SPLIT
+    return {
+        name: Read(
+            [whole.examples[index] for index in indices],
+            whole.path,
+            f"{whole.how}; {name} part of {sizes}",
+            whole.dropped if name == "train" else {},
+            [whole.lines[index] for index in indices] if whole.lines else [],
+            whole.unit,
+        )
+        for name, indices in zip(("train", "dev", "test"), split(whole.examples, sizes), strict=False)
+    }
 
 
 def digest(read: Read[Any]) -> str:
-    """The same for the same examples in the same order."""
+    """A hash of the examples in their order."""
     found = hashlib.sha256()
     for example in read.examples:
         found.update(repr(example).encode("utf-8", "surrogatepass"))
         if isinstance(example, Picture):
             found.update(example.pixels.tobytes())
     return found.hexdigest()[:16]
+
+
+def read_examples(
+    task: str, path: str | os.PathLike[str], *, table: TableOptions | None = None, labelled: bool | None = None
+) -> Read[Any]:
+    """The examples in a file. With `labelled` True missing labels are an error; with False labels are not read."""
+    table, path = table or TableOptions(), os.fspath(path)
+    if task == "classify" and holds_images(path):
+        if table != TableOptions():
+            raise InputError(f"{path} holds images, which have no columns; leave out --columns and the like")
+        return read_pictures(path, labelled=labelled)
+    match task:
+        case "tag":
+            if replace(table, columns=None) != TableOptions():
+                raise InputError(
+                    "tag reads columns separated by spaces or tabs, without header or quotes; leave out --header, "
+                    "--delimiter and --quoted"
+                )
+            return read_tagged(path, labelled=labelled, columns=table.columns)
+        case "answer":
+            return read_questions(path, labelled=labelled, **vars(table))
+        case "choose":
+            return read_choices(path, labelled=labelled, **vars(table))
+        case "classify" | "pair" | "regress":
+            return read_texts(path, task=task, labelled=labelled, **vars(table))
+    raise InputError(f"no reader for {task!r}")
+
+
+def holds_images(path: str) -> bool:
+    """Whether the path is a folder, an image or an IDX file; everything else is text."""
+    name = path.lower()
+    return os.path.isdir(path) or name.endswith(IMAGES) or ("idx" in name and "ubyte" in name)
+
+
+def check_labels(task: Task[Any], read: Read[Any]) -> None:
+    """InputError with file and line for a label that the task does not know."""
+    for index, example in enumerate(read.examples):
+        try:
+            if not labelled(example):
+                raise InputError("the example has no label")
+            task.check(example)
+        except InputError as error:
+            raise InputError(f"{read.path} {read.place(index)}: {error}") from None
+
+
+def new_examples(task: str, source: str, *, table: TableOptions | None = None) -> Iterator[Example]:
+    """Unlabelled examples: of a file, of lines of standard input as they arrive, or of the given text itself."""
+    if source != STANDARD_INPUT and not os.path.exists(source):
+        if task not in PLAIN_TEXT_TASKS or not any(map(str.isspace, source)):
+            raise InputError(f"{source}: no such file; expected a file of input, or - for standard input")
+        yield _plain_example(task, source)
+    elif source == STANDARD_INPUT and task in PLAIN_TEXT_TASKS and table in (None, TableOptions()):
+        yield from _standard_input(task)
+    else:
+        yield from read_examples(task, source, table=table, labelled=False).examples
+
+
+def _standard_input(task: str) -> Iterator[Example]:
+    """One text per line as it arrives: plain, or JSON with the key `text`."""
+    with open_text(STANDARD_INPUT) as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            text: object = line
+            if line.lstrip().startswith("{"):
+                try:
+                    text = json.loads(line)["text"]
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    text = None
+            if not isinstance(text, str) or "\t" in line:
+                raise InputError(
+                    f"standard input line {number}: expected one text per line, or JSON with the key text; for a "
+                    "table, name the column of the text with --columns"
+                )
+            yield _plain_example(task, text)
+
+
+def _plain_example(task: str, line: str) -> Example:
+    return Text(line) if task == "classify" else Tagged(line, tuple(words_of(line)))

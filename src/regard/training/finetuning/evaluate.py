@@ -1,9 +1,8 @@
-"""`regard.evaluate`: the scores of a tuned folder on a file."""
+"""`regard.evaluate`: the scores of a fine-tuned model on a file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from regard.data.examples import Picture
@@ -12,8 +11,8 @@ from regard.device import choose
 from regard.tasks.folder import computing, read_task
 from regard.tasks.pictures import Frame
 from regard.tasks.solve import score
-from regard.training.finetuning.data import Source
-from regard.training.finetuning.sources import Table, check_labels, read_examples
+from regard.training.events import Note, OnEvent, ignore_event
+from regard.training.finetuning.data import DataSource, TableOptions, check_labels, read_examples
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -29,26 +28,26 @@ class Evaluation:
 
 def evaluate(
     folder: str | os.PathLike[str],
-    data: Source,
+    data: DataSource,
     *,
-    table: Table | None = None,
+    table: TableOptions | None = None,
     threshold: float | None = None,
     device: str = "auto",
-    say: Callable[[str], None] = lambda text: None,
+    on_event: OnEvent = ignore_event,
 ) -> Evaluation:
-    """Score the model in `folder` on labelled examples, of a file or as a reader gives them.
+    """Score the model in `folder` on labelled examples: a file, or examples from a reader.
 
-    `threshold`, for answers: by how much the best must beat no answer at all.
+    `threshold` is for question answering: the margin by which an answer must beat no answer.
     """
     place = choose(device)
-    solved = read_task(folder, device=place).with_threshold(threshold)
-    read = data if isinstance(data, Read) else read_examples(solved.task.name, data, table=table, labelled=True)
-    say(computing(solved, place))
-    say(f"{len(read.examples):,} examples of {read.path} ({read.how})")
+    fine_tuned = read_task(folder, device=place).with_threshold(threshold)
+    read = data if isinstance(data, Read) else read_examples(fine_tuned.task.name, data, table=table, labelled=True)
+    on_event(Note(message=computing(fine_tuned, place)))
+    on_event(Note(message=f"{len(read.examples):,} examples of {read.path} ({read.how})"))
     for reason, count in read.dropped.items():
-        say(f"{count:,} left out: {reason}")
-    frame, pictures = solved.rows, [one for one in read.examples if isinstance(one, Picture)]
+        on_event(Note(message=f"{count:,} left out: {reason}"))
+    frame, pictures = fine_tuned.rows, [one for one in read.examples if isinstance(one, Picture)]
     if isinstance(frame, Frame) and (other := frame.others(pictures)):
-        say(f"{other:,} of them have another size than {frame.height} x {frame.width} and are resized")
-    check_labels(solved.task, read)
-    return Evaluation(solved.task.name, len(read.examples), score(solved, read.examples, device=place))
+        on_event(Note(message=f"{other:,} of them have another size than {frame.height} x {frame.width} and are resized"))
+    check_labels(fine_tuned.task, read)
+    return Evaluation(fine_tuned.task.name, len(read.examples), score(fine_tuned, read.examples, device=place))
