@@ -23,10 +23,11 @@ from benchmarks.builtin_bert import run
 from benchmarks.race import RESULTS, keep
 from regard.checkpoints.load import write_model
 from regard.device import choose
-from regard.inference.generation.filters import Sampling
-from regard.inference.generation.writing import Writer
-from regard.inference.likelihood import read_items, run_benchmark
-from regard.inference.perplexity import measure_perplexity, read_whole
+from regard.inference.benchmark import run_benchmark
+from regard.inference.benchmark_data import read_items
+from regard.inference.generation.logits_filters import Sampling
+from regard.inference.generation.text_generator import TextGenerator
+from regard.inference.perplexity import measure_perplexity, read_text_file
 from regard.models import Gpt
 from regard.text import Tokenizer
 
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def judged(model: Gpt, tokenizer: Tokenizer, data: Path, limit: int | None) -> Iterator[tuple[str, Any]]:
     """Yield each figure, the fast ones first."""
     yield "samples", [sample(model, tokenizer, prompt) for prompt in PROMPTS]
-    text = read_whole(data / "corpus" / "heldout.txt.xz")
+    text = read_text_file(data / "corpus" / "heldout.txt.xz")
     yield "held_out", asdict(measure_perplexity(model, tokenizer, text[: limit and limit * 1000]))
     for task, (file, labels) in TASKS.items():
         items = read_items(task, data / file, labels=data / labels if labels else None, limit=limit)
@@ -84,8 +85,8 @@ def judged(model: Gpt, tokenizer: Tokenizer, data: Path, limit: int | None) -> I
 
 
 def sample(model: Gpt, tokenizer: Tokenizer, prompt: str) -> dict[str, str]:
-    writer = Writer(model, tokenizer)
-    writing = writer.write(writer.prompt(prompt, max_tokens=LENGTH), sampling=WRITING, seed=0)
+    writer = TextGenerator(model, tokenizer)
+    writing = writer.stream(writer.encode_prompt(prompt, max_new_tokens=LENGTH), sampling=WRITING, seed=0)
     for _ in writing:
         pass
     return {"prompt": prompt, "text": writing.texts[0].text}

@@ -27,7 +27,7 @@ from benchmarks.generators import BEGIN, END, PADDING, gpt2, marian
 from benchmarks.race import keep, machine, race
 from regard.device import choose
 from regard.inference.generation import Beam, beam_search, sample
-from regard.inference.generation.quick import keeping
+from regard.inference.generation.fast_decoder import reuse_packed_weights
 from regard.nn import Padded
 from regard.nn.fast.cuda_graphs import bursting
 
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found: dict[str, Any] = {}
     for name, part in parts.items():
         try:
-            with keeping():
+            with reuse_packed_weights():
                 found[name] = part()
         except Exception as error:  # the other parts are worth their time all the same
             found[name] = {"error": f"{type(error).__name__}: {error}"[:500]}
@@ -83,7 +83,7 @@ def completed(name: str, options: argparse.Namespace, device: torch.device, rows
 
     def say(count: int) -> Said:
         with bursting(mode):
-            steps = list(sample(ours, prompts, sampling=None, end=None, max_tokens=count))
+            steps = list(sample(ours, prompts, sampling=None, end=None, max_new_tokens=count))
         return [[token for token in row if token is not None] for row in zip(*steps, strict=True)]
 
     def generate(count: int) -> Said:
@@ -109,8 +109,8 @@ def translated(name: str, options: argparse.Namespace, device: torch.device) -> 
     width = options.beam
 
     def say(count: int) -> Said:
-        beam = Beam(width=width, nbest=width)
-        found = beam_search(ours, sources, Padded(there), beam=beam, end=END, max_tokens=count)
+        beam = Beam(num_beams=width, num_return_sequences=width)
+        found = beam_search(ours, sources, Padded(there), beam=beam, end=END, max_new_tokens=count)
         return [list(one.ids) for row in found for one in row]
 
     def generate(count: int) -> Said:

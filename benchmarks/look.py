@@ -32,11 +32,9 @@ import torch
 
 from benchmarks.race import keep, machine
 from regard.inference.load_model import load_model
-from regard.interpret.attention.document import attention_document
 from regard.interpret.attention.maps import AttentionRecord
 from regard.interpret.attention.recording import record_attention
 from regard.models import Bert, BertConfig
-from regard.render.bundle import page
 from regard.text import Tokenizer
 
 LIMITS = {"built-in 8 x 6": 10.0, "12 x 12": 16.0}  # MB
@@ -119,7 +117,7 @@ def _made(path: Path, make: Callable[[AttentionRecord], str], found: AttentionRe
 
 
 def _regard(found: AttentionRecord) -> str:
-    return page(attention_document("x", found))
+    return found.to_html()
 
 
 def _bertviz(found: AttentionRecord) -> str:

@@ -23,10 +23,10 @@ from benchmarks.race import keep, machine
 from benchmarks.translate import show
 from regard.data.translation_pairs import Pair, parted, read_pairs
 from regard.device import choose
-from regard.inference.generation.search import Beam
-from regard.inference.translation import Translator, load
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation import Translator, load_translator
 from regard.inference.translation.bleu import bleu
-from regard.inference.translation.folder import write
+from regard.inference.translation.folder import save_translator
 from regard.training.translation.config import TranslationConfig
 from regard.training.translation.report import TranslationReport
 from regard.training.translation.run import fit
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]
     )
     assert test is not None
     report = fit(train, dev, output=work, config=config, resume=options.resume, device=options.device, on_event=show)
-    translator = load(work, device=choose(options.device))
+    translator = load_translator(work, device=choose(options.device))
     translator.model.half().float()  # as it will be read
     figures = {
         "pair": options.pair,
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]
     }
     card = card_of(figures, report, language=language, name=f"regard-{options.pair}")
     translator.model.half()
-    write(translator, output, files={"README.md": card.encode()})
+    save_translator(translator, output, files={"README.md": card.encode()})
     size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
     if size > LARGEST:
         raise SystemExit(f"{output} has {size:,} bytes, more than {LARGEST:,}: take a smaller model or vocabulary")
@@ -99,14 +99,14 @@ def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]
 
 
 def scored(translator: Translator, pairs: Sequence[Pair]) -> dict[str, Any]:
-    found = translator.translate([pair.source for pair in pairs], beam=Beam(width=BEAM))
+    found = translator.translate([pair.source for pair in pairs], beam=Beam(num_beams=BEAM))
     scores = bleu([several[0].text for several in found], [pair.target for pair in pairs])
     return {"beam": BEAM, **scores.document()}
 
 
 def lecture(translator: Translator, sentence: str, parts: dict[str, list[Pair]]) -> dict[str, Any]:
     """The translation of the lectures' sentence, and its occurrences in the data."""
-    found = translator.translate([sentence], beam=Beam(width=BEAM))[0][0]
+    found = translator.translate([sentence], beam=Beam(num_beams=BEAM))[0][0]
     stands = {name: [pair.target for pair in pairs if pair.source == sentence] for name, pairs in parts.items()}
     return {"sentence": sentence, "translation": found.text, "stands": stands}
 

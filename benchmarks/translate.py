@@ -23,8 +23,8 @@ from typing import Any
 from benchmarks.race import keep
 from regard.data.translation_pairs import read_pairs
 from regard.device import choose
-from regard.inference.generation.search import Beam
-from regard.inference.translation import load
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation import load_translator
 from regard.inference.translation.bleu import bleu
 from regard.training.translation.config import TranslationConfig
 from regard.training.translation.run import fit
@@ -66,9 +66,9 @@ def run(
     begin = time.perf_counter()
     report = fit(train, dev, output=output, config=config, device=device, on_event=show)
     trained = time.perf_counter() - begin
-    translator = load(output, device=choose(device))
+    translator = load_translator(output, device=choose(device))
     begin = time.perf_counter()
-    found = translator.translate([one.source for one in last.examples], beam=Beam(width=width))
+    found = translator.translate([one.source for one in last.examples], beam=Beam(num_beams=width))
     seconds = time.perf_counter() - begin
     scores = bleu([several[0].text for several in found], [one.target for one in last.examples])
     return {

@@ -35,7 +35,7 @@ MODULES = (
     "regard.training.pretraining.run",
     "regard.training.finetuning.run",
     "regard.training.translation.run",
-    "regard.inference.embed",
+    "regard.inference.embedding",
 )
 
 

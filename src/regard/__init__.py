@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from regard.checkpoints.loading import load as load
     from regard.checkpoints.loading import save as save
-    from regard.inference.features import Embedder as Embedder
+    from regard.inference.embedding.embedder import Embedder as Embedder
     from regard.nn.recording import knock_out as knock_out
     from regard.nn.recording import record as record
     from regard.training.estimators import Tagger as Tagger
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from regard.training.finetuning.run import fit as fit
 
 _HOMES = {
-    "Embedder": "regard.inference.features",
+    "Embedder": "regard.inference.embedding.embedder",
     "Tagger": "regard.training.estimators",
     "TextClassifier": "regard.training.estimators",
     "evaluate": "regard.training.finetuning.evaluate",

@@ -47,11 +47,11 @@ def test_targets(call: Callable[..., int], capsys: Captured) -> None:
 
 
 def test_the_table_of_one_blank(call: Callable[..., int], capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard.inference import Candidate, FillResult, blanks
+    from regard.inference import Candidate, FillResult, masked_lm
 
     words = [Candidate("improvisation", 7, 0.5), Candidate("日本", 8, 0.0125), Candidate("x", 9, 1e-9)]
     result = FillResult(text="stick to _", masks=[words], joint=[], exact=True)
-    monkeypatch.setattr(blanks, "fill_blanks", lambda *_, **__: result)
+    monkeypatch.setattr(masked_lm, "fill_blanks", lambda *_, **__: result)
     assert call("stick to _") == 0
     assert capsys.readouterr() == (
         "stick to _\n"

@@ -11,9 +11,9 @@ from PIL import Image
 
 from regard.errors import InputError
 from regard.inference.load_model import load_model
-from regard.inference.translation.align import usual_looking
-from regard.inference.translation.build import translating
-from regard.inference.translation.folder import write
+from regard.inference.translation.alignment import default_alignment_heads
+from regard.inference.translation.folder import save_translator
+from regard.inference.translation.model import as_translation_model
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import Translator
 from regard.interpret.attention.recording import record_attention
@@ -32,8 +32,8 @@ def test_a_pretrained_model(tiny_bert_folder: Path) -> None:
 
 
 def test_a_translator(subwords: Subwords, tmp_path: Path) -> None:
-    model = translating(translator(subwords))
-    write(Translator(model, subwords, usual_looking(model)), tmp_path / "en-de")
+    model = as_translation_model(translator(subwords))
+    save_translator(Translator(model, subwords, default_alignment_heads(model)), tmp_path / "en-de")
     loaded, reader = load_model(tmp_path / "en-de")
     assert isinstance(loaded, Transformer) and isinstance(reader, Subwords)
     ours, theirs = (record_attention(*pair, "the dog") for pair in ((loaded, reader), (model, subwords)))

@@ -49,7 +49,7 @@ def spoken(
     folder: str, prompt: str = PROMPT, *, beam: int = 0, seed: int = 0, tokens: int = 12, **sampling: Any
 ) -> Generation:
     chance = Sampling(**{"temperature": 0.8, "top_p": 0.9, **sampling})
-    searched = Beam(width=beam, nbest=beam) if beam else None
+    searched = Beam(num_beams=beam, num_return_sequences=beam) if beam else None
     return generate(*regard.load(folder), prompt, config=GenerationConfig(chance, searched, seed, tokens))
 
 

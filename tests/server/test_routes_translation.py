@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from regard.inference.generation.search import Beam
-from regard.inference.translation import load
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation import load_translator
 from regard.interpret.translation.decoding_steps import MAX_SOURCE_TOKENS, translate_in_steps
 from regard.interpret.translation.document import translation_document
 from tests.server.translators import MODELS, TEXT, write_translators
@@ -23,9 +23,9 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def test_it_is_the_librarys_document(client: TestClient, folders: dict[str, str], name: str) -> None:
     answer = client.post("/api/translation", json={"model": folders[name], "text": TEXT, "beam": "4"}).json()
     assert answer.pop("studio") == {"translators": [folders[one] for one in MODELS]}
-    beam = Beam(width=4, nbest=4)
+    beam = Beam(num_beams=4, num_return_sequences=4)
     assert answer == translation_document(
-        folders[name], translate_in_steps(load(folders[name]), TEXT, beam=beam), beam=beam
+        folders[name], translate_in_steps(load_translator(folders[name]), TEXT, beam=beam), beam=beam
     )
 
 

@@ -55,8 +55,11 @@ EXAMPLES: dict[str, Example] = {
     #
     # layers:
     #
-    # look:
-    #
+    "look": Example(
+        {"text": "the film", "text_b": "was good", "model": "MODEL", "layer": 1, "head": 2},
+        {"text": "a", "model": "MODEL", "layer": 7},
+        "no layer 7",
+    ),
     # figure:
     #
     # senses:

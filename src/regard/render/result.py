@@ -141,5 +141,5 @@ class Result(BaseModel):
             return f"<pre>{html.escape(self.to_text())}</pre>"
         return (
             f'<iframe srcdoc="{html.escape(self.to_html())}" width="100%" height="640" '
-            'style="border: 1px solid #d0d7de" sandbox="allow-scripts"></iframe>'
+            'style="border: 1px solid #d0d7de" sandbox="allow-scripts allow-downloads"></iframe>'
         )

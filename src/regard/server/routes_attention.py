@@ -15,6 +15,8 @@ from regard.errors import InputError
 from regard.known import DEFAULT
 from regard.server.arguments import Arguments, Payload, said
 from regard.server.model_registry import ModelRegistry
+from regard.server.verbs import RegistryModels, answer
+from regard.verbs.look import look
 
 __all__ = ["HEAVIEST", "KEPT", "attention", "picture"]
 
@@ -31,11 +33,8 @@ def attention(registry: ModelRegistry, arguments: Arguments) -> Payload:
     model = said(arguments, "model", DEFAULT)
     if model in registry.entries and registry.entries[model].sees:
         return _seen(registry, model, said(arguments, "image", ""))
-    text, text_b = said(arguments, "text"), said(arguments, "text_b", "")
-    with registry.use_any(model) as (network, reader):
-        from regard.interpret.attention.document import attention_page_document
-
-        return attention_page_document(model, network, reader, text, text_b or None)
+    given = {"model": model, "text": said(arguments, "text"), "text_b": said(arguments, "text_b", "")}
+    return answer(registry, "look", given).page_data()
 
 
 def picture(registry: ModelRegistry, arguments: Arguments) -> Payload:
@@ -71,8 +70,12 @@ def _seen(registry: ModelRegistry, model: str, key: str) -> Payload:
             f"the studio keeps the last {KEPT} pictures, of {KEPT_BYTES:,} bytes in all, until it ends; send "
             f"{key.partition('/')[2]!r} again"
         )
-    with registry.use_any(model) as (network, reader):
-        from regard.interpret.attention.document import attention_page_document
-        from regard.interpret.images import decode_image
+    from regard.interpret.attention.recording import attention_result
+    from regard.interpret.images import decode_image
 
-        return attention_page_document(model, network, reader, image=decode_image(content, key.partition("/")[2]))
+    name = key.partition("/")[2]
+    with RegistryModels(registry).use(model) as loaded:
+        result = attention_result(loaded, image=decode_image(content, name))
+    request = look.parse({"model": model, "image": name})
+    result.with_reproduction(look.command_line(request), look.python_code(request))
+    return result.page_data()

@@ -62,21 +62,21 @@ def branch(registry: ModelRegistry, arguments: Arguments) -> Payload:
     entry = registry.entries.get(model)
     if entry is None or entry.loaded is None:
         raise InputError(f"the studio has no model {model!r} ready")
-    from regard.inference.generation.said import BROKEN
-    from regard.inference.generation.writing import Writer
+    from regard.inference.generation.text_generator import TextGenerator
+    from regard.inference.generation.text_stream import REPLACEMENT
     from regard.text import Tokenizer
 
     network, tokenizer = entry.loaded
     if not isinstance(tokenizer, Tokenizer):
         raise InputError(f"{model} does not continue a prompt")
-    if not Writer(network, tokenizer).continues:
+    if not TextGenerator(network, tokenizer).continues:
         raise InputError(f"{model} answers its prompt and does not continue it, so there is no prompt for a branch")
     if not all(one.isdecimal() and len(one) < 10 and int(one) < tokenizer.size for one in ids.split()):
         raise InputError(f"'ids' should be numbers of tokens below {tokenizer.size:,}, got {ids[:40]!r}")
     before = tokenizer.encode(text, special=False).ids
     known = tokenizer.decode(before)
     new = tokenizer.decode([*before, *map(int, ids.split())])[len(known) :]
-    if new.endswith(BROKEN):
+    if new.endswith(REPLACEMENT):
         raise InputError("this branch ends inside a character; go on from its next token")
     return {"prompt": text + new}
 
@@ -94,16 +94,18 @@ def _speeches(registry: ModelRegistry, arguments: Arguments) -> Iterator[list[Ge
     with ExitStack() as stack:
         # In one order for all requests: two that wait for each other's model would wait for ever.
         lent = {name: stack.enter_context(registry.use(name)) for name in sorted(set(names))}
-        from regard.inference.generation.writing import Writer
+        from regard.inference.generation.text_generator import TextGenerator
         from regard.interpret.generation.generation import Generation
 
-        yield [Generation(Writer(*lent[name]), text, wish, name) for name, wish in zip(names, wishes, strict=True)]
+        yield [
+            Generation(TextGenerator(*lent[name]), text, wish, name) for name, wish in zip(names, wishes, strict=True)
+        ]
 
 
 def _wish(own: Arguments, others: Arguments) -> GenerationConfig:
     """The settings of one column; what is blank is as in the others, and there blank as at first."""
-    from regard.inference.generation.filters import Sampling
-    from regard.inference.generation.search import Beam
+    from regard.inference.generation.beam_search import Beam
+    from regard.inference.generation.logits_filters import Sampling
     from regard.interpret.generation.config import TEMPERATURE, TOP_P, GenerationConfig
 
     def typed(name: str) -> str:
@@ -123,14 +125,14 @@ def _wish(own: Arguments, others: Arguments) -> GenerationConfig:
         return counted({name: typed(name)}, name, default, least=0, most=most)
 
     sampling = Sampling(
-        repetition=number("repetition", 1.0),
+        repetition_penalty=number("repetition", 1.0),
         temperature=number("temperature", TEMPERATURE),
         top_k=whole("top_k", 0) or None,
         top_p=number("top_p", TOP_P),
         min_p=number("min_p", 0.0),
     )
     width = whole("beam", 0, BEAM)
-    beam = Beam(width=width, nbest=width) if width else None
+    beam = Beam(num_beams=width, num_return_sequences=width) if width else None
     return GenerationConfig(sampling, beam, whole("seed", 0), whole("tokens", 60, TOKENS) or 1)
 
 

@@ -9,7 +9,7 @@ from regard.events import Note
 from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
 
 if TYPE_CHECKING:
-    from regard.inference.blanks import FillResult
+    from regard.inference.masked_lm import FillResult
 
 __all__ = ["FillRequest", "fill"]
 
@@ -23,14 +23,14 @@ class FillRequest(Request):
     )
 
 
-@verb(FillRequest, result="regard.inference.blanks:FillResult", formats=(".csv", ".json"))
+@verb(FillRequest, result="regard.inference.masked_lm:FillResult", formats=(".csv", ".json"))
 def fill(request: FillRequest, models: Models) -> Generator[Note, None, FillResult]:
     """Fill in the blanks of a text with the words a masked language model finds likely.
 
     Probabilities are over the full vocabulary, also with --targets. With several blanks, each is first scored with the
     others masked, and then all together: filled from left to right, with the product of the steps as probability.
     """
-    from regard.inference.blanks import fill_blanks
+    from regard.inference.masked_lm import fill_blanks
 
     with models.use(request.model) as loaded:
         result = fill_blanks(loaded.model, loaded.tokenizer, request.text, top=request.top, targets=request.targets)

@@ -10,7 +10,8 @@ import inspect
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import regard
 from regard.verbs import FUNCTIONS, find
@@ -64,6 +65,10 @@ def _parameter(one: inspect.Parameter, models: list[str]) -> str:
 
 
 def _hint(annotation: Any) -> str:
+    if get_origin(annotation) in (Union, UnionType):  # `str()` would write Optional for some
+        return " | ".join(_hint(one) for one in get_args(annotation))
+    if annotation is type(None):
+        return "None"
     text = annotation.__name__ if isinstance(annotation, type) and "[" not in str(annotation) else str(annotation)
     text = re.sub(r"typing\.Annotated\[(.*?), [^\[\]]*\]", r"\1", text)
     text = re.sub(r"\b(?:typing|pathlib|collections\.abc)\.", "", text).replace("NoneType", "None")

@@ -52,7 +52,7 @@ def test_bert_of_a_pair(bert: Both) -> None:
     (one,) = found.maps
     equal(one.weights, theirs.attentions)
     np.testing.assert_allclose(rebuilt(one), one.weights, atol=1e-5)
-    assert (found.family, found.texts, found.num_truncated) == ("bert", (TEXT, SECOND), 0)
+    assert (found.family, found.texts, found.truncated) == ("bert", [TEXT, SECOND], 0)
     assert (one.kind, one.causal, one.is_self_attention) == ("encoder", False, True)
     assert one.scale == pytest.approx(6**-0.5)
     assert one.rows is one.columns
@@ -124,7 +124,7 @@ def test_vit(vit: Both) -> None:
     (one,) = found.maps
     equal(one.weights, theirs.attentions)
     np.testing.assert_allclose(rebuilt(one), one.weights, atol=1e-5)
-    assert (one.kind, found.grid, found.texts) == ("vit", (2, 4), ("cat.png",))
+    assert (one.kind, found.grid, found.texts) == ("vit", (2, 4), ["cat.png"])
     assert one.rows.tokens == ("[CLS]", "1,1", "1,2", "1,3", "1,4", "2,1", "2,2", "2,3", "2,4")
     assert found.image is not None
     np.testing.assert_array_equal(found.image, pixels)
@@ -134,7 +134,7 @@ def test_a_translator_told_and_step_by_step(subwords: Subwords) -> None:
     model = translator(subwords)
     assert isinstance(model, Transformer)
     found = record_attention(model, subwords, "the red house", "das rote Haus")
-    source, target = subwords.sources(["the red house"])[0], subwords.targets(["das rote Haus"])[0]
+    source, target = subwords.encode_sources(["the red house"])[0], subwords.encode_targets(["das rote Haus"])[0]
     with torch.inference_mode(), record(model.eval()) as tape:
         _, state = model.start(torch.tensor([source]))
         for token in target[:-1]:
@@ -152,11 +152,11 @@ def test_a_translator_told_and_step_by_step(subwords: Subwords) -> None:
 @pytest.mark.parametrize("recipe", ["luong", "deck"])
 @pytest.mark.parametrize("score", ["dot", "general", "additive"])
 def test_a_recurrent_translator(subwords: Subwords, score: str, recipe: str) -> None:
-    model = translator(subwords, kind="lstm", score=score, recipe=recipe)
+    model = translator(subwords, family="lstm", score=score, recipe=recipe)
     assert isinstance(model, Seq2Seq)
     found = record_attention(model, subwords, "the red house", "das Haus")
     (one,) = found.maps
-    source, target = subwords.sources(["the red house"])[0], subwords.targets(["das Haus"])[0]
+    source, target = subwords.encode_sources(["the red house"])[0], subwords.encode_targets(["das Haus"])[0]
     with torch.inference_mode(), record(model.eval()) as tape:
         _, state = model.start(torch.tensor([source]))
         for token in target[:-1]:
@@ -185,8 +185,8 @@ def test_what_does_not_fit_is_cut_and_told(bert: Both, gpt: Both, t5: Both) -> N
     for model, limit in ((bert, 40), (gpt, 40)):
         found = record_attention(model.ours, model.tokenizer, "the day " * 60)
         assert found.maps[0].weights.shape[2] == limit
-        assert found.num_truncated > 0
-        assert found.truncation_note == f"{found.num_truncated} tokens were cut, and 40 are looked at"
+        assert found.truncated > 0
+        assert found.truncation_note == f"{found.truncated} tokens were truncated; 40 remain"
     found = record_attention(t5.ours, t5.tokenizer, "the day " * 60, "the film " * 60, max_tokens=9)
     assert found.map("cross").weights.shape[2:] == (9, 9)
     assert found.map("cross").columns.tokens[-1] == "</s>"
@@ -200,7 +200,7 @@ def test_what_does_not_fit_is_cut_and_told(bert: Both, gpt: Both, t5: Both) -> N
         (" \n", None, {}, "the text is empty"),
         ("a", "  ", {}, "the second text is empty"),
         ("a", None, {"max_tokens": 0}, "max_tokens is 0"),
-        ("a", None, {"image": Picture(np.zeros((2, 2), np.uint8), None, "x")}, "take a Vision Transformer"),
+        ("a", None, {"image": Picture(np.zeros((2, 2), np.uint8), None, "x")}, "needs a Vision Transformer"),
     ],
 )
 def test_bad_input(bert: Both, text: str, second: str | None, options: dict[str, Any], message: str) -> None:
@@ -209,7 +209,7 @@ def test_bad_input(bert: Both, text: str, second: str | None, options: dict[str,
 
 
 def test_models_that_cannot(vit: Both, bert: Both, subwords: Subwords) -> None:
-    with pytest.raises(InputError, match="looks at pictures; give it an image"):
+    with pytest.raises(InputError, match="reads images; give it an image"):
         record_attention(vit.ours, None, "a cat")
     with pytest.raises(InputError, match="came without a tokenizer"):
         record_attention(bert.ours, None, "a")
@@ -218,15 +218,15 @@ def test_models_that_cannot(vit: Both, bert: Both, subwords: Subwords) -> None:
     with pytest.raises(InputError, match="needs its Subwords"):
         record_attention(translator(subwords), bert.tokenizer, "a")
     with pytest.raises(InputError, match="has no attention"):
-        record_attention(translator(subwords, kind="lstm", score="none"), subwords, "a")
-    with pytest.raises(InputError, match="no attention to look at"):
+        record_attention(translator(subwords, family="lstm", score="none"), subwords, "a")
+    with pytest.raises(InputError, match="has no attention"):
         record_attention(Elmo(ElmoConfig(vocabulary=9, characters=0, width=4, cell=4)), bert.tokenizer, "a")
 
 
 def test_layers_and_heads_that_are_not_there(bert: Both) -> None:
     one = record_attention(bert.ours, bert.tokenizer, TEXT).maps[0]
-    assert one.select(2, 3).shape[:2] == (1, 1)
-    np.testing.assert_array_equal(one.select(2, 3)[0, 0], one.weights[2, 3])
+    assert one.select(2, 3).weights.shape[:2] == (1, 1)
+    np.testing.assert_array_equal(one.select(2, 3).weights[0, 0], one.weights[2, 3])
     for layer, head, message in [
         (3, 0, "no layer 3.*layers 0 to 2"),
         (-1, 0, "no layer -1"),
@@ -238,11 +238,11 @@ def test_layers_and_heads_that_are_not_there(bert: Both) -> None:
 
 def test_the_document(bert: Both) -> None:
     found = record_attention(bert.ours, bert.tokenizer, "good day")
-    document = found.document(layer=1, head=2)
+    document = found.select(kind=None, layer=1, head=2).to_dict()
     assert document["texts"] == ["good day"]
     (one,) = document["maps"]  # type: ignore[misc]
     assert (one["layers"], one["heads"]) == ([1], [2])
     np.testing.assert_allclose(one["weights"][0][0], found.maps[0].weights[1, 2], atol=1e-6)
     assert one["rows"] == {"tokens": ["[CLS]", "good", "day", "[SEP]"], "words": [0, 1, 2, 3], "segments": [0] * 4}
     with pytest.raises(InputError, match="no cross attention in this bert model; it has encoder"):
-        found.document(kind="cross")
+        found.select(kind="cross", layer=None, head=None)

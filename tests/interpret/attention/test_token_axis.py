@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.interpret.attention import token_axis as sides
-from regard.interpret.attention.maps import TokenAxis
+from regard.interpret.attention import token_axis
+from regard.interpret.attention.token_axis import TokenAxis
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level, tiny_roberta
 from tests.inference.generation.folders import unigram
@@ -26,50 +26,50 @@ def bytes_(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def test_pieces_share_a_word_and_marks_have_their_own(words: Tokenizer) -> None:
-    side = sides.axis_of_encoding(words, words.encode("films, it", "it is"))
+    side = token_axis.axis_of_encoding(words, words.encode("films, it", "it is"))
     assert side.tokens == ("[CLS]", "film", "##s", ",", "it", "[SEP]", "it", "is", "[SEP]")
     assert side.words == (0, 1, 1, 2, 3, 4, 5, 6, 7)
     assert side.segments == (0, 0, 0, 0, 0, 0, 1, 1, 1)
 
 
 def test_the_same_word_at_the_end_of_one_text_and_the_start_of_the_next(words: Tokenizer) -> None:
-    side = sides.axis_of_encoding(words, words.encode("it", "it"))
+    side = token_axis.axis_of_encoding(words, words.encode("it", "it"))
     assert side.words == (0, 1, 2, 3, 4)
 
 
 def test_two_texts_without_segments(tmp_path: Path) -> None:
     roberta = Tokenizer.open(tiny_roberta(tmp_path))
-    side = sides.axis_of_encoding(roberta, roberta.encode("the film", "good day"))
+    side = token_axis.axis_of_encoding(roberta, roberta.encode("the film", "good day"))
     first = [token for token, part in zip(side.tokens, side.segments, strict=True) if part == 0]
     assert first == ["<s>", "the", " film", "</s>"]
     assert side.tokens[len(first)] == "</s>"
-    alone = sides.axis_of_encoding(roberta, roberta.encode("the film"))
+    alone = token_axis.axis_of_encoding(roberta, roberta.encode("the film"))
     assert set(alone.segments) == {0}
 
 
 def test_white_space_alone_is_seen_as_signs(bytes_: Tokenizer) -> None:
     text = "the  film\n\tgood ▁"
-    side = sides.axis_of_encoding(bytes_, bytes_.encode(text))
+    side = token_axis.axis_of_encoding(bytes_, bytes_.encode(text))
     half = ("\\xE2", "\\x96", "\\x81")  # the bytes of a sign that no token of this vocabulary has
     assert side.tokens == ("the", "␣", " film", "⏎", "⇥", "good", "␣", *half)
-    assert sides.axis_of_ids(bytes_, bytes_.encode(text).ids, special=0).tokens == side.tokens
+    assert token_axis.axis_of_ids(bytes_, bytes_.encode(text).ids, special=0).tokens == side.tokens
 
 
 def test_a_space_alone_where_spaces_are_signs_of_the_vocabulary(tmp_path: Path) -> None:
     pieces = unigram(tmp_path)
     encoding = pieces.encode("the x")
     assert encoding.tokens == ["▁the", "▁", "x", "</s>"]
-    assert sides.axis_of_encoding(pieces, encoding).tokens == ("the", "␣", "x", "</s>")
+    assert token_axis.axis_of_encoding(pieces, encoding).tokens == ("the", "␣", "x", "</s>")
 
 
 def test_a_word_that_is_spelled_as_that_sign_stays(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁", "x"]), "utf-8")
     pieces = Tokenizer.open(tmp_path)
-    assert sides.axis_of_encoding(pieces, pieces.encode("x ▁")).tokens == ("[CLS]", "x", "▁", "[SEP]")
+    assert token_axis.axis_of_encoding(pieces, pieces.encode("x ▁")).tokens == ("[CLS]", "x", "▁", "[SEP]")
 
 
 def test_what_a_decoder_heard() -> None:
-    heard = sides.shift_right("<s>", TokenAxis(("ein", " Hund", "</s>"), (0, 1, 2), (0, 0, 0)))
+    heard = token_axis.shift_right("<s>", TokenAxis(("ein", " Hund", "</s>"), (0, 1, 2), (0, 0, 0)))
     assert heard == TokenAxis(("<s>", "ein", " Hund"), (0, 1, 2), (0, 0, 0))
 
 
@@ -83,7 +83,10 @@ def test_any_text(bytes_: Tokenizer, words: Tokenizer, text: str) -> None:
     for tokenizer in (bytes_, words):
         found = tokenizer.encode(text)
         ids = tokenizer.encode(text, special=False).ids
-        for side in (sides.axis_of_encoding(tokenizer, found), sides.axis_of_ids(tokenizer, [*ids, 0], special=1)):
+        for side in (
+            token_axis.axis_of_encoding(tokenizer, found),
+            token_axis.axis_of_ids(tokenizer, [*ids, 0], special=1),
+        ):
             assert all(token.strip() for token in side.tokens)
             assert list(side.words) == sorted(side.words)
             assert not side.words or side.words[0] == 0

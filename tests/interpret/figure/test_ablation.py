@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from regard.checkpoints.ready import evaluating
 from regard.inference.perplexity import measure_perplexity
-from regard.inference.translation.build import next_scores, translating
+from regard.inference.translation.model import as_translation_model, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.figure import ablation as damage
 from regard.interpret.figure.ablation import ablate_components
@@ -27,9 +27,9 @@ from tests.interpret.figure.conftest import Drawn
 def reference(drawn: Drawn, found: object) -> float:
     """The loss of the text by the library's own measures."""
     if isinstance(drawn.reader, Subwords):
-        model, sentence = translating(drawn.model), found.sentence  # type: ignore[attr-defined]
+        model, sentence = as_translation_model(drawn.model), found.sentence  # type: ignore[attr-defined]
         wanted = torch.tensor([sentence.wanted])
-        scores = next_scores(model, torch.tensor([sentence.source]), Padded(), wanted)[0]
+        scores = teacher_forced_logits(model, torch.tensor([sentence.source]), Padded(), wanted)[0]
         return float(F.cross_entropy(scores, wanted[0]))
     measured = measure_perplexity(drawn.model, drawn.reader, drawn.text)
     return math.log(measured.perplexity)

@@ -113,7 +113,7 @@ def test_a_translator_decodes_its_own_words_or_the_targets(subwords: Subwords) -
     model = translator(subwords)
     told = draw_figure(model, subwords, "a dog", "ein Hund")
     assert told.sentence.target == "ein Hund"
-    assert told.sentence.wanted == tuple(subwords.targets(["ein Hund"])[0])
+    assert told.sentence.wanted == tuple(subwords.encode_targets(["ein Hund"])[0])
     assert told.sentence.heard == (subwords.begin, *told.sentence.wanted[:-1])
     own = draw_figure(model, subwords, "a dog", without="residual")
     with evaluating(model):
@@ -153,7 +153,7 @@ def test_documents(drawn: Drawn) -> None:
 
 
 def test_what_cannot_be_drawn_is_told(subwords: Subwords, t5: Both, bert: Both) -> None:
-    lstm = translator(subwords, kind="lstm")
+    lstm = translator(subwords, family="lstm")
     assert isinstance(lstm, Seq2Seq)
     with pytest.raises(InputError, match="no Transformer"):
         draw_figure(lstm, subwords, "a dog")

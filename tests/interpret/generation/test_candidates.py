@@ -63,7 +63,7 @@ def test_top_p_chooses_from_what_top_k_left() -> None:
 
 
 def test_what_was_said_is_less_likely() -> None:
-    found = bars(Sampling(repetition=2.0), said={1})  # log 0.5 becomes log 0.25
+    found = bars(Sampling(repetition_penalty=2.0), said={1})  # log 0.5 becomes log 0.25
     assert [one.text for one in found.bars][:2] == ["d", "b"]
     assert found.bars[1].tempered == pytest.approx(0.25 / 0.75) and found.bars[1].probability == pytest.approx(0.5)
 

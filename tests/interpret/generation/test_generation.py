@@ -16,7 +16,7 @@ import regard
 from regard.cli import generate as generate_command
 from regard.cli.app import run
 from regard.errors import InputError
-from regard.inference.generation import Beam, Sampling, Writer
+from regard.inference.generation import Beam, Sampling, TextGenerator
 from regard.interpret.generation.config import GenerationConfig, reproduce_lines
 from regard.interpret.generation.generation import (
     Generation,
@@ -29,8 +29,8 @@ from regard.interpret.generation.prompts import PROMPTS
 from regard.models import Gpt
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
-WISH = GenerationConfig(Sampling(temperature=0.8, top_p=0.9, repetition=1.3), seed=5, max_tokens=12)
-SEARCH = GenerationConfig(beam=Beam(width=3, nbest=3), max_tokens=6)
+WISH = GenerationConfig(Sampling(temperature=0.8, top_p=0.9, repetition_penalty=1.3), seed=5, max_tokens=12)
+SEARCH = GenerationConfig(beam=Beam(num_beams=3, num_return_sequences=3), max_tokens=6)
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +46,10 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("family", ["gpt", "t5"])
 def test_it_is_the_writers_text(family: str, request: pytest.FixtureRequest) -> None:
     model, tokenizer = regard.load(request.getfixturevalue(family))
-    writer = Writer(model, tokenizer)
+    writer = TextGenerator(model, tokenizer)
     for wish in (WISH, GenerationConfig(Sampling(temperature=0.0), max_tokens=7)):
-        writing = writer.write(
-            writer.prompt("the film", max_tokens=wish.max_tokens), sampling=wish.sampling, seed=wish.seed
+        writing = writer.stream(
+            writer.encode_prompt("the film", max_new_tokens=wish.max_tokens), sampling=wish.sampling, seed=wish.seed
         )
         list(writing)
         (expected,) = writing.texts
@@ -88,8 +88,10 @@ def test_bars_are_the_models_probabilities(gpt: Path) -> None:
 
 def test_a_search_has_its_tree_and_bars_along_the_best_text(gpt: Path) -> None:
     model, tokenizer = regard.load(gpt)
-    writer = Writer(model, tokenizer)
-    expected = writer.search(writer.prompt("the film", max_tokens=6), beam=Beam(width=3, nbest=3))
+    writer = TextGenerator(model, tokenizer)
+    expected = writer.beam_search(
+        writer.encode_prompt("the film", max_new_tokens=6), beam=Beam(num_beams=3, num_return_sequences=3)
+    )
     said = generate(model, tokenizer, "the film", config=SEARCH)
     assert said.text == expected[0].text and [token.id for token in said.tokens] == expected[0].tokens
     assert said.trace is not None and said.trace["method"] == "beam"
@@ -104,7 +106,7 @@ def test_side_by_side_is_as_alone_and_told_in_rounds(gpt: Path, t5: Path) -> Non
     (model, tokenizer), (other, others) = regard.load(gpt), regard.load(t5)
     hot = GenerationConfig(Sampling(temperature=1.5), seed=2, max_tokens=9)
     made = [(model, tokenizer, WISH), (model, tokenizer, hot), (other, others, WISH), (model, tokenizer, SEARCH)]
-    speeches = [Generation(Writer(a, b), "the film", wish) for a, b, wish in made]
+    speeches = [Generation(TextGenerator(a, b), "the film", wish) for a, b, wish in made]
     news: list[dict[str, Any]] = []
     generate_side_by_side(speeches, lambda one: news.append(dict(one)))
     for speech, (a, b, wish) in zip(speeches, made, strict=True):
@@ -131,7 +133,7 @@ def test_whoever_raises_stops_it(gpt: Path) -> None:
 
     for wish in (WISH, SEARCH):
         heard: list[object] = []
-        speech = Generation(Writer(*regard.load(gpt)), "the film", wish)
+        speech = Generation(TextGenerator(*regard.load(gpt)), "the film", wish)
         with pytest.raises(Enough):
             generate_side_by_side([speech], tell)
         assert speech.reason == "interrupted" and len(heard) == 3
@@ -139,7 +141,7 @@ def test_whoever_raises_stops_it(gpt: Path) -> None:
 
 def test_what_may_come_next(gpt: Path) -> None:
     model, tokenizer = regard.load(gpt)
-    sampling = Sampling(temperature=0.8, top_p=0.9, repetition=1.3)
+    sampling = Sampling(temperature=0.8, top_p=0.9, repetition_penalty=1.3)
     (first, *_) = generate(model, tokenizer, "the film", config=GenerationConfig(sampling, max_tokens=2)).tokens
     found = next_tokens(model, tokenizer, "the film", sampling=sampling)
     assert found.bars == first.candidates.bars[:15] and found.chosen is None and found.kept == first.candidates.kept
@@ -151,7 +153,11 @@ def test_what_may_come_next(gpt: Path) -> None:
         WISH,
         SEARCH,
         GenerationConfig(Sampling(top_k=7, min_p=0.02, temperature=1.5), max_tokens=9, stops=("-#", "e")),
-        GenerationConfig(beam=Beam(width=3, nbest=2, length_penalty=-0.5, early=True), max_tokens=6, stops=("e",)),
+        GenerationConfig(
+            beam=Beam(num_beams=3, num_return_sequences=2, length_penalty=-0.5, early_stopping=True),
+            max_tokens=6,
+            stops=("e",),
+        ),
     ],
 )
 @pytest.mark.parametrize("prompt", ["the film", '- it\'s a "day"', "-"])
@@ -183,7 +189,7 @@ def test_the_lines_write_the_same(
 
 def test_the_payload(gpt: Path) -> None:
     model, tokenizer = regard.load(gpt)
-    speeches = [Generation(Writer(model, tokenizer), "x" * 60, wish, "tiny") for wish in (WISH, SEARCH)]
+    speeches = [Generation(TextGenerator(model, tokenizer), "x" * 60, wish, "tiny") for wish in (WISH, SEARCH)]
     payload: dict[str, Any] = generation_payload("x" * 60, speeches)
     first, second = payload["runs"]
     assert payload["view"] == "generation" and "stochastic parrots" in str(payload["caveat"])
@@ -194,7 +200,7 @@ def test_the_payload(gpt: Path) -> None:
     assert first["cli"].endswith("--page page.html") and second["cli"].endswith("--page page-2.html")
 
 
-@pytest.mark.parametrize("beam", [None, Beam(width=3, nbest=2)])
+@pytest.mark.parametrize("beam", [None, Beam(num_beams=3, num_return_sequences=2)])
 def test_a_stop_string_ends_it(gpt: Path, beam: Beam | None) -> None:
     model, tokenizer = regard.load(gpt)
     whole = generate(model, tokenizer, "the film", config=GenerationConfig(beam=beam, seed=3, max_tokens=10))

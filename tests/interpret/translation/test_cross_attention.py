@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.inference.generation.search import Beam
-from regard.inference.generation.speaker import speaker_of
+from regard.inference.generation.beam_search import Beam
+from regard.inference.generation.decoder import as_decoder
 from regard.inference.translation import Translator
 from regard.interpret.translation.cross_attention import Floats
 from regard.interpret.translation.decoding_steps import (
@@ -23,7 +23,7 @@ from regard.models import Seq2Seq, Transformer
 from regard.nn import Attention
 
 TEXT = "a dog sees the red house"
-BEAM = Beam(width=3, nbest=3)
+BEAM = Beam(num_beams=3, num_return_sequences=3)
 
 
 def attentions(translator: Translator) -> list[Attention]:
@@ -45,9 +45,9 @@ def decode_plainly(translator: Translator, told: DecodedHypothesis) -> list[list
         attention.output.register_forward_pre_hook(keep(place))
         for attention, place in zip(attentions(translator), used, strict=True)
     ]
-    speaker = speaker_of(translator.model)
+    speaker = as_decoder(translator.model)
     with torch.inference_mode():
-        _, state = speaker.start(torch.tensor(translator.subwords.sources([TEXT])))
+        _, state = speaker.start(torch.tensor(translator.subwords.encode_sources([TEXT])))
         for token in told.translation.ids[: len(told.steps) - 1]:
             _, state = speaker.step(torch.tensor([token]), state)
     for hook in hooks:
@@ -89,12 +89,12 @@ def test_scores_of_a_recurrent_model_are_the_papers(made: Callable[[str], Transl
     assert found.seen is not None and told.looks is not None and found.seen.values is None
     project = model.decoder.cross.project  # type: ignore[union-attr]
     with torch.inference_mode():
-        state = model.read(torch.tensor(translator.subwords.sources([TEXT])))
+        state = model.read(torch.tensor(translator.subwords.encode_sources([TEXT])))
         memory = state.memory[0]
         np.testing.assert_allclose(found.seen.states, memory.numpy(), atol=1e-6)
         expected = []
         for number, token in enumerate(
-            [model.config.begin, *translator.subwords.targets([""])[0][:0], *told.translation.ids]
+            [model.config.begin, *translator.subwords.encode_targets([""])[0][:0], *told.translation.ids]
         ):
             if number == len(told.steps):
                 break

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from regard.errors import InputError
-from regard.inference.generation.search import Beam
+from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import Translator
-from regard.inference.translation.build import next_scores
+from regard.inference.translation.model import teacher_forced_logits
 from regard.interpret.translation.decoding_steps import (
     LIKELIEST,
     MAX_SOURCE_TOKENS,
@@ -27,18 +27,20 @@ TEXT = "a dog sees the red house"
 
 
 def test_probabilities_are_those_of_the_search(translator: Translator) -> None:
-    found = translate_in_steps(translator, TEXT, beam=Beam(width=3, nbest=3))
-    assert [told.translation for told in found.hypotheses] == translator.translate([TEXT], beam=Beam(width=3, nbest=3))[
-        0
-    ]
+    found = translate_in_steps(translator, TEXT, beam=Beam(num_beams=3, num_return_sequences=3))
+    assert [told.translation for told in found.hypotheses] == translator.translate(
+        [TEXT], beam=Beam(num_beams=3, num_return_sequences=3)
+    )[0]
     for told in found.hypotheses:
         total = sum(math.log(step.probability) for step in told.steps)
         assert total == pytest.approx(told.translation.log_probability, abs=1e-3)
         ids = [*told.translation.ids, *([translator.subwords.end] if told.translation.finished else [])]
         assert len(told.steps) == len(ids) == len(told.pieces.tokens)
         with torch.inference_mode():
-            source = torch.tensor(translator.subwords.sources([TEXT]))
-            shares = next_scores(translator.model, source, Padded(), torch.tensor([ids]))[0].double().softmax(-1)
+            source = torch.tensor(translator.subwords.encode_sources([TEXT]))
+            shares = (
+                teacher_forced_logits(translator.model, source, Padded(), torch.tensor([ids]))[0].double().softmax(-1)
+            )
         for step, token, row in zip(told.steps, ids, shares, strict=True):
             assert step.probability == pytest.approx(float(row[token]), abs=1e-6)
             best = row.topk(LIKELIEST).values.tolist()
@@ -52,8 +54,8 @@ def test_the_greedy_one_says_the_likeliest(translator: Translator) -> None:
 
 def test_words_gathered_from_weights_are_the_alignment(translator: Translator) -> None:
     """As the page gathers them: sums over a source word, means over a target word, the end left out."""
-    found = translate_in_steps(translator, TEXT, beam=Beam(width=3, nbest=3))
-    layer, heads = translator.looking.layer, list(translator.looking.heads)
+    found = translate_in_steps(translator, TEXT, beam=Beam(num_beams=3, num_return_sequences=3))
+    layer, heads = translator.alignment_heads.layer, list(translator.alignment_heads.heads)
     for told in found.hypotheses:
         assert told.looks is not None
         expected = translator.align(TEXT, told.translation.ids)
@@ -79,7 +81,7 @@ def test_pieces_of_a_source_end_with_its_end(made: Callable[[str], Translator]) 
 def test_a_translation_that_is_empty_or_cut_off(made: Callable[[str], Translator]) -> None:
     translator = made("transformer")
     [found] = translator.translate([TEXT])[0]
-    ids = tuple(translator.ids_of("ein Hund"))
+    ids = tuple(translator.encode_translation("ein Hund"))
     ended, cut = (replace(found, text="", ids=(), finished=True), replace(found, text="x", ids=ids, finished=False))
     shown = replay_translations(translator, TEXT, [ended, cut])
     assert shown.hypotheses[0].pieces == SubwordTokens(("<|endoftext|>",), (), ())
@@ -88,7 +90,7 @@ def test_a_translation_that_is_empty_or_cut_off(made: Callable[[str], Translator
 
 
 def test_without_attention_there_are_words_and_no_looks(made: Callable[[str], Translator]) -> None:
-    found = translate_in_steps(made("lstm none"), TEXT, beam=Beam(width=2, nbest=2))
+    found = translate_in_steps(made("lstm none"), TEXT, beam=Beam(num_beams=2, num_return_sequences=2))
     assert found.seen is None and all(told.looks is None and told.steps for told in found.hypotheses)
 
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from regard.errors import InputError
-from regard.inference.generation.search import Beam
+from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import Translator
 from regard.interpret.translation import document as module
 from regard.interpret.translation.decoding_steps import translate_in_steps
 from regard.interpret.translation.document import translation_document
 
 TEXT = "a dog sees the red house"
-BEAM = Beam(width=3, nbest=3)
+BEAM = Beam(num_beams=3, num_return_sequences=3)
 
 
 def numbers(text: str, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -76,7 +76,7 @@ def test_what_has_no_room_is_left_out_and_told(
         translation_document("here", found, beam=BEAM)
 
 
-@pytest.mark.parametrize("beam", [None, BEAM, Beam(width=2, length_penalty=0.5)])
+@pytest.mark.parametrize("beam", [None, BEAM, Beam(num_beams=2, length_penalty=0.5)])
 def test_the_python_lines_give_the_same(
     made: Callable[[str], Translator], beam: Beam | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +84,7 @@ def test_the_python_lines_give_the_same(
     found = translate_in_steps(translator, TEXT, beam=beam)
     lines = translation_document("here", found, beam=beam)["python"]
     assert isinstance(lines, str)
-    monkeypatch.setattr("regard.inference.translation.load", lambda name: {"here": translator}[name])
+    monkeypatch.setattr("regard.inference.translation.load_translator", lambda name: {"here": translator}[name])
     *before, last = lines.split("\n")
     names: dict[str, object] = {}
     exec("\n".join(before), names)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard import nn as nn_module
-from regard.inference.generation import Sampling, greedy, sample
+from regard.inference.generation import Sampling, greedy_search, sample
 from regard.models import Gpt, GptConfig
 from regard.nn import DecoderState, LayerConfig, LearnedPositions, RelativePositionBias, Stack, TextEmbedding
 from regard.nn.fast import cuda_graphs as bursts_module
@@ -245,7 +245,7 @@ def said_by(model: Gpt, ids: Tensor, mode: Any, count: int) -> tuple[Any, ...]:
     """Tokens by greedy search and by chance, and what took the steps."""
     settings: dict[str, Any] = {"end": None, "max_tokens": count}
     with bursting(mode):
-        sure = [one.ids for one in greedy(model, ids, **settings)]
+        sure = [one.ids for one in greedy_search(model, ids, **settings)]
         used = bursts_module._kept[model][1].alone if mode != "off" else None
         return sure, list(sample(model, ids, sampling=Sampling(temperature=0.8), seed=2, **settings)), used
 

@@ -14,8 +14,8 @@ import pytest
 from regard.data.readers import Read
 from regard.data.translation_pairs import Pair, read_pairs
 from regard.errors import InputError, RegardError
-from regard.inference.generation.search import Beam
-from regard.inference.translation import load
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation import load_translator
 from regard.inference.translation.bleu import bleu
 from regard.training.translation.report import TranslationReport
 from tests.inference.translation.conftest import sentences
@@ -61,7 +61,7 @@ def test_a_language_is_learned_and_kept(tune: Tune, tmp_path: Path) -> None:
     steps = ("training.tokens_per_batch=120", "training.learning_rate=8e-3", "training.warmup_steps=60")
     report = tune(tmp_path / "run", *settings, *steps, **data)
     assert report.outcome.scores["bleu"] > 30
-    translator = load(tmp_path / "run")
+    translator = load_translator(tmp_path / "run")
     found = translator.translate([pair.source for pair in pairs[400:]])
     score = bleu([one[0].text for one in found], [pair.target for pair in pairs[400:]])
     assert score.scores == report.outcome.scores
@@ -167,7 +167,7 @@ def test_ctrl_c_saves_and_says_so(tune: Tune, tmp_path: Path) -> None:
 def test_what_is_set_aside_is_scored_once(tune: Tune, tmp_path: Path) -> None:
     aside = Read(sentences(6, seed=9), "aside", "made")
     report = tune(tmp_path / "run", test=aside)
-    found = load(tmp_path / "run").translate([pair.source for pair in aside.examples], beam=Beam())
+    found = load_translator(tmp_path / "run").translate([pair.source for pair in aside.examples], beam=Beam())
     score = bleu([one[0].text for one in found], [pair.target for pair in aside.examples])
     assert report.test == {"pairs": 6, "beam": 5, **score.document()}
     assert TranslationReport.restore(json.loads((tmp_path / "run" / "report.json").read_text())) == report
@@ -225,6 +225,6 @@ def test_a_run_that_diverges_says_so(tune: Tune, tmp_path: Path, monkeypatch: py
 
 def test_subwords_of_each_language(tune: Tune, tmp_path: Path) -> None:
     tune(tmp_path / "run", "vocabulary.joint=false", "vocabulary.vocab_size=280")
-    translator = load(tmp_path / "run")
+    translator = load_translator(tmp_path / "run")
     assert not translator.subwords.joint
     assert translator.translate(["the dog"])[0][0].finished in (True, False)

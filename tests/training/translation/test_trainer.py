@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from regard.errors import RegardError
-from regard.inference.translation.build import next_scores
+from regard.inference.translation.model import teacher_forced_logits
 from regard.inference.translation.subwords import train_subwords
 from regard.training.translation.batches import EncodedPair, gather
 from regard.training.translation.build import new_model
@@ -26,8 +26,8 @@ SUBWORDS = train_subwords(PAIRS, size=300, joint=True)
 def test_the_loss_is_smoothed_and_passes_over_padding(kind: str) -> None:
     settings = TranslationConfig.read(overrides=[*SMALL, f"model.family={kind}"])
     model = new_model(settings.model, SUBWORDS, seed=0).eval()
-    sources = SUBWORDS.sources([pair.source for pair in PAIRS[:3]])
-    targets = SUBWORDS.targets([pair.target for pair in PAIRS[:3]])
+    sources = SUBWORDS.encode_sources([pair.source for pair in PAIRS[:3]])
+    targets = SUBWORDS.encode_targets([pair.target for pair in PAIRS[:3]])
     pairs = [EncodedPair(*both) for both in zip(sources, targets, strict=True)]
     together = TranslationObjective(model, smoothing=0.1, padding=SUBWORDS.padding)(
         gather(pairs, padding=SUBWORDS.padding)
@@ -35,7 +35,7 @@ def test_the_loss_is_smoothed_and_passes_over_padding(kind: str) -> None:
     total, count = 0.0, 0
     for pair in pairs:  # one by one: no padding at all
         batch = gather([pair], padding=SUBWORDS.padding)
-        scores = next_scores(model, batch.source, batch.layout, batch.target)[0].log_softmax(-1).detach()
+        scores = teacher_forced_logits(model, batch.source, batch.layout, batch.target)[0].log_softmax(-1).detach()
         for row, token in zip(scores, pair.target, strict=True):
             total -= float(0.9 * row[token] + 0.1 * row.mean())
             count += 1
@@ -45,8 +45,8 @@ def test_the_loss_is_smoothed_and_passes_over_padding(kind: str) -> None:
 def test_two_passes_are_told_to_agree() -> None:
     settings = TranslationConfig.read(overrides=[*SMALL, "model.dropout=0.3"])
     model = new_model(settings.model, SUBWORDS, seed=0)
-    sources = SUBWORDS.sources([pair.source for pair in PAIRS[:3]])
-    targets = SUBWORDS.targets([pair.target for pair in PAIRS[:3]])
+    sources = SUBWORDS.encode_sources([pair.source for pair in PAIRS[:3]])
+    targets = SUBWORDS.encode_targets([pair.target for pair in PAIRS[:3]])
     batch = gather([EncodedPair(*both) for both in zip(sources, targets, strict=True)], padding=SUBWORDS.padding)
 
     def loss(consistency: float) -> float:
@@ -56,7 +56,7 @@ def test_two_passes_are_told_to_agree() -> None:
 
     torch.manual_seed(1)
     both = batch.twice()
-    scores = next_scores(model, both.source, both.layout, both.target).detach().chunk(2)
+    scores = teacher_forced_logits(model, both.source, both.layout, both.target).detach().chunk(2)
     first, second = (half[batch.target != SUBWORDS.padding].log_softmax(-1) for half in scores)
     one_way = nn.functional.kl_div(second, first, log_target=True, reduction="batchmean")
     other_way = nn.functional.kl_div(first, second, log_target=True, reduction="batchmean")

@@ -1,7 +1,4 @@
-"""Where a model looks: one text, pair or picture through any family, recorded.
-
-Knows which inputs a family takes, and what it answers. Knows nothing of files and pages.
-"""
+"""Records the attention maps of one text, pair or image, for every model family."""
 
 from __future__ import annotations
 
@@ -11,16 +8,18 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.ready import evaluating, family_of, tokenizer_of
 from regard.data.examples import Picture
 from regard.errors import InputError
-from regard.inference.generation.search import greedy
-from regard.inference.generation.speaker import speaker_of
-from regard.inference.translation.align import check_attends
-from regard.inference.translation.build import next_scores, translating
+from regard.inference.generation.beam_search import greedy_search
+from regard.inference.generation.decoder import as_decoder
+from regard.inference.translation.alignment import check_has_attention
+from regard.inference.translation.model import as_translation_model, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords
-from regard.interpret.attention import token_axis as sides
-from regard.interpret.attention.maps import AttentionRecord, TokenAxis, maps_from_tape
+from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapKind, maps_from_tape
+from regard.interpret.attention.token_axis import axis_of_encoding, axis_of_ids, axis_of_patches, shift_right
+from regard.interpret.attention.view import MIN_TOKENS, max_tokens_on_page
 from regard.models import T5, Bert, Gpt, Seq2Seq, Transformer, Vit
 from regard.nn import Padded
 from regard.nn.recording import record
@@ -28,12 +27,32 @@ from regard.tasks.model import Tuned
 from regard.tasks.pictures import Frame, Seen
 from regard.text import Tokenizer
 
-__all__ = ["MAX_TOKENS", "TextTokenizer", "record_attention"]
+__all__ = ["MAX_TOKENS", "TextTokenizer", "attention_result", "record_attention"]
 
-MAX_TOKENS = 1024  # tokens; a map grows with their square
-TextTokenizer: TypeAlias = (
-    Tokenizer | Subwords | None
-)  # subwords read for a translator, nothing for a model of pictures
+MAX_TOKENS = 1024  # a map grows with the square of the number of tokens
+TextTokenizer: TypeAlias = Tokenizer | Subwords | None  # Subwords of a translator; None for a Vision Transformer
+
+
+def attention_result(
+    loaded: LoadedModel,
+    text: str = "",
+    text_b: str | None = None,
+    *,
+    image: Picture | None = None,
+    kind: MapKind | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+) -> AttentionRecord:
+    """The record with a selection, and a record of fewer tokens for the page if all of them would make it too large."""
+    recorded = record_attention(loaded.model, loaded.tokenizer, text, text_b, image=image).select(
+        kind=kind, layer=layer, head=head
+    )
+    shorter, limit = recorded, max_tokens_on_page(recorded)
+    while limit is not None and image is None and limit >= MIN_TOKENS:
+        shorter = record_attention(loaded.model, loaded.tokenizer, text, text_b, max_tokens=limit)
+        limit = max_tokens_on_page(shorter)
+    for_page = None if shorter is recorded or limit is not None else shorter
+    return recorded.model_copy(update={"model": loaded.name, "for_page": for_page})
 
 
 def record_attention(
@@ -45,126 +64,136 @@ def record_attention(
     image: Picture | None = None,
     max_tokens: int | None = None,
 ) -> AttentionRecord:
-    """Every attention map that the model makes of a text, a pair or a picture, with queries and keys.
+    """Record every attention map of a text, a pair or an image, with queries and keys.
 
-    BERT and its kin read a pair as they were trained to, GPT as one text with a space between. Of a T5 or a translator
-    `text_b` is the answer to look at; without one it is the model's own, found greedily. Rows of a decoder's own maps
-    are the tokens it has read, rows of those between two texts (cross, lstm) the tokens it says then.
+    Encoders read a pair as in pretraining, GPT as one text with a space between. For a T5 or a translator, `text_b` is
+    the output; by default it is decoded greedily. The rows of decoder maps are the decoder's inputs, the rows of
+    cross-attention (cross, lstm) the tokens predicted from them.
 
-    Texts are cut to `max_tokens`, at most what the model has positions for and LONGEST in any case.
+    Texts are truncated to `max_tokens`, the model's number of positions or MAX_TOKENS, whichever is smallest.
     """
     model = model.encoder if isinstance(model, Tuned | Seen) else model
     if isinstance(model, Vit):
-        return _seen(model, text, image)
+        return _vision(model, text, image)
     if image is not None:
-        raise InputError(f"this {family_of(model)} model reads texts; for a picture take a Vision Transformer")
+        raise InputError(f"this {family_of(model)} model reads text; an image needs a Vision Transformer")
     _check_text("text", text)
     if text_b is not None:
         _check_text("second text", text_b)
     if max_tokens is not None and max_tokens < 1:
         raise InputError(f"max_tokens is {max_tokens}; expected at least 1")
-    limits = (MAX_TOKENS, max_tokens, getattr(_config(model), "positions", None))
-    limit = min(number for number in limits if number is not None)
+    limits = (MAX_TOKENS, max_tokens, getattr(getattr(model, "config", None), "positions", None))
+    limit = min(one for one in limits if one is not None)
     with evaluating(model):
         if isinstance(model, Bert):
             return _encoder(model, _tokenizer(model, tokenizer), text, text_b, limit)
         if isinstance(model, Gpt):
             return _decoder(model, _tokenizer(model, tokenizer), text, text_b, limit)
         if isinstance(model, T5 | Transformer | Seq2Seq):
-            return _answering(model, tokenizer, text, text_b, limit)
+            return _encoder_decoder(model, tokenizer, text, text_b, limit)
     raise InputError(
-        f"this {family_of(model)} model has no attention to look at; take a BERT, a GPT, a T5, a translator or a ViT"
+        f"this {family_of(model)} model has no attention; expected a BERT, a GPT, a T5, a translator or a ViT"
     )
 
 
 def _encoder(model: Bert, tokenizer: Tokenizer, text: str, text_b: str | None, limit: int) -> AttentionRecord:
-    found = tokenizer.encode(text, text_b, max_length=limit)
-    known = max(found.segments, default=0) < model.config.segments
-    segments = _tensor(model, found.segments) if known else None
+    encoding = tokenizer.encode(text, text_b, max_length=limit)
+    has_segments = max(encoding.segments, default=0) < model.config.segments
     with record(model) as tape:
-        model(_tensor(model, found.ids), Padded(), segments)
-    side = sides.axis_of_encoding(tokenizer, found)
-    maps = (maps_from_tape(tape, "encoder", side, side, part="encoder", alone=True),)
-    return AttentionRecord(model.config.family, _texts(text, text_b), maps, found.cut)
+        model(_tensor(model, encoding.ids), Padded(), _tensor(model, encoding.segments) if has_segments else None)
+    axis = axis_of_encoding(tokenizer, encoding)
+    maps = maps_from_tape(tape, "encoder", axis, axis, part="encoder", is_self_attention=True)
+    return _record(model, [text] if text_b is None else [text, text_b], [maps], encoding.cut)
 
 
 def _decoder(model: Gpt, tokenizer: Tokenizer, text: str, text_b: str | None, limit: int) -> AttentionRecord:
-    joined = text if text_b is None else f"{text} {text_b}"
-    found = tokenizer.encode(joined, max_length=limit)
+    encoding = tokenizer.encode(text if text_b is None else f"{text} {text_b}", max_length=limit)
     with record(model) as tape:
-        model(_tensor(model, found.ids), Padded())
-    side = sides.axis_of_encoding(tokenizer, found, second=None if text_b is None else len(text))
-    maps = (maps_from_tape(tape, "decoder", side, side, part="decoder", alone=True),)
-    return AttentionRecord(model.config.family, _texts(text, text_b), maps, found.cut)
+        model(_tensor(model, encoding.ids), Padded())
+    axis = axis_of_encoding(tokenizer, encoding, second_text=None if text_b is None else len(text))
+    maps = maps_from_tape(tape, "decoder", axis, axis, part="decoder", is_self_attention=True)
+    return _record(model, [text] if text_b is None else [text, text_b], [maps], encoding.cut)
 
 
-def _answering(
+def _encoder_decoder(
     model: T5 | Transformer | Seq2Seq, tokenizer: TextTokenizer, text: str, text_b: str | None, limit: int
 ) -> AttentionRecord:
-    """Encoder, decoder and what is between them; of a recurrent model only the last."""
+    """Encoder, decoder and cross-attention; for a recurrent model cross-attention alone."""
     if isinstance(model, T5):
-        both = _tokenizer(model, tokenizer)
-        source, target, end = both, both, model.config.end
+        source = target = _tokenizer(model, tokenizer)
+        end = model.config.end
     elif isinstance(tokenizer, Subwords):
-        check_attends(translating(model))
+        check_has_attention(as_translation_model(model))
         source, target, end = tokenizer.source, tokenizer.target, tokenizer.end
     else:
         raise InputError(
-            f"this {family_of(model)} model translates, so it needs its Subwords: regard.inference.translation.load"
+            f"this {family_of(model)} model translates, so it needs its Subwords: "
+            "load it with regard.inference.translation.load_translator"
         )
-    read, cut = _ended(_ids(source, tokenizer, text), limit, end)
+    source_ids, truncated = _truncate(_encode(source, tokenizer, text), limit, end)
     if text_b is None:
-        most = min(2 * len(read) + 10, limit)
-        answer = [*greedy(speaker_of(model), _tensor(model, read), Padded(), end=end, max_tokens=most)[0].ids, end]
+        most = min(2 * len(source_ids) + 10, limit)
+        decoded = greedy_search(as_decoder(model), _tensor(model, source_ids), Padded(), end=end, max_new_tokens=most)[
+            0
+        ]
+        target_ids = [*decoded.ids, end]
     else:
-        answer, more = _ended(_ids(target, tokenizer, text_b), limit, end)
-        cut += more
+        target_ids, more = _truncate(_encode(target, tokenizer, text_b), limit, end)
+        truncated += more
     with record(model) as tape:
         if isinstance(model, T5):
-            model(_tensor(model, read), _tensor(model, [model.begin, *answer[:-1]]))
+            model(_tensor(model, source_ids), _tensor(model, [model.begin, *target_ids[:-1]]))
         else:
-            next_scores(model, _tensor(model, read), Padded(), _tensor(model, answer))
-    texts = (text, target.decode(answer).strip() if text_b is None else text_b)
-    columns, rows = sides.axis_of_ids(source, read, special=1), sides.axis_of_ids(target, answer, special=1)
+            teacher_forced_logits(model, _tensor(model, source_ids), Padded(), _tensor(model, target_ids))
+    texts = [text, target.decode(target_ids).strip() if text_b is None else text_b]
+    columns, rows = axis_of_ids(source, source_ids, special=1), axis_of_ids(target, target_ids, special=1)
     if isinstance(model, Seq2Seq):
-        between = maps_from_tape(tape, "lstm", rows, columns, part="decoder", site="cross")
-        return AttentionRecord(model.config.family, texts, (between,), cut)
-    heard = sides.shift_right(target.token(model.begin), rows)
-    maps = (
-        maps_from_tape(tape, "encoder", columns, columns, part="encoder", alone=True),
-        maps_from_tape(tape, "decoder", heard, heard, part="decoder"),
+        return _record(
+            model, texts, [maps_from_tape(tape, "lstm", rows, columns, part="decoder", site="cross")], truncated
+        )
+    inputs = shift_right(target.token(model.begin), rows)
+    maps = [
+        maps_from_tape(tape, "encoder", columns, columns, part="encoder", is_self_attention=True),
+        maps_from_tape(tape, "decoder", inputs, inputs, part="decoder"),
         maps_from_tape(tape, "cross", rows, columns, part="decoder", site="cross"),
-    )
-    return AttentionRecord(model.config.family, texts, maps, cut)
+    ]
+    return _record(model, texts, maps, truncated)
 
 
-def _seen(model: Vit, text: str, image: Picture | None) -> AttentionRecord:
+def _vision(model: Vit, text: str, image: Picture | None) -> AttentionRecord:
     if image is None:
-        raise InputError("this model looks at pictures; give it an image file, not a text")
+        raise InputError("this model reads images; give it an image file, not a text")
     if text:
-        raise InputError("this model looks at pictures and reads no text; leave the text out")
+        raise InputError("this model reads images and no text; leave the text out")
     config = model.config
     if config.channels not in (1, 3):
-        raise InputError(f"this model sees {config.channels} channels; expected 1 (grey) or 3 (colours)")
+        raise InputError(f"this model reads {config.channels} channels; expected 1 (gray) or 3 (color)")
     pixels = Frame(*config.image, config.channels).pixels(image)
     parameter = next(model.parameters())
     with evaluating(model), record(model) as tape:
         model((pixels[None].to(parameter.device).float() / 127.5 - 1).to(parameter.dtype))
     grid = (config.image[0] // config.patch[0], config.image[1] // config.patch[1])
-    side: TokenAxis = sides.axis_of_patches(grid)
+    axis = axis_of_patches(grid)
     shown = pixels[0] if config.channels == 1 else pixels.permute(1, 2, 0)
-    maps = (maps_from_tape(tape, "vit", side, side, part="encoder", alone=True),)
-    return AttentionRecord(config.family, (image.name,), maps, image=shown.contiguous().numpy(), grid=grid)
+    maps = maps_from_tape(tape, "vit", axis, axis, part="encoder", is_self_attention=True)
+    result = _record(model, [image.name], [maps], 0)
+    return result.model_copy(update={"image": shown.contiguous().numpy(), "grid": grid})
 
 
-def _ids(tokenizer: Tokenizer, reader: TextTokenizer, text: str) -> list[int]:
+def _record(
+    model: Bert | Gpt | T5 | Transformer | Seq2Seq | Vit, texts: list[str], maps: list[AttentionMaps], truncated: int
+) -> AttentionRecord:
+    return AttentionRecord(family=model.config.family, texts=texts, maps=maps, truncated=truncated)
+
+
+def _encode(tokenizer: Tokenizer, reader: TextTokenizer, text: str) -> list[int]:
     if isinstance(reader, Subwords):
-        return (reader.sources if tokenizer is reader.source else reader.targets)([text])[0]
+        return (reader.encode_sources if tokenizer is reader.source else reader.encode_targets)([text])[0]
     return tokenizer.encode(text).ids
 
 
-def _ended(ids: list[int], limit: int, end: int) -> tuple[list[int], int]:
-    """At most `limit` ids of which the last is the end, and how many were cut."""
+def _truncate(ids: list[int], limit: int, end: int) -> tuple[list[int], int]:
+    """At most `limit` ids, the last of which is the end token, and how many were cut."""
     ids = ids if ids and ids[-1] == end else [*ids, end]
     return (ids, 0) if len(ids) <= limit else ([*ids[: limit - 1], end], len(ids) - limit)
 
@@ -177,14 +206,6 @@ def _tokenizer(model: nn.Module, reader: TextTokenizer) -> Tokenizer:
 
 def _tensor(model: nn.Module, ids: Sequence[int]) -> Tensor:
     return torch.tensor([list(ids)], device=next(model.parameters()).device)
-
-
-def _config(model: nn.Module) -> object:
-    return getattr(model, "config", None)
-
-
-def _texts(text: str, text_b: str | None) -> tuple[str, ...]:
-    return (text,) if text_b is None else (text, text_b)
 
 
 def _check_text(what: str, text: str) -> None:

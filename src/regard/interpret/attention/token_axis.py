@@ -1,76 +1,91 @@
-"""The tokens along a map: how they are spelled, which word each belongs to, and which text.
-
-Knows encodings and ids. Knows no tensor and no model.
-"""
+"""`TokenAxis`: the tokens along one side of an attention map, with the word and the segment of each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from regard.inference.generation.said import spelled
-from regard.interpret.attention.maps import TokenAxis
+from regard.inference.generation.text_stream import token_text
 from regard.text import Encoding, Tokenizer
 
-__all__ = ["axis_of_encoding", "axis_of_ids", "axis_of_patches", "display_token", "shift_right"]
+__all__ = ["TokenAxis", "axis_of_encoding", "axis_of_ids", "axis_of_patches", "display_token", "shift_right"]
 
 SPACE = "␣"
-PIECE = "▁"  # a space in a vocabulary of SentencePiece; alone it has no text
-SIGNS = {"\n": "⏎", "\t": "⇥", "\r": "␍"}  # of other white space than spaces
+SENTENCEPIECE_SPACE = "▁"  # as a token by itself it decodes to nothing
+WHITESPACE_SIGNS = {"\n": "⏎", "\t": "⇥", "\r": "␍"}
 
 
-def axis_of_encoding(tokenizer: Tokenizer, found: Encoding, *, second: int | None = None) -> TokenAxis:
-    """Of a text or pair. A special token is a word of its own. `second`: the offset at which a joined text begins."""
-    segments = _segments(found) if second is None else [int(start >= second) for start, _ in found.offsets]
-    words, number = [], -1
-    before: tuple[int, int] | None = None
-    for segment, word in zip(segments, found.words, strict=True):
-        here = None if word is None else (segment, word)
-        number += here is None or here != before
-        words.append(number)
-        before = here
-    return TokenAxis(_tokens(tokenizer, found.ids), tuple(words), tuple(segments))
+@dataclass(frozen=True)
+class TokenAxis:
+    """Tokens with the index of the word (from 0) and of the text (0 or 1) that each belongs to."""
+
+    tokens: tuple[str, ...]
+    words: tuple[int, ...]
+    segments: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.tokens) == len(self.words) == len(self.segments):
+            raise ValueError(f"{len(self.tokens)} tokens, {len(self.words)} words, {len(self.segments)} segments")
+
+
+def axis_of_encoding(tokenizer: Tokenizer, encoding: Encoding, *, second_text: int | None = None) -> TokenAxis:
+    """The axis of an encoded text or pair; each special token is a word of its own.
+
+    `second_text` is the character offset at which the second of two joined texts starts.
+    """
+    segments = (
+        _segments(encoding) if second_text is None else [int(start >= second_text) for start, _ in encoding.offsets]
+    )
+    words, index = [], -1
+    previous: tuple[int, int] | None = None
+    for segment, word in zip(segments, encoding.words, strict=True):
+        current = None if word is None else (segment, word)
+        index += current is None or current != previous
+        words.append(index)
+        previous = current
+    return TokenAxis(_tokens(tokenizer, encoding.ids), tuple(words), tuple(segments))
 
 
 def axis_of_ids(tokenizer: Tokenizer, ids: Sequence[int], *, special: int) -> TokenAxis:
-    """Of ids whose last `special` are no words of the text. A space parts words and belongs to the one behind it."""
-    plain = ids[: len(ids) - special]
-    words = [len(f"{tokenizer.decode(plain[: end + 1])}.".split()) - 1 for end in range(len(plain))]
+    """The axis of ids whose last `special` ids are special tokens. Spaces separate words."""
+    text_ids = ids[: len(ids) - special]
+    words = [len(f"{tokenizer.decode(text_ids[: end + 1])}.".split()) - 1 for end in range(len(text_ids))]
     following = words[-1] + 1 if words else 0
     return TokenAxis(_tokens(tokenizer, ids), (*words, *range(following, following + special)), (0,) * len(ids))
 
 
-def shift_right(first: str, side: TokenAxis) -> TokenAxis:
-    """What a decoder has read when it says the tokens of a side: its first token, then all of them but the last."""
-    words = (0, *(word + 1 for word in side.words[:-1]))
-    return TokenAxis((first, *side.tokens[:-1]), words, side.segments)
+def shift_right(first: str, axis: TokenAxis) -> TokenAxis:
+    """The decoder inputs at which the tokens of an axis are predicted: the start token, then all but the last."""
+    words = (0, *(word + 1 for word in axis.words[:-1]))
+    return TokenAxis((first, *axis.tokens[:-1]), words, axis.segments)
 
 
 def axis_of_patches(grid: tuple[int, int]) -> TokenAxis:
-    """[CLS], then the patches by row and column from 1."""
+    """[CLS], then the patches of an image by row and column from 1."""
     names = [f"{row},{column}" for row in range(1, grid[0] + 1) for column in range(1, grid[1] + 1)]
     count = len(names) + 1
     return TokenAxis(("[CLS]", *names), tuple(range(count)), (0,) * count)
 
 
-def _segments(found: Encoding) -> list[int]:
-    """As the model's segments; where those are all one, as RoBERTa's are, the marks between two texts part them."""
-    if any(found.segments):
-        return list(found.segments)
-    plain = [place for place, special in enumerate(found.special) if not special]
-    gap = next((place for place in plain[1:] if found.special[place - 1]), None)
-    if gap is None:
-        return list(found.segments)
-    mark = next(place for place in range(plain[0], gap) if found.special[place])
-    return [int(place > mark) for place in range(len(found.ids))]
+def _segments(encoding: Encoding) -> list[int]:
+    """The token type ids; where all are 0, as in RoBERTa, the special tokens between two texts separate them."""
+    if any(encoding.segments):
+        return list(encoding.segments)
+    text_positions = [position for position, special in enumerate(encoding.special) if not special]
+    second = next((position for position in text_positions[1:] if encoding.special[position - 1]), None)
+    if second is None:
+        return list(encoding.segments)
+    separator = next(position for position in range(text_positions[0], second) if encoding.special[position])
+    return [int(position > separator) for position in range(len(encoding.ids))]
 
 
 def _tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
-    return tuple(display_token(tokenizer, number) for number in ids)
+    return tuple(display_token(tokenizer, token_id) for token_id in ids)
 
 
-def display_token(tokenizer: Tokenizer, number: int) -> str:
-    """A token as text; of one that is only white space, a sign for each character."""
-    text = spelled(tokenizer, number)
-    if text == PIECE and not tokenizer.decode([number]):
+def display_token(tokenizer: Tokenizer, token_id: int) -> str:
+    """A token as text; a token of white space alone becomes one visible sign per character."""
+    text = token_text(tokenizer, token_id)
+    if text == SENTENCEPIECE_SPACE and not tokenizer.decode([token_id]):
         return SPACE
-    return text if text.strip() else "".join(SIGNS.get(sign, SPACE) for sign in text)
+    return text if text.strip() else "".join(WHITESPACE_SIGNS.get(character, SPACE) for character in text)

@@ -25,8 +25,8 @@ from regard.checkpoints.ready import Masked, evaluating, family_of, kind_of
 from regard.data.examples import Example, Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError, choice
-from regard.inference.generation.writing import Writer
-from regard.inference.marks import MARK, find_blanks
+from regard.inference.generation.text_generator import TextGenerator
+from regard.inference.masked_lm import BLANK_PATTERN, find_blanks
 from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt
 from regard.nn import Padded
@@ -242,11 +242,11 @@ def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Pro
     names = asked.tokenizer
     if at == "blanks":
         marked = find_blanks(text, names, asked.mask)
-        ids, positions = marked.ids, tuple(marked.places)
+        ids, positions = marked.ids, tuple(marked.positions)
         several = len(positions) > 1
         targets = [f"blank {number}" for number in range(1, len(positions) + 1)] if several else ["blank"]
     else:
-        has_blank = re.search(f"{re.escape(names.token(asked.mask))}|{MARK}", text)
+        has_blank = re.search(f"{re.escape(names.token(asked.mask))}|{BLANK_PATTERN}", text)
         ids = find_blanks(text, names, asked.mask).ids if has_blank else names.encode(text).ids
         special = _special_ids(names)
         positions = tuple(position for position, number in enumerate(ids) if number not in special)
@@ -279,9 +279,9 @@ def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Pro
 
 def _next_token(model: Gpt, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
     """What a GPT predicts after the text or, with "plain", after each token; the first token is never predicted."""
-    writer = Writer(model, tokenizer)
-    prompt = writer.prompt(text, max_tokens=1)
-    _check_length(len(prompt.ids) + prompt.cut, model.config.positions)
+    writer = TextGenerator(model, tokenizer)
+    prompt = writer.encode_prompt(text, max_new_tokens=1)
+    _check_length(len(prompt.ids) + prompt.truncated, model.config.positions)
     every = [f"{n} {display_token(writer.tokenizer, prompt.ids[n]).strip()}" for n in range(1, len(prompt.ids))]
     plain = at == "plain"
     return Probe(

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from regard.checkpoints.ready import Masked, family_of, kind_of, tokenizer_of
 from regard.errors import InputError
-from regard.inference.marks import MARK
+from regard.inference.masked_lm import BLANK_PATTERN
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention import token_axis as sides
 from regard.interpret.attention.recording import TextTokenizer
@@ -96,7 +96,9 @@ class EncoderFigureModel(FigureModel):
         if target is not None:
             raise InputError("this model reads one text and says no other; leave the target out")
         tokenizer = self.asks.tokenizer
-        found = tokenizer.encode(re.sub(MARK, lambda _: tokenizer.token(self.asks.mask), text), max_length=limit)
+        found = tokenizer.encode(
+            re.sub(BLANK_PATTERN, lambda _: tokenizer.token(self.asks.mask), text), max_length=limit
+        )
         return FigureInput(tuple(found.ids), (), None, cut=found.cut)
 
     def run(self, sentence: FigureInput) -> Tensor:
@@ -184,14 +186,14 @@ class EncoderDecoderFigureModel(FigureModel):
         self.translator = model
 
     def read(self, text: str, target: str | None = None, *, limit: int) -> FigureInput:
-        source, cut = self._ended(self.subwords.sources([text])[0], limit)
+        source, cut = self._ended(self.subwords.encode_sources([text])[0], limit)
         if target is None:
             said = [*self._greedy(source, limit - 1), self.subwords.end]
         else:
-            said, more = self._ended(self.subwords.targets([target])[0], limit)
+            said, more = self._ended(self.subwords.encode_targets([target])[0], limit)
             cut += more
         heard = (self.translator.begin, *said[:-1])
-        return FigureInput(tuple(source), heard, tuple(said), self.subwords.text(said[:-1]), cut)
+        return FigureInput(tuple(source), heard, tuple(said), self.subwords.decode(said[:-1]), cut)
 
     def run(self, sentence: FigureInput) -> Tensor:
         hidden = self.translator(self.tensor(sentence.source), self.tensor(sentence.heard))
@@ -201,7 +203,7 @@ class EncoderDecoderFigureModel(FigureModel):
         return self.run(sentence), list(sentence.wanted or ())
 
     def says(self, sentence: FigureInput, logits: Tensor) -> str:
-        return self.subwords.text(self._greedy(sentence.source, 2 * len(sentence.source) + 10))
+        return self.subwords.decode(self._greedy(sentence.source, 2 * len(sentence.source) + 10))
 
     def tokens(self, sentence: FigureInput, part: str) -> tuple[str, ...]:
         if part == "encoder":

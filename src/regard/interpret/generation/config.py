@@ -6,8 +6,8 @@ import shlex
 from dataclasses import asdict, dataclass, field
 
 from regard.data.files import STANDARD_INPUT
-from regard.inference.generation.filters import Sampling
-from regard.inference.generation.search import Beam
+from regard.inference.generation.beam_search import Beam
+from regard.inference.generation.logits_filters import Sampling
 
 __all__ = ["TEMPERATURE", "TOP_P", "GenerationConfig", "reproduce_lines"]
 
@@ -36,9 +36,9 @@ class GenerationConfig:
     def document(self) -> dict[str, object]:
         beam = self.beam
         searched = {
-            "beam": 0 if beam is None else beam.width,
+            "beam": 0 if beam is None else beam.num_beams,
             "length_penalty": 1.0 if beam is None else beam.length_penalty,
-            "early": beam is not None and beam.early,
+            "early": beam is not None and beam.early_stopping,
         }
         said = {"method": self.method, "seed": self.seed, "max_tokens": self.max_tokens, "stops": list(self.stops)}
         return {**said, **searched, **asdict(self.sampling)}
@@ -72,13 +72,13 @@ def _options(wish: GenerationConfig) -> list[str]:
     sampling, beam = wish.sampling, wish.beam
     stops = [f"--stop={stop}" for stop in wish.stops]  # one may begin with a dash
     if beam is not None:
-        found = ["--beam", str(beam.width), "--nbest", str(beam.nbest)]
+        found = ["--beam", str(beam.num_beams), "--nbest", str(beam.num_return_sequences)]
         found += ["--length-penalty", f"{beam.length_penalty!r}"] if beam.length_penalty != 1 else []
-        return [*found, *(["--early"] if beam.early else []), *stops]
+        return [*found, *(["--early"] if beam.early_stopping else []), *stops]
     found = ["--temperature", f"{sampling.temperature!r}", "--top-p", f"{sampling.top_p!r}"]
     found += ["--top-k", str(sampling.top_k)] if sampling.top_k is not None else []
     found += ["--min-p", f"{sampling.min_p!r}"] if sampling.min_p else []
-    found += ["--repetition", f"{sampling.repetition!r}"] if sampling.repetition != 1 else []
+    found += ["--repetition", f"{sampling.repetition_penalty!r}"] if sampling.repetition_penalty != 1 else []
     return [*found, "--seed", str(wish.seed), *stops]
 
 
@@ -92,7 +92,7 @@ def _written(wish: GenerationConfig) -> str:
 
 def _given(one: Sampling | Beam, usual: Sampling | None) -> str:
     """What differs from the usual; of a beam its width and how many texts are always told."""
-    before = asdict(usual or Beam()) | ({} if usual else {"width": None, "nbest": None})
+    before = asdict(usual or Beam()) | ({} if usual else {"num_beams": None, "num_return_sequences": None})
     return ", ".join(f"{name}={value!r}" for name, value in asdict(one).items() if value != before[name])
 
 

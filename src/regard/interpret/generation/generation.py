@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints.ready import family_of
-from regard.inference.generation.filters import Sampling
-from regard.inference.generation.said import Said, spelled
-from regard.inference.generation.speaker import asking
-from regard.inference.generation.trace import Document
-from regard.inference.generation.writing import Reason, Text, Writer
+from regard.inference.generation.decoder import inference_mode
+from regard.inference.generation.logits_filters import Sampling
+from regard.inference.generation.text_generator import FinishReason, GeneratedText, TextGenerator
+from regard.inference.generation.text_stream import TextStream, token_text
+from regard.inference.generation.trace import TraceDocument
 from regard.interpret.generation.candidates import CandidateTokens, candidate_tokens
 from regard.interpret.generation.config import GenerationConfig, reproduce_lines
 from regard.interpret.generation.prompts import CAVEAT
@@ -33,17 +33,17 @@ class Generation:
     `texts` is what the writer has made of it, of a search with several texts all of them, best first.
     """
 
-    writer: Writer
+    writer: TextGenerator
     prompt_text: str
     config: GenerationConfig
     name: str = ""
     tokens: list[GeneratedToken] = field(default_factory=list)
-    reason: Reason = "interrupted"
-    trace: Document | None = None
-    texts: list[Text] = field(default_factory=list)
+    reason: FinishReason = "interrupted"
+    trace: TraceDocument | None = None
+    texts: list[GeneratedText] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.prompt = self.writer.prompt(self.prompt_text, max_tokens=self.config.max_tokens)
+        self.prompt = self.writer.encode_prompt(self.prompt_text, max_new_tokens=self.config.max_tokens)
 
     @property
     def text(self) -> str:
@@ -63,9 +63,9 @@ class Generation:
             "model": {"name": self.name, "family": family_of(self.writer.model)},
             "settings": self.config.document(),
             "continues": self.writer.continues,
-            "cut": self.prompt.cut,
-            "lost": self.prompt.lost,
-            "max_tokens": self.prompt.max_tokens,
+            "cut": self.prompt.truncated,
+            "lost": self.prompt.truncated_text,
+            "max_tokens": self.prompt.max_new_tokens,
             "tokens": [token.document() for token in self.tokens],
             "reason": self.reason,
             "trace": self.trace,
@@ -76,7 +76,9 @@ class Generation:
     def _sampled(self) -> Iterator[list[GeneratedToken]]:
         heard = CandidateRecorder(self._spell)
         wish = self.config
-        writing = self.writer.write(self.prompt, sampling=wish.sampling, seed=wish.seed, stops=wish.stops, trace=heard)
+        writing = self.writer.stream(
+            self.prompt, sampling=wish.sampling, seed=wish.seed, stop_strings=wish.stops, trace=heard
+        )
         self.texts += writing.texts
         for _, piece in writing:
             yield heard.taken(piece)
@@ -86,8 +88,10 @@ class Generation:
 
     def _searched(self, tell: OnEvent) -> Iterator[list[GeneratedToken]]:
         assert self.config.beam is not None
-        watched = BeamSearchProgress(self.writer.tokenizer, of=self.prompt.max_tokens, tell=tell)
-        self.texts += self.writer.search(self.prompt, beam=self.config.beam, stops=self.config.stops, trace=watched)
+        watched = BeamSearchProgress(self.writer.tokenizer, of=self.prompt.max_new_tokens, tell=tell)
+        self.texts += self.writer.beam_search(
+            self.prompt, beam=self.config.beam, stop_strings=self.config.stops, trace=watched
+        )
         self.trace = watched.document()
         if not self.texts:
             return
@@ -101,10 +105,12 @@ class Generation:
             for token, piece, bars in zip(tokens, pieces, found, strict=True)
         ]
 
-    def _pieces(self, best: Text) -> list[str]:
+    def _pieces(self, best: GeneratedText) -> list[str]:
         """What each token adds to the text, as far as a stop string."""
-        said = Said(
-            self.writer.tokenizer, before=self.prompt.ids if self.writer.continues else [], stops=self.config.stops
+        said = TextStream(
+            self.writer.tokenizer,
+            prompt_ids=self.prompt.ids if self.writer.continues else [],
+            stop_strings=self.config.stops,
         )
         pieces: list[str] = []
         for token in best.tokens:
@@ -116,14 +122,14 @@ class Generation:
         return pieces
 
     def _spell(self, token: int) -> str:
-        return spelled(self.writer.tokenizer, token)
+        return token_text(self.writer.tokenizer, token)
 
 
 def generate(
     model: nn.Module, tokenizer: Tokenizer | None, prompt: str, *, config: GenerationConfig | None = None
 ) -> Generation:
     """Write to the end: the text, its tokens with their bars, and the trace of a search."""
-    speech = Generation(Writer(model, tokenizer), prompt, config or GenerationConfig())
+    speech = Generation(TextGenerator(model, tokenizer), prompt, config or GenerationConfig())
     for _ in speech.steps():
         pass
     return speech
@@ -157,13 +163,13 @@ def next_tokens(
     model: nn.Module, tokenizer: Tokenizer | None, text: str, *, sampling: Sampling | None = None, top: int = 15
 ) -> CandidateTokens:
     """What may come behind a text; without `sampling` as the model has it."""
-    writer = Writer(model, tokenizer)
-    sampling, ids = sampling or Sampling(), writer.prompt(text, max_tokens=1).ids
-    with asking(writer.speaker):
-        logits, _ = writer.speaker.start(torch.tensor([ids], device=writer.device))
+    writer = TextGenerator(model, tokenizer)
+    sampling, ids = sampling or Sampling(), writer.encode_prompt(text, max_new_tokens=1).ids
+    with inference_mode(writer.decoder):
+        logits, _ = writer.decoder.start(torch.tensor([ids], device=writer.device))
         said = _heard(logits, ids) if writer.continues else None
         stages = [(name, numbers[0]) for name, numbers in sampling.stages(logits, said)]
-        return candidate_tokens(logits[0], stages, spell=lambda token: spelled(writer.tokenizer, token), top=top)
+        return candidate_tokens(logits[0], stages, spell=lambda token: token_text(writer.tokenizer, token), top=top)
 
 
 def generation_payload(prompt: str, speeches: Sequence[Generation]) -> dict[str, object]:
@@ -180,17 +186,19 @@ def generation_payload(prompt: str, speeches: Sequence[Generation]) -> dict[str,
     }
 
 
-def _along(writer: Writer, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> list[CandidateTokens]:
+def _along(
+    writer: TextGenerator, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling
+) -> list[CandidateTokens]:
     """The bars before each of the tokens, which are said whatever the model thinks of them."""
     found = []
-    with asking(writer.speaker):
-        logits, state = writer.speaker.start(torch.tensor([list(prompt)], device=writer.device))
+    with inference_mode(writer.decoder):
+        logits, state = writer.decoder.start(torch.tensor([list(prompt)], device=writer.device))
         for number, token in enumerate(tokens):
             stages = [(name, numbers[0]) for name, numbers in sampling.stages(logits)]
-            spell = lambda one: spelled(writer.tokenizer, one)  # noqa: E731
+            spell = lambda one: token_text(writer.tokenizer, one)  # noqa: E731
             found.append(candidate_tokens(logits[0], stages, spell=spell, chosen=token))
             if number + 1 < len(tokens):
-                logits, state = writer.speaker.step(torch.tensor([token], device=writer.device), state)
+                logits, state = writer.decoder.step(torch.tensor([token], device=writer.device), state)
     return found
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from regard.inference.generation.said import spelled
-from regard.inference.generation.search import Continuation
+from regard.inference.generation.beam_search import Continuation
+from regard.inference.generation.text_stream import token_text
 from regard.inference.generation.trace import Trace
 from regard.interpret.generation.candidates import CandidateTokens, candidate_tokens
 from regard.text import Tokenizer
@@ -39,7 +39,7 @@ class CandidateRecorder(Trace):
     """Makes bars of what a sampler reports, and gives them out with the text that comes behind."""
 
     def __init__(self, spell: Callable[[int], str]) -> None:
-        super().__init__(spell=spell)
+        super().__init__(token_text=spell)
         self.spell = spell
         self.waiting: list[tuple[int, CandidateTokens]] = []
 
@@ -63,7 +63,7 @@ class BeamSearchProgress(Trace):
     """The trace of a search that also tells how far it is."""
 
     def __init__(self, tokenizer: Tokenizer, *, of: int, tell: OnEvent) -> None:
-        super().__init__(spell=lambda token: spelled(tokenizer, token), decode=tokenizer.decode)
+        super().__init__(token_text=lambda token: token_text(tokenizer, token), decode=tokenizer.decode)
         self.tokenizer, self.of, self.tell_on = tokenizer, of, tell
         self.paths: list[list[int]] = [[]]
         self.step = 0

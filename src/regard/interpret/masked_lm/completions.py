@@ -14,8 +14,7 @@ import torch
 from regard.checkpoints.ready import Masked, evaluating
 from regard.data.batch import by_budget
 from regard.errors import InputError
-from regard.inference.blanks import Candidate
-from regard.inference.marks import MARK
+from regard.inference.masked_lm import BLANK_PATTERN, Candidate
 from regard.interpret.masked_lm.predictions import NamedModel
 from regard.text import Encoding
 
@@ -56,7 +55,7 @@ def complete_words(subject: NamedModel, text: str, *, top: int = COMPLETIONS) ->
     """The likeliest `top` tokens for every word of a text of at most MOST_WORDS, likeliest first."""
     asked = Masked.of(subject.model, subject.tokenizer, doing="hiding words")
     name = asked.tokenizer.token(asked.mask)
-    written = re.sub(f"{re.escape(name)}|{MARK}", lambda _: name, text)
+    written = re.sub(f"{re.escape(name)}|{BLANK_PATTERN}", lambda _: name, text)
     encoded = asked.tokenizer.encode(written)
     groups = _words(encoded)
     if not groups:

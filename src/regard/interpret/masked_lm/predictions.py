@@ -21,7 +21,7 @@ from regard.checkpoints.ready import Masked, evaluating, family_of
 from regard.data.batch import by_budget
 from regard.data.files import name_of, read_all_bytes, read_all_lines
 from regard.errors import InputError
-from regard.inference.marks import find_blanks
+from regard.inference.masked_lm import find_blanks
 from regard.text import Tokenizer
 
 __all__ = ["MaskedPrediction", "MaskedPredictions", "NamedModel", "load_models", "predict_blanks", "read_predictions"]
@@ -105,15 +105,15 @@ def _ask(subject: NamedModel, texts: Sequence[str]) -> tuple[dict[str, int], Log
     rows, places = [], []
     for text in texts:
         marked = find_blanks(text, asked.tokenizer, asked.mask)
-        if len(marked.places) != 1:
-            raise InputError(f"expected one blank in {text[:80]!r}, found {len(marked.places)}; leave one _ of them")
+        if len(marked.positions) != 1:
+            raise InputError(f"expected one blank in {text[:80]!r}, found {len(marked.positions)}; leave one _ of them")
         if len(marked.ids) > asked.limit:
             raise InputError(
                 f"a sentence has {len(marked.ids)} tokens, special ones included, and {subject.label} reads "
                 f"{asked.limit}; shorten it by {len(marked.ids) - asked.limit}"
             )
         rows.append(marked.ids)
-        places.append(marked.places[0])
+        places.append(marked.positions[0])
     count = len(asked.head.bias)
     found = np.empty((len(rows), count), dtype=np.float32)
     with evaluating(asked.model):

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from regard.checkpoints.ready import evaluating
 from regard.errors import InputError
-from regard.inference.generation.said import spelled
-from regard.inference.generation.search import Beam
-from regard.inference.generation.speaker import speaker_of
+from regard.inference.generation.beam_search import Beam
+from regard.inference.generation.decoder import as_decoder
+from regard.inference.generation.text_stream import token_text
 from regard.inference.translation import Translation, Translator
-from regard.inference.translation.build import Translating
-from regard.inference.translation.subwords import word_places
+from regard.inference.translation.model import TranslationModel
+from regard.inference.translation.subwords import word_indices
 from regard.interpret.translation.cross_attention import CrossAttention, CrossAttentionRecord, cross_attention_of
 from regard.models import Seq2Seq
 from regard.nn.recording import record
@@ -137,7 +137,7 @@ def source_ids(translator: Translator, text: str) -> list[int]:
     """The ids that the model reads of a text; InputError where there are none or too many."""
     if not text.strip():
         raise InputError("the text is empty; expected a sentence to translate")
-    ids = translator.subwords.sources([text])[0]
+    ids = translator.subwords.encode_sources([text])[0]
     if len(ids) > MAX_SOURCE_TOKENS:
         raise InputError(
             f"the text has {len(ids):,} tokens, and every step looks at each; expected at most {MAX_SOURCE_TOKENS}: "
@@ -146,12 +146,12 @@ def source_ids(translator: Translator, text: str) -> list[int]:
     return ids
 
 
-def _said_again(model: Translating, source: list[int], told: list[list[int]]) -> tuple[Tensor, Tape]:
+def _said_again(model: TranslationModel, source: list[int], told: list[list[int]]) -> tuple[Tensor, Tape]:
     """Say all hypotheses side by side, a token a step as the search does: the logits (B, T, V), and what was seen.
 
     A hypothesis that is over repeats its last token until the others are; no row minds another.
     """
-    speaker, device = speaker_of(model), next(model.parameters()).device
+    speaker, device = as_decoder(model), next(model.parameters()).device
     with evaluating(model), record(model) as tape:
         logits, state = speaker.start(torch.tensor([source] * len(told), device=device))
         found = [logits]
@@ -176,8 +176,8 @@ def _steps(tokenizer: Tokenizer, ids: Sequence[int], logits: Tensor) -> tuple[De
 def _pieces(tokenizer: Tokenizer, ids: Sequence[int], *, ended: bool) -> SubwordTokens:
     plain = ids[:-1] if ended else ids
     words = tokenizer.decode(plain).split()
-    return SubwordTokens(_named(tokenizer, ids), tuple(words), tuple(word_places(tokenizer, plain)))
+    return SubwordTokens(_named(tokenizer, ids), tuple(words), tuple(word_indices(tokenizer, plain)))
 
 
 def _named(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
-    return tuple(spelled(tokenizer, number) for number in ids)
+    return tuple(token_text(tokenizer, number) for number in ids)

@@ -12,7 +12,7 @@ import numpy as np
 
 from regard.data.files import taken_for_file
 from regard.errors import InputError
-from regard.inference.generation.search import Beam
+from regard.inference.generation.beam_search import Beam
 from regard.interpret.translation.cross_attention import CrossAttention, Floats
 from regard.interpret.translation.decoding_steps import DecodedHypothesis, TranslationSteps
 from regard.models import Seq2Seq
@@ -27,7 +27,7 @@ def translation_document(name: str, found: TranslationSteps, *, beam: Beam | Non
 
     Hypotheses for which a page has no room are left out, the worst first, and `notes` says so.
     """
-    looking, seen = found.translator.looking, found.seen
+    looking, seen = found.translator.alignment_heads, found.seen
     kept = _fitting(found)
     more = len(found.hypotheses) - len(kept)
     notes = [f"the last {more} of {len(found.hypotheses)} translations are left out: a page has no room for them"]
@@ -91,7 +91,7 @@ def _text(part: Floats) -> str:
 
 
 def _command(name: str, text: str, beam: Beam | None) -> str:
-    width, nbest = (beam.width, beam.nbest) if beam else (1, 1)
+    width, nbest = (beam.num_beams, beam.num_return_sequences) if beam else (1, 1)
     penalty = ["--length-penalty", f"{beam.length_penalty:g}"] if beam and beam.length_penalty != 1 else []
     options = ["--beam", str(width), "--nbest", str(nbest), *penalty, "--page", "page.html"]
     # A text of one word, or one that a file is called, would be taken for a file: it comes as standard input.
@@ -102,14 +102,14 @@ def _command(name: str, text: str, beam: Beam | None) -> str:
 
 def _python(name: str, text: str, beam: Beam | None) -> str:
     said = "" if beam is None else f", beam={_written(beam)}"
-    imported = "" if beam is None else "from regard.inference.generation.search import Beam\n"
+    imported = "" if beam is None else "from regard.inference.generation.beam_search import Beam\n"
     return (
         f"{imported}from regard.interpret.translation.decoding_steps import translate_in_steps\n"
-        "from regard.inference.translation import load\n"
-        f"translate_in_steps(load({name!r}), {text!r}{said})"
+        "from regard.inference.translation import load_translator\n"
+        f"translate_in_steps(load_translator({name!r}), {text!r}{said})"
     )
 
 
 def _written(beam: Beam) -> str:
     penalty = f", length_penalty={beam.length_penalty!r}" if beam.length_penalty != 1 else ""
-    return f"Beam(width={beam.width}, nbest={beam.nbest}{penalty})"
+    return f"Beam(num_beams={beam.num_beams}, num_return_sequences={beam.num_return_sequences}{penalty})"

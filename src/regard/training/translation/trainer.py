@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.inference.translation.build import Translating, next_scores
+from regard.inference.translation.model import TranslationModel, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords
 from regard.models import Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
 from regard.training.events import AverageEvaluated, OnEvent, ignore_event
@@ -72,7 +72,7 @@ class TranslationObjective(nn.Module):
     predictions is added with that weight (R-Drop, Liang et al. 2021; their alpha is twice the weight).
     """
 
-    def __init__(self, model: Translating, *, label_smoothing: float, padding: int, rdrop_weight: float = 0.0) -> None:
+    def __init__(self, model: TranslationModel, *, label_smoothing: float, padding: int, rdrop_weight: float = 0.0) -> None:
         super().__init__()
         self.model, self.padding = model, padding
         self.label_smoothing, self.rdrop_weight = label_smoothing, rdrop_weight
@@ -80,7 +80,7 @@ class TranslationObjective(nn.Module):
     def forward(self, batch: TranslationBatch) -> dict[str, Tensor]:
         if self.rdrop_weight:
             batch = batch.twice()
-        logits = next_scores(self.model, batch.source, batch.layout, batch.target).float()
+        logits = teacher_forced_logits(self.model, batch.source, batch.layout, batch.target).float()
         loss = F.cross_entropy(
             logits.flatten(0, 1),
             batch.target.flatten(),
@@ -99,11 +99,11 @@ class TranslationObjective(nn.Module):
 class TranslationTrainer(EpochTrainer):
     """Checkpoints go to `folder`. `evaluate` translates dev and scores it; it gets a callback for its progress."""
 
-    model: Translating
+    model: TranslationModel
 
     def __init__(
         self,
-        model: Translating,
+        model: TranslationModel,
         pairs: Sequence[EncodedPair],
         config: TranslationConfig,
         *,
@@ -192,7 +192,7 @@ class TranslationTrainer(EpochTrainer):
         return {**super()._step_details(seconds), "tokens_per_second": tokens / max(seconds, 1e-9)}
 
 
-def new_model(settings: TranslatorSection, subwords: Subwords, *, seed: int) -> Translating:
+def new_model(settings: TranslatorSection, subwords: Subwords, *, seed: int) -> TranslationModel:
     """A model with new weights that follow from the seed."""
     torch.manual_seed(seed)
     if settings.family == "transformer":
