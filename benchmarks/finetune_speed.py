@@ -71,7 +71,7 @@ def ours(folder: str, examples: list[Any], batch: int) -> Callable[[], None]:
     )
 
     def work() -> None:
-        FineTuner(copy.deepcopy(tuned), task, items, config, seed=0, device=torch.device("cpu")).go(Stop())
+        FineTuner(copy.deepcopy(tuned), task, items, config, seed=0, device=torch.device("cpu")).run(Stop())
 
     return work
 

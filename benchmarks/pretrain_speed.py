@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from benchmarks.race import keep, machine, race
 from regard.data.masking import IGNORED
 from regard.device import choose, half_type
-from regard.training.pretraining.config import PretrainingConfig
+from regard.training.events import ignore_event
+from regard.training.pretraining.config import Family, PretrainingConfig
 from regard.training.pretraining.dataset import Dataset, open_dataset
 from regard.training.pretraining.plan import flops_per_token, peak_flops
-from regard.training.pretraining.sections import Family
 from regard.training.pretraining.trainer import Pretrainer
 from regard.training.world import World
 
@@ -151,12 +151,11 @@ def material(config: PretrainingConfig, corpus: str) -> Dataset:
 
 def begun(config: PretrainingConfig, text: Dataset, device: torch.device) -> Pretrainer:
     """The real pretraining run, so that measurements match real use. It writes nothing."""
-    silent: dict[str, Any] = {"say": lambda text: None, "note": lambda event, **values: None}
-    return Pretrainer(config, text, NOWHERE, world=World(), device=device, start="", **silent)
+    return Pretrainer(config, text, NOWHERE, world=World(), device=device, start="", on_event=ignore_event)
 
 
 def ours(run: Pretrainer) -> Work:
-    steps = run._train(0)
+    steps = run._steps(0)
     return lambda: next(steps).losses["loss"]
 
 

@@ -23,9 +23,8 @@ from typing import Any
 from benchmarks.race import RESULTS, keep
 from regard.data.readers import Read
 from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
-from regard.training.finetuning.data import read_data
+from regard.training.finetuning.data import read_examples, read_splits
 from regard.training.finetuning.run import distill, fit
-from regard.training.finetuning.sources import read_examples
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -152,13 +151,13 @@ def data(figure: Figure, folder: Path, *, tenth: bool) -> tuple[Read[Any], Read[
     files = [read_examples(figure.task, str(folder / name), labelled=True) for name in figure.train]
     train = Read([example for read in files for example in read.examples], " + ".join(figure.train), files[0].how)
     if not figure.dev:
-        parts = read_data(figure.task, train, None, table=None, parts="80/10/10")
+        parts = read_splits(figure.task, train, None, table=None, split_sizes="80/10/10")
         train, dev, test = (parts[name] for name in ("train", "dev", "test"))
         if tenth:
             return train, dev
         return Read([*train.examples, *dev.examples], train.path, train.how), test
     if tenth:
-        parts = read_data(figure.task, train, None, table=None, parts="90/10")
+        parts = read_splits(figure.task, train, None, table=None, split_sizes="90/10")
         return parts["train"], parts["dev"]
     return train, read_examples(figure.task, str(folder / figure.dev), labelled=True)
 

@@ -52,7 +52,7 @@ def call(*more: str, corpus: str = "story.txt", output: str = "run", **changed: 
 
 def test_results_on_stdout_and_the_rest_on_stderr(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretrain, "SAY_EVERY", 0.0)
-    monkeypatch.setattr("regard.training.pretraining.reporter.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
     assert call(objective_sentence_pairs="next", run_evaluate_every="6 steps") == 0
     out, error = capsys.readouterr()
     first, words, pairs = out.splitlines()
@@ -100,7 +100,7 @@ def test_a_run_is_resumed_with_its_own_settings(capsys: Captured) -> None:
     again = capsys.readouterr()
     assert again.out == told.out and "plan" not in again.err  # it is over: nothing is done
     log = Path("run/events.jsonl")
-    kept = [line for line in log.read_text().splitlines(keepends=True) if json.loads(line)["event"] != "end"]
+    kept = [line for line in log.read_text().splitlines(keepends=True) if json.loads(line)["type"] != "finished"]
     log.write_text("".join(kept))  # as if it had been killed before it could say so
     assert run(bare, registers=[pretrain.register]) == 0
     assert "going on behind step 2, after 0s of training" in capsys.readouterr().err

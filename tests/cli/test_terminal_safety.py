@@ -30,8 +30,8 @@ from regard.interpret.probes.fitting import Recipe
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.texts import Classify
 from regard.text import Tokenizer
-from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslatorSection
+from regard.training.translation.trainer import new_model
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
 

@@ -31,7 +31,7 @@ from regard.tasks.model import Tuned
 from regard.tasks.solve import predict
 from regard.tasks.tag import Tag
 from regard.tasks.texts import Classify
-from regard.training.finetuning.sources import read_examples
+from regard.training.finetuning.data import read_examples
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
@@ -345,7 +345,7 @@ def test_a_model_is_trained_on_the_page(
     page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("regard.training.epoch_trainer.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
     lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(80)]
     open_at(page, address, model=folders["plain"], text="a good film")
     expect(page.get_by_text("not tuned for a task")).to_be_visible()

@@ -10,6 +10,7 @@ import pytest
 
 from regard.checkpoints.files import write_folder
 from regard.errors import InputError
+from regard.events import Note
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.run_folder import RunFolder
 from tests.crashes import Crash, die_after
@@ -24,11 +25,11 @@ def test_a_run_begins_ends_and_leaves_no_work(tmp_path: Path) -> None:
     run, told = folder(tmp_path / "new"), []
     run.open(resume=False)
     with run.running(told.append) as note:
-        note("step", loss=1.5)
+        note(Note(message="halfway"))
         (run.work / "checkpoint").write_text("half way")
         (run.path / "report.json").write_text('{"score": 3}')
         assert folder(run.path).finished() is None, "there is still work"
-    assert not run.work.exists() and told[0]["loss"] == 1.5
+    assert not run.work.exists() and told[0].message == "halfway"
     assert (run.path / "events.jsonl").read_text().count("\n") == 1
     assert folder(run.path).finished() == {"score": 3}
     assert folder(run.path, "training.num_epochs=9").finished() is None

@@ -59,12 +59,12 @@ def doctor(
     """
     from regard.device import choose
     from regard.training.doctor import examine, subject_named
-    from regard.training.finetuning.sources import Table, read_examples
+    from regard.training.finetuning.data import TableOptions, read_examples
 
     place = choose(device)
     subject = subject_named(model, device=place)
     name = subject.task(task)
-    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
+    table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
     reads = {}
     for what, path in (("data", data), ("train", train)):
         if path is not None:

@@ -77,11 +77,11 @@ def features(
     cross-validation on all. Needs scikit-learn.
     """
     from regard.device import choose
-    from regard.training.finetuning.sources import Table, read_examples
+    from regard.training.finetuning.data import TableOptions, read_examples
 
     check_page(output)
     choose(device)  # before the file, and that before the model: what is wrong with them shows at once
-    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
+    table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
     read = read_examples("classify", data, table=table, labelled=True)
     note(f"{read.path}: {read.how}; {amount(len(read.examples), 'example')}")
     with ExitStack() as written:

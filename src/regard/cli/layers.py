@@ -73,10 +73,10 @@ def layers(
     """
     from regard.device import choose
     from regard.interpret.probes.layers import score_layers
-    from regard.training.finetuning.sources import Table, read_examples
+    from regard.training.finetuning.data import TableOptions, read_examples
 
     choose(device)  # before the files, and they before the model: what is wrong with them shows at once
-    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
+    table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
     parts = []
     for source in (train, dev):
         read = read_examples(task, source, table=table, labelled=True)

@@ -83,12 +83,12 @@ def map_(
     """
     from regard.device import choose
     from regard.files.disk import replacing
-    from regard.training.finetuning.sources import Table, read_examples
+    from regard.training.finetuning.data import TableOptions, read_examples
 
     if output is not None and output.suffix.lower() not in KINDS:
         raise InputError(f"--output {output}: expected a name that ends in .html or .json")
     choose(device)  # before the file, and that before the model: what is wrong with them shows at once
-    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
+    table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
     read = read_examples("classify", file, table=table)
     note(f"{read.path}: {read.how}; {amount(len(read.examples), 'sentence')}")
     with ExitStack() as written:

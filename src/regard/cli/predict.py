@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from regard.data.examples import Example
     from regard.tasks.base import Prediction
     from regard.tasks.folder import Solved
-    from regard.training.finetuning.sources import Table
+    from regard.training.finetuning.data import TableOptions
 
 __all__ = ["register"]
 
@@ -72,7 +72,7 @@ def predict(
     from regard.files.disk import replacing
     from regard.tasks.folder import computing, read_task
     from regard.tasks.solve import AT_ONCE, stream
-    from regard.training.finetuning.sources import Table, new_examples
+    from regard.training.finetuning.data import TableOptions, new_examples
 
     if page is not None:
         _check(page)
@@ -82,7 +82,7 @@ def predict(
         # Whether it can be written is known before the work.
         file = None if page is None else stack.enter_context(replacing(page))
         place = choose(device)
-        table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
+        table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
         solved = read_task(folder, device=place).with_threshold(threshold)
         note(computing(solved, place))
         waiting: list[Example] = []
@@ -131,7 +131,7 @@ def _write(
     *,
     count: int,
     source: str | None,
-    table: Table,
+    table: TableOptions,
     threshold: float | None,
 ) -> None:
     from regard.interpret.attribution.predictions import predictions_payload

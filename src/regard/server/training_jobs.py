@@ -18,17 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from regard.errors import InputError, RegardError
+from regard.events import Note
 from regard.server.training_process import run_in_process
 
 if TYPE_CHECKING:
     from regard.data.readers import Read
+    from regard.training.events import OnEvent
     from regard.training.finetuning.config import FineTuningConfig
 
 __all__ = ["EPOCHS", "TrainingJob", "TrainingJobs", "TrainingRequest", "run_in_thread", "safe_file_name", "train"]
 
 State = Literal["running", "done", "failed", "cancelled"]
 EPOCHS = 20
-ABOUT = ("event", "time", "seed", "epoch", "seconds")  # what an event says beside its scores
 KEPT = 20  # lines of what was said
 PATIENCE = 20.0  # seconds that a training gets to stop
 
@@ -132,20 +133,17 @@ class TrainingJob:
     def hear(self, event: Mapping[str, Any]) -> None:
         """An event of the run; raises where the user has stopped it."""
         self.check()
-        match event["event"]:
+        match event["type"]:
+            case "note":
+                self.say(event["message"])
             case "step":
-                used = max(event["seconds"], 1e-9)
                 self.step, self.steps, self.epoch = event["step"], event["steps"], event["epoch"]
-                self.rate, self.loss = self.step / used, event["loss"]
-                self.left = used * (self.steps - self.step) / self.step
+                self.rate, self.loss = self.step / max(event["seconds"], 1e-9), event["loss"]
+                self.left = event["seconds_left"]
             case "evaluation":
-                self.scores = {name: value for name, value in event.items() if name not in ABOUT}
+                self.scores = event["scores"]
                 shown = ", ".join(f"{name} {value:.1f}" for name, value in self.scores.items())
                 self.say(f"epoch {event['epoch']}: {shown}")
-            case "cut":
-                self.say(
-                    f"{event['texts']:,} of {event['of']:,} texts are longer than {event['length']} tokens and were cut"
-                )
 
     def check(self) -> None:
         if self.stop.is_set():
@@ -232,30 +230,27 @@ class TrainingJobs:
 
 def run_in_thread(job: TrainingJob) -> Mapping[str, float]:
     """Do what the job's order says in this thread. It can be stopped only where it tells something."""
-    return train(job.order, say=job.say, on_event=job.hear)
+    return train(job.order, on_event=lambda event: job.hear(event.model_dump()))
 
 
-def train(
-    order: TrainingRequest, *, say: Callable[[str], None], on_event: Callable[[Mapping[str, Any]], None]
-) -> dict[str, float]:
+def train(order: TrainingRequest, *, on_event: OnEvent) -> dict[str, float]:
     """Do what the order says; gives the scores of the best epoch."""
+    from regard.training.finetuning.data import TableOptions, holds_images, read_examples
     from regard.training.finetuning.run import fit
-    from regard.training.finetuning.sources import Table, read_examples, shows_pictures
 
-    table = Table.said(order.columns or None)
+    table = TableOptions.parse(order.columns or None)
     Path(order.output).parent.mkdir(parents=True, exist_ok=True)
     read = read_examples(order.task, order.data, table=table, labelled=True)
     if 0 < order.limit < len(read.examples):
-        say(f"{order.limit:,} of {len(read.examples):,} examples were drawn")
+        on_event(Note(message=f"{order.limit:,} of {len(read.examples):,} examples were drawn"))
         read = drawn(read, order.limit)
-    kind = "pictures" if order.task == "classify" and shows_pictures(order.data) else order.task
+    kind = "pictures" if order.task == "classify" and holds_images(order.data) else order.task
     report = fit(
         order.task,
         read,
         model=order.model,
         output=order.output,
         config=_config(kind, order.settings),
-        say=say,
         on_event=on_event,
     )
     return dict(report.best.scores)

@@ -4,7 +4,7 @@
 
 Knows pipes and signals. The order comes as one line of JSON on standard input, which stays open as long as somebody
 wants the training: where it ends, so does the training. What happens goes to standard output, a line of JSON each:
-{"say": text}, {"event": {...}}, and at last {"scores": {...}} or {"error": text}.
+{"event": {...}}, and at last {"scores": {...}} or {"error": text}.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ def run_in_process(job: TrainingJob) -> Mapping[str, float]:
                 process.stdin.flush()
             for line in process.stdout:
                 told = json.loads(line)
-                if "say" in told:
-                    job.say(told["say"])
-                elif "event" in told:
+                if "event" in told:
                     job.hear(told["event"])
                 elif "scores" in told:
                     return dict(told["scores"])
@@ -108,9 +106,7 @@ def main() -> None:
     try:
         from regard.server.training_jobs import TrainingRequest, train
 
-        scores = train(
-            TrainingRequest(**order), say=lambda line: tell(say=line), on_event=lambda event: tell(event=dict(event))
-        )
+        scores = train(TrainingRequest(**order), on_event=lambda event: tell(event=event.model_dump()))
         tell(scores=scores)
     except RegardError as error:
         tell(error=str(error))

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
 from regard.events import Event, Note
 from regard.wording import duration
 
@@ -120,7 +122,7 @@ class StepFinished(TrainingEvent):
     seconds_left: float
     steps: int | None = None
     epoch: int | None = None
-    losses: dict[str, float] = {}  # the parts of the loss
+    losses: dict[str, float] = Field(default_factory=dict)  # the parts of the loss
     grad_norm: float | None = None
     tokens: int | None = None
     tokens_per_second: float | None = None

@@ -49,7 +49,9 @@ def build_optimizers(
     return [Muon(split, lr=learning_rate, weight_decay=weight_decay), adam]
 
 
-def parameter_groups(model: nn.Module, *, weight_decay: float, without: Collection[nn.Parameter] = ()) -> list[dict[str, Any]]:
+def parameter_groups(
+    model: nn.Module, *, weight_decay: float, without: Collection[nn.Parameter] = ()
+) -> list[dict[str, Any]]:
     """The trainable parameters in two groups: weight decay for matrices and embeddings, none for biases and norms."""
     excluded = {id(parameter) for parameter in without}  # `in` would compare values
     parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in excluded]
@@ -70,8 +72,8 @@ def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], rate: float) 
 class Muon(torch.optim.Optimizer):
     """Momentum with orthogonalized updates, for matrices only: all directions of a matrix move by the same amount.
 
-    A group's `parts` is the number of matrices stacked in each of its parameters: 3 for the fused projection of queries,
-    keys and values. Matrices of one shape are processed together, so a step takes a few large products however deep the
+    A group's `parts` is the number of matrices in each of its parameters: 3 for a fused projection of queries, keys
+    and values. Matrices of one shape are processed together, so a step takes a few large products however deep the
     model is, and it never waits for the device.
     """
 

@@ -1,10 +1,10 @@
 """The output folder of a training run: created, refused, resumed, finished.
 
-    regard.json            the manifest: which files of the folder belong to the run, and whether it is finished
-    config.toml run.json   the settings, and the data and model of the run
-    events.jsonl           the events, one line each
-    (a work folder)        what an unfinished run needs; removed when it is finished
-    report.json            the result
+regard.json            the manifest: which files of the folder belong to the run, and whether it is finished
+config.toml run.json   the settings, and the data and model of the run
+events.jsonl           the events, one line each
+(a work folder)        what an unfinished run needs; removed when it is finished
+report.json            the result
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, Literal
 
 from regard.checkpoints.files import refuse_foreign_files, verify
 from regard.errors import InputError, RegardError
+from regard.events import Event
 from regard.files.disk import atomic_write, settle
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content, remove_files
 from regard.files.unfinished import LOCK, changes, locked
 from regard.settings import Document, check_saved
-from regard.events import Event
 from regard.training.events import EventLog, OnEvent
 
 __all__ = ["CONFIG", "EVENTS", "MODEL", "REPORT", "RUN", "RunFolder", "create_folder", "model_saved", "saved_config"]
@@ -112,11 +112,13 @@ class RunFolder:
         """
         state = self._state(beside=beside)
         if state == "unfinished" and not resume:
-            raise InputError(f"{self.path} holds an unfinished run: continue it with --resume, or choose another --output")
+            raise InputError(
+                f"{self.path} holds an unfinished run: continue it with --resume, or choose another --output"
+            )
         if state == "unfinished" and (differences := self._differences()):
             raise InputError(
-                f"{self.path} was started with other settings or data: {'; '.join(differences)}. Resume with those, or choose another "
-                "--output"
+                f"{self.path} was started with other settings or data: {'; '.join(differences)}. Resume with those, or "
+                "choose another --output"
             )
         if state == "finished" and resume:
             differences = self._differences() or [f"its {REPORT} is gone"]

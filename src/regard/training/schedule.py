@@ -26,9 +26,7 @@ PARTS = re.compile(rf"(?:{NUMBER}h)?(?:{NUMBER}(?:min|m))?(?:{NUMBER}s)?\s*")
 STEPS = re.compile(r"\s*([0-9]{1,12})\s*steps?\s*")
 
 
-def learning_rate_factor(
-    progress: float, *, warmup: float, scheduler: SchedulerType, min_ratio: float = 0.0
-) -> float:
+def learning_rate_factor(progress: float, *, warmup: float, scheduler: SchedulerType, min_ratio: float = 0.0) -> float:
     """The factor of the peak learning rate at a `progress` of the run from 0 to 1.
 
     Step k of n, counted from 0, has progress k/n; with a time budget it is the elapsed share of the budget. During
@@ -38,9 +36,7 @@ def learning_rate_factor(
     """
     choice("scheduler", scheduler, get_args(SchedulerType))
     if scheduler == "noam" and not warmup:
-        raise InputError(
-            "the noam schedule depends on the warmup, and there is none; set a warmup above 0"
-        )
+        raise InputError("the noam schedule depends on the warmup, and there is none; set a warmup above 0")
     progress = min(max(progress, 0.0), 1.0)
     if progress < warmup:
         return WARMUP_START + (1 - WARMUP_START) * progress / warmup

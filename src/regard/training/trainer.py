@@ -153,7 +153,7 @@ class Trainer(ABC):
         interrupted, last = False, None
         for step in () if self._is_over() else self._steps(self.step):
             self.step, last = step.number + 1, step
-            elapsed, interrupted = self.stopwatch.elapsed, self._interrupted(stop)
+            elapsed = self.stopwatch.elapsed
             log, save, evaluate = self.world.broadcast(
                 float(elapsed - self._logged >= LOG_EVERY),
                 float(self._saving.due(steps=self.step - self._saved_step, seconds=elapsed - self._saved)),
@@ -169,6 +169,7 @@ class Trainer(ABC):
                     self._save()
                 self.world.barrier()
                 self.stopwatch.start()
+            interrupted = self._interrupted(stop)
             if interrupted or self._is_over():
                 break
         wait(self.device)

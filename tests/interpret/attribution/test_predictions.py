@@ -25,7 +25,7 @@ from regard.tasks.pictures import Look, Seen
 from regard.tasks.solve import predict
 from regard.tasks.tag import Tag
 from regard.tasks.texts import Classify, Pair, Regress
-from regard.training.finetuning.sources import Table, read_examples
+from regard.training.finetuning.data import TableOptions, read_examples
 
 CPU = torch.device("cpu")
 TYPED: list[tuple[Task[Any], tuple[str, ...], Any]] = [
@@ -92,7 +92,7 @@ def test_given_predictions_are_shown_as_they_are(solved: Any) -> None:
     assert [one["prediction"] for one in payload["predictions"]] == told
     assert payload["notes"] == ["a note"]
     assert payload["cli"] == "regard predict --page page.html DIR 'file name.tsv'"
-    assert "new_examples(solved.task.name, 'file name.tsv', table=Table(" in payload["python"]
+    assert "new_examples(solved.task.name, 'file name.tsv', table=TableOptions(" in payload["python"]
     assert len(done) == 2
 
 
@@ -123,7 +123,7 @@ def test_lines_repeat_what_was_said_of_a_file(solved: Any, tmp_path: Path) -> No
     write_task(model, tmp_path / "DIR")
     file = tmp_path / "questions.csv"
     file.write_text("q;c\nwhat film;the film is good\nwhat day;it was a long day\n", encoding="utf-8")
-    table = Table.said("q,c", header=True, delimiter=";")
+    table = TableOptions.parse("q,c", header=True, delimiter=";")
     examples = read_examples("answer", file, table=table, labelled=False).examples
     payload: dict[str, Any] = predictions_payload(
         str(tmp_path / "DIR"), model, examples, source=str(file), table=table, threshold=0.5
@@ -140,7 +140,9 @@ def test_lines_of_several_typed_examples(solved: Any, tmp_path: Path) -> None:
     model = solved(Pair(["no", "yes"]))
     write_task(model, tmp_path / "DIR")
     examples = [Text("the film", "is long"), Text("a day", "is hot")]
-    payload: dict[str, Any] = predictions_payload(str(tmp_path / "DIR"), model, examples, table=Table(("a", "b")))
+    payload: dict[str, Any] = predictions_payload(
+        str(tmp_path / "DIR"), model, examples, table=TableOptions(("a", "b"))
+    )
     assert shlex.split(payload["cli"])[2:5] == [
         '{"text_a": "the film", "text_b": "is long"}',
         '{"text_a": "a day", "text_b": "is hot"}',

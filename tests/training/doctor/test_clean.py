@@ -15,7 +15,7 @@ from regard.tasks.catalog import task_named
 from regard.tasks.rows import Rows
 from regard.text import Tokenizer
 from regard.training.doctor import Subject, examine, problems, quick, subject_named
-from regard.training.finetuning.sources import read_examples
+from regard.training.finetuning.data import read_examples
 from tests.training.doctor.seeds import reported
 
 Shared = Callable[[str], Path]

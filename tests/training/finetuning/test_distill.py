@@ -33,7 +33,7 @@ def teacher(tune: Callable[..., FineTuningReport], tmp_path: Path) -> Path:
 def test_a_student_is_half_of_its_teacher(teacher: Path) -> None:
     solved = read_task(teacher)
     student = StudentFactory(solved, layers=1, length=0)
-    model = student.new(0)
+    model = student.new_model(0)
     assert student.length == 32 and model.encoder.config.depth == len(model.encoder.encoder.layers) == 1  # type: ignore[union-attr]
     mine, whole = dict(model.named_parameters()), dict(solved.model.named_parameters())
     assert mine.keys() < whole.keys()
@@ -79,7 +79,7 @@ def test_endings_and_tokens_are_compared_within_their_row(
 
     encoder, tokenizer = regard.load(tiny_bert_folder)
     assert tokenizer is not None
-    tuned = Tuned.new(encoder, task)
+    tuned = Tuned.new_model(encoder, task)
     items = task.items([example, example], Solved(task, tuned, tokenizer, 32).rows)
     with torch.no_grad():
         numbers = tuned.eval()(gathered(items))

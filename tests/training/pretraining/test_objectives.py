@@ -25,7 +25,7 @@ from regard.training.pretraining.objectives import (
     SpanDenoising,
     masking_for,
     mean_loss,
-    word_loss,
+    token_loss,
 )
 from regard.training.pretraining.row_sampler import SentencePairs, TextChunks
 from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes
@@ -87,12 +87,12 @@ def test_masked_words_and_pairs_as_in_transformers(kind: str, bert: Bert, tmp_pa
     regard.save(bert, tmp_path)
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path).eval()
     targets = torch.full((inputs["ids"].numel(),), IGNORED)
-    targets[inputs["holes"]] = inputs["targets"]
+    targets[inputs["masked_positions"]] = inputs["targets"]
     assert (targets != IGNORED).sum() > 8
     segments = portion.segments if portion.segments is not None else torch.zeros_like(portion.ids)
-    keep, (ids, places, answers) = rectangle(portion, inputs["ids"].long(), segments.long(), targets)
+    keep, (ids, positions, answers) = rectangle(portion, inputs["ids"].long(), segments.long(), targets)
     answers = answers.masked_fill(keep == 0, IGNORED)
-    output = theirs(ids, attention_mask=keep, token_type_ids=places)
+    output = theirs(ids, attention_mask=keep, token_type_ids=positions)
     words = F.cross_entropy(output.prediction_logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORED)
     torch.testing.assert_close(losses["words"], words, **NEAR)
     if kind == "single":
@@ -100,7 +100,9 @@ def test_masked_words_and_pairs_as_in_transformers(kind: str, bert: Bert, tmp_pa
         return
     labels = inputs["labels"][: len(ids)]  # behind them come rows that are empty
     assert {0, 1} <= {*labels.tolist()}
-    theirs_whole = theirs(ids, attention_mask=keep, token_type_ids=places, labels=answers, next_sentence_label=labels)
+    theirs_whole = theirs(
+        ids, attention_mask=keep, token_type_ids=positions, labels=answers, next_sentence_label=labels
+    )
     torch.testing.assert_close(losses["loss"], theirs_whole.loss, **NEAR)
     torch.testing.assert_close(losses["pairs"], theirs_whole.loss - words, **NEAR)
 
@@ -126,7 +128,7 @@ def test_only_hidden_words_reach_the_output_layer(kind: str, bert: Bert, monkeyp
     monkeypatch.setattr(F, "linear", linear)
     objective(**inputs)
     holes = round(0.3 * portion.ids.numel())
-    assert len(inputs["holes"]) == holes
+    assert len(inputs["masked_positions"]) == holes
     firsts = 0 if portion.labels is None else len(portion.labels)
     assert seen == {"first": portion.ids.numel(), "last": holes + firsts, "head": holes}
     assert products == [holes]
@@ -136,7 +138,7 @@ def test_masks_follow_from_the_generator_alone(bert: Bert) -> None:
     portion, objective = portion_of("packed"), objective_of(bert)
     one, same, other = (objective.prepare(portion, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert all(torch.equal(one[name], same[name]) for name in one)
-    assert not torch.equal(one["holes"], other["holes"])
+    assert not torch.equal(one["masked_positions"], other["masked_positions"])
     assert torch.equal(portion_of("packed").ids, portion.ids)  # what is hidden is hidden in a copy
 
 
@@ -218,7 +220,7 @@ def test_words_that_fill_up_the_vocabulary_change_no_loss(bias: bool, device: to
     more = torch.randn(70, device=device, requires_grad=True) if bias else None
     targets = torch.tensor([0, 69, 3, IGNORED, 5, 69], device=device)
     inputs = [tensor for tensor in (vectors, weight, more) if tensor is not None]
-    found = torch.autograd.grad(loss := word_loss(vectors, weight, more, targets), inputs)
+    found = torch.autograd.grad(loss := token_loss(vectors, weight, more, targets), inputs)
     wanted = F.cross_entropy(F.linear(vectors, weight, more), targets)
     torch.testing.assert_close(loss, wanted)
     torch.testing.assert_close(found, torch.autograd.grad(wanted, inputs))
@@ -249,7 +251,7 @@ def test_a_table_too_large_to_be_counted_is_made_in_parts(monkeypatch: pytest.Mo
     vectors, weight, bias = (torch.randn(shape, generator=generator) for shape in ((7, 4), (5, 4), (5,)))
     targets = torch.tensor([0, 4, IGNORED, 2, 1, 1, IGNORED])
     inputs = [tensor.requires_grad_() for tensor in (vectors, weight, bias)]
-    whole = word_loss(vectors, weight, bias, targets)
+    whole = token_loss(vectors, weight, bias, targets)
     expected = torch.autograd.grad(whole, inputs)
     made = []
     linear = F.linear
@@ -260,7 +262,7 @@ def test_a_table_too_large_to_be_counted_is_made_in_parts(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("regard.training.pretraining.objectives.COUNTED", 2 * 5)
     monkeypatch.setattr("regard.training.pretraining.objectives.F.linear", counted)
-    loss = word_loss(vectors, weight, bias, targets)
+    loss = token_loss(vectors, weight, bias, targets)
     assert [part.numel() for part in made] == [10, 10, 10, 5]
     torch.testing.assert_close(loss, whole)
     torch.testing.assert_close(torch.autograd.grad(loss, inputs), expected)

@@ -22,7 +22,6 @@ from tests.training.pretraining.runs import STEPS, config, events, losses
 CPU = torch.device("cpu")
 DROPOUT = {"model_dropout": 0.1, "model_attention_dropout": 0.1}
 pytestmark = pytest.mark.usefixtures("hurried")
-Event = Mapping[str, Any]
 
 
 class Crash(BaseException):
@@ -38,8 +37,8 @@ def trained(
 def crashed(corpus: Path, output: Path, *, after: str = "checkpoint", step: int = 8, **options: Any) -> None:
     """Train until that event of that step."""
 
-    def look(event: Event) -> None:
-        if (event["event"], event.get("step")) == (after, step):
+    def look(event: Any) -> None:
+        if (event.type, getattr(event, "step", None)) == (after, step):
             raise Crash
 
     with pytest.raises(Crash):
@@ -61,7 +60,7 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing disturbed."""
     output = tmp_path_factory.mktemp("whole") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.training.pretraining.reporter.LOG_EVERY", 0.0)
+        patch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
         patch.setattr("regard.training.pretraining.plan.SECONDS", 0.0)
         trained(corpus, output)
     return output
@@ -74,8 +73,8 @@ def test_a_run_goes_on_bit_for_bit(after: str, step: int, corpus: Path, whole: P
     (resumed,) = events(tmp_path, "resume")
     assert resumed["step"] == step - step % 4
     assert_same(tmp_path, whole)
-    (end,) = events(whole, "end")
-    assert (result.steps, result.tokens, result.scores) == (STEPS, end["tokens"], {"words": end["words"]})
+    (end,) = events(whole, "finished")
+    assert (result.steps, result.tokens, result.scores) == (STEPS, end["tokens"], end["scores"])
 
 
 def flip(path: Path, place: int | None = None) -> None:
@@ -221,7 +220,9 @@ def test_other_settings_are_named(corpus: Path, tmp_path: Path) -> None:
         "Resume with those, or choose another --output"
     )
     with pytest.raises(InputError, match=message):
-        trained(corpus, tmp_path, resume=True, changed={**DROPOUT, "model_dropout": 0.2, "optimizer_learning_rate": 0.02})
+        trained(
+            corpus, tmp_path, resume=True, changed={**DROPOUT, "model_dropout": 0.2, "optimizer_learning_rate": 0.02}
+        )
     with pytest.raises(InputError, match="family is 'bert', and this trains a 'gpt'"):
         trained(corpus, tmp_path, resume=True, family="gpt")
     trained(corpus, tmp_path, resume=True)  # nothing was lost
@@ -269,8 +270,8 @@ def test_a_finished_run_does_no_work(
         with monkeypatch.context() as patch:
             patch.setattr("regard.training.pretraining.run.Trainer", None)
             result = trained(corpus, output, resume=True)
-        (end,) = events(output, "end")
-        assert (result.steps, result.seconds, result.scores) == (STEPS, end["seconds"], {"words": end["words"]})
+        (end,) = events(output, "finished")
+        assert (result.steps, result.seconds, result.scores) == (STEPS, end["seconds"], end["scores"])
         with pytest.raises(InputError, match="was trained on another text"):
             trained(corpus, output, resume=True, held_out=[str(unseen)])
 
@@ -293,15 +294,15 @@ def test_a_budget_ends_with_the_clock(corpus: Path, tmp_path: Path) -> None:
     assert 0.6 <= result.seconds < 2
     assert len(steps) == result.steps > 3
     assert all(0 <= step["progress"] < 1 for step in steps) and steps[-1]["progress"] > 0.5
-    assert steps[-1]["rate"] == pytest.approx(0.01 * (1 - steps[-1]["progress"]) / 0.95)
+    assert steps[-1]["learning_rate"] == pytest.approx(0.01 * (1 - steps[-1]["progress"]) / 0.95)
     assert len(events(tmp_path, "checkpoint")) >= 2
 
 
 def test_a_resumed_budget_carries_the_time(corpus: Path, tmp_path: Path) -> None:
     changed = {"schedule_max_steps": 0, "schedule_budget": "0.8s", "run_checkpoint_every": "0.3s"}
 
-    def look(event: Event) -> None:
-        if event["event"] == "checkpoint":
+    def look(event: Any) -> None:
+        if event.type == "checkpoint":
             raise Crash
 
     with pytest.raises(Crash):
@@ -317,11 +318,11 @@ def test_a_resumed_budget_carries_the_time(corpus: Path, tmp_path: Path) -> None
     assert 0.8 <= result.seconds < 2
 
 
-def interrupting(*numbers: int) -> Callable[[Event], None]:
+def interrupting(*numbers: int) -> Callable[[Any], None]:
     """Send this process signals after step 6."""
 
-    def look(event: Event) -> None:
-        if (event["event"], event.get("step")) == ("step", 6):
+    def look(event: Any) -> None:
+        if (event.type, getattr(event, "step", None)) == ("step", 6):
             for number in numbers:
                 signal.raise_signal(number)
 
@@ -330,11 +331,11 @@ def interrupting(*numbers: int) -> Callable[[Event], None]:
 
 @pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_saves_after_a_whole_step(corpus: Path, whole: Path, tmp_path: Path) -> None:
-    said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        trained(corpus, tmp_path, on_event=interrupting(signal.SIGINT), say=said.append)
-    assert said[-1] == "stopped after step 7; the same command with --resume goes on"
-    assert [event["step"] for event in events(tmp_path, "checkpoint")] == [4, 7]
+        trained(corpus, tmp_path, on_event=interrupting(signal.SIGINT))
+    (interrupted,) = events(tmp_path, "interrupted")
+    assert interrupted["step"] == 6
+    assert [event["step"] for event in events(tmp_path, "checkpoint")] == [4, 6]
     trained(corpus, tmp_path, resume=True)
     assert_same(tmp_path, whole)
 

@@ -20,7 +20,7 @@ from regard.render.png import data_uri
 from regard.tasks.base import Prediction
 from regard.tasks.folder import Solved
 from regard.tasks.solve import predict
-from regard.training.finetuning.sources import Table
+from regard.training.finetuning.data import TableOptions
 
 __all__ = ["EXPECTED_INPUT", "parse_example", "predict_texts", "predictions_payload"]
 
@@ -68,7 +68,7 @@ def predictions_payload(
     predictions: Sequence[Prediction] | None = None,
     *,
     source: str | None = None,
-    table: Table | None = None,
+    table: TableOptions | None = None,
     threshold: float | None = None,
     notes: Sequence[str] = (),
     on_done: Callable[[], None] = lambda: None,
@@ -97,7 +97,7 @@ def predictions_payload(
         "predictions": shown,
         "notes": list(notes),
         "cli": _command(name, examples, source, _options(table if source else None, threshold)),
-        "python": _python(name, examples, source, table or Table(), threshold),
+        "python": _python(name, examples, source, table or TableOptions(), threshold),
     }
 
 
@@ -145,8 +145,8 @@ def _record(example: Example) -> Mapping[str, object]:
     raise InputError("a picture is no line of JSON")
 
 
-def _options(given: Table | None, threshold: float | None) -> list[str]:
-    table = given or Table()
+def _options(given: TableOptions | None, threshold: float | None) -> list[str]:
+    table = given or TableOptions()
     found = [] if table.columns is None else ["--columns", ",".join(table.columns)]
     if table.header is not None:
         found.append("--header" if table.header else "--no-header")
@@ -167,7 +167,9 @@ def _command(name: str, examples: Sequence[Example], source: str | None, options
     return f"printf '%s\\n' {' '.join(said)} | {line}" if said else line
 
 
-def _python(name: str, examples: Sequence[Example], source: str | None, table: Table, threshold: float | None) -> str:
+def _python(
+    name: str, examples: Sequence[Example], source: str | None, table: TableOptions, threshold: float | None
+) -> str:
     solved = f"read_task({name!r})" + ("" if threshold is None else f".with_threshold({threshold!r})")
     opening = "from regard.tasks.folder import read_task\n"
     if len(examples) == 1:
@@ -185,7 +187,7 @@ def _python(name: str, examples: Sequence[Example], source: str | None, table: T
             f"[predict_texts(solved, *texts) for texts in {said}]"
         )
     return (
-        "from regard.training.finetuning.sources import Table, new_examples\n"
+        "from regard.training.finetuning.data import TableOptions, new_examples\n"
         f"{opening}from regard.tasks.solve import stream\n"
         f"solved = {solved}\n"
         f"examples = new_examples(solved.task.name, {source!r}, table={table!r})\n"

@@ -48,6 +48,8 @@ def evaluate(
         on_event(Note(message=f"{count:,} left out: {reason}"))
     frame, pictures = fine_tuned.rows, [one for one in read.examples if isinstance(one, Picture)]
     if isinstance(frame, Frame) and (other := frame.others(pictures)):
-        on_event(Note(message=f"{other:,} of them have another size than {frame.height} x {frame.width} and are resized"))
+        on_event(
+            Note(message=f"{other:,} of them have another size than {frame.height} x {frame.width} and are resized")
+        )
     check_labels(fine_tuned.task, read)
     return Evaluation(fine_tuned.task.name, len(read.examples), score(fine_tuned, read.examples, device=place))

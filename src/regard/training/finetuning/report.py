@@ -68,9 +68,15 @@ class FineTuningReport:
     @classmethod
     def restore(cls, document: Mapping[str, Any]) -> FineTuningReport:
         """The report that `document()` returned the JSON of."""
-        names = ("task", "model", "score", "data", "settings")
-        seeds = [SeedResult(**result) for result in document["seeds"]]
-        return cls(*(document[name] for name in names), seeds, document.get("beside", {}))
+        return cls(
+            document["task"],
+            document["model"],
+            document["score"],
+            document["data"],
+            document["settings"],
+            [SeedResult(**result) for result in document["seeds"]],
+            document.get("beside", {}),
+        )
 
     def markdown(self) -> str:
         names = list(self.outcomes[0].scores)

@@ -1,17 +1,17 @@
 """A fine-tuning run from files to a model folder: read, train once per seed, compare, write; resumable at any point.
 
-    regard.json            the manifest: which files of the folder belong to the run
-    config.toml run.json   the settings, and the data and model of the run
-    events.jsonl           the events, one line each
-    seeds/                 the result of each finished seed, the best model so far, and checkpoints of the next seed
-    config.json model.safetensors task.json report.json ...   the best seed's model, when all seeds are finished
+regard.json            the manifest: which files of the folder belong to the run
+config.toml run.json   the settings, and the data and model of the run
+events.jsonl           the events, one line each
+seeds/                 the result of each finished seed, the best model so far, and checkpoints of the next seed
+config.json model.safetensors task.json report.json ...   the best seed's model, when all seeds are finished
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Fine-tunes one seed: learning rates per layer, the order of examples, evaluation, and the weights of the best epoch."""
+"""Fine-tunes one seed: learning rates per layer, the order of examples, and the weights of the best epoch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def default_learning_rate(width: int) -> float:
 
 
 class FineTuner(EpochTrainer):
-    """Without a `folder` there are no checkpoints. `evaluate` scores the model on dev; without it the last epoch is kept."""
+    """`evaluate` scores the model on dev; without it the last epoch is kept. Checkpoints go to `folder`, if any."""
 
     model: Tuned | Seen
 

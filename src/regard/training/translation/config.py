@@ -73,9 +73,7 @@ class TranslationTrainingSection(Section):
     rdrop_weight: float = Field(
         default=0.0, ge=0, le=100, description="Weight of R-Drop's divergence between two passes; 0 disables it."
     )
-    max_length: int = Field(
-        default=200, ge=2, le=1 << 16, description="Pairs with more tokens on a side are left out."
-    )
+    max_length: int = Field(default=200, ge=2, le=1 << 16, description="Pairs with more tokens on a side are left out.")
     num_beams: int = Field(default=1, ge=1, le=100, description="Beams for the translations of dev; 1: greedy.")
     early_stopping_patience: int = Field(
         default=0, ge=0, le=1 << 20, description="Epochs without a better BLEU before stopping; 0: never."

@@ -1,10 +1,10 @@
 """A translation run from sentence pairs to a translator folder: subwords, training, averaging; resumable at any point.
 
-    regard.json            the manifest: which files of the folder belong to the run
-    config.toml run.json   the settings, and the data of the run
-    events.jsonl           the events, one line each
-    work/                  the tokenizers, checkpoints, and the weights of the best epoch and of the last ones
-    config.json model.safetensors tokenizer.json translate.json report.json   the translator, when it is finished
+regard.json            the manifest: which files of the folder belong to the run
+config.toml run.json   the settings, and the data of the run
+events.jsonl           the events, one line each
+work/                  the tokenizers, checkpoints, and the weights of the best epoch and of the last ones
+config.json model.safetensors tokenizer.json translate.json report.json   the translator, when it is finished
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def _subwords(pairs: list[Pair], config: TranslationConfig, folder: Path, on_eve
 
 
 def _encode(pairs: list[Pair], subwords: Subwords, *, max_length: int, on_event: OnEvent) -> list[EncodedPair]:
-    sources = subwords.sources([pair.source for pair in pairs])
-    targets = subwords.targets([pair.target for pair in pairs])
+    sources = subwords.encode_sources([pair.source for pair in pairs])
+    targets = subwords.encode_targets([pair.target for pair in pairs])
     encoded = [EncodedPair(*sides) for sides in zip(sources, targets, strict=True)]
     short = [pair for pair in encoded if pair.length <= max_length]
     if len(short) < len(encoded):

@@ -72,7 +72,9 @@ class TranslationObjective(nn.Module):
     predictions is added with that weight (R-Drop, Liang et al. 2021; their alpha is twice the weight).
     """
 
-    def __init__(self, model: TranslationModel, *, label_smoothing: float, padding: int, rdrop_weight: float = 0.0) -> None:
+    def __init__(
+        self, model: TranslationModel, *, label_smoothing: float, padding: int, rdrop_weight: float = 0.0
+    ) -> None:
         super().__init__()
         self.model, self.padding = model, padding
         self.label_smoothing, self.rdrop_weight = label_smoothing, rdrop_weight
@@ -183,9 +185,7 @@ class TranslationTrainer(EpochTrainer):
             self.weights.load_best(self.best_epoch, self.model)
             epochs, scores = [self.best_epoch], best
         tokens = self.tokens_per_epoch * self.epoch
-        return TranslationOutcome(
-            scores, epochs, self.stopwatch.elapsed, self.step, tokens, self.history, average
-        )
+        return TranslationOutcome(scores, epochs, self.stopwatch.elapsed, self.step, tokens, self.history, average)
 
     def _step_details(self, seconds: float) -> dict[str, Any]:
         tokens = self.step / self.steps_per_epoch * self.tokens_per_epoch
