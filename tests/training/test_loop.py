@@ -80,7 +80,7 @@ def test_parts_of_a_batch_are_one_batch() -> None:
 def test_a_long_gradient_is_made_shorter_and_a_short_one_stays(clip: float) -> None:
     module = Regression()
     before = weights(module)
-    (step,) = steps(module, repeat([task()]), 1, learning_rate=lambda done: 1.0, max_grad_norm=clip)
+    (step,) = steps(module, repeat([task()]), 1, rate=lambda done: 1.0, max_grad_norm=clip)
     norm = step.grad_norm.item()
     assert 0.01 < norm < 1000
     moved = torch.linalg.vector_norm(weights(module) - before).item()

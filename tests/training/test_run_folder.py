@@ -42,7 +42,7 @@ def test_a_run_that_was_cut_goes_on_with_the_same_settings_only(tmp_path: Path) 
     with pytest.raises(KeyboardInterrupt), run.running(lambda event: None):
         raise KeyboardInterrupt
     assert run.work.is_dir()
-    with pytest.raises(InputError, match="holds a run that was begun: go on with --resume"):
+    with pytest.raises(InputError, match="holds an unfinished run: continue it with --resume"):
         folder(tmp_path).open(resume=False)
     with pytest.raises(InputError, match=r"begun otherwise: training\.num_epochs was 3 and is 9"):
         folder(tmp_path, "training.num_epochs=9").open(resume=True)
@@ -137,7 +137,7 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
         (run.work / "0.json").write_text("ours")
         raise KeyboardInterrupt
     (tmp_path / "regard.json").unlink()
-    with pytest.raises(InputError, match="holds a run that was begun"):
+    with pytest.raises(InputError, match="holds an unfinished run"):
         folder(tmp_path).open(resume=False)
     finish(folder(tmp_path))
     assert not run.work.exists()

@@ -44,7 +44,7 @@ def test_noam_is_the_rate_of_the_transformer() -> None:
     assert learning_rate_factor(0.4, warmup=0.1, scheduler="noam", min_ratio=0.2) == pytest.approx(0.2 + 0.8 / 2)
 
 
-@given(progress=parts, more=parts, warmup=st.floats(0.01, 1), min_ratio=parts)
+@given(progress=parts, more=parts, warmup=st.floats(0.01, 1), floor=parts)
 def test_noam_rises_then_falls(progress: float, more: float, warmup: float, floor: float) -> None:
     first, second = sorted((progress, more))
     before, after = (
@@ -58,7 +58,7 @@ def test_noam_rises_then_falls(progress: float, more: float, warmup: float, floo
 
 
 def test_noam_needs_a_warm_up() -> None:
-    with pytest.raises(InputError, match="set a warm-up above 0"):
+    with pytest.raises(InputError, match="set a warmup above 0"):
         learning_rate_factor(0.5, warmup=0.0, scheduler="noam", min_ratio=0.0)
 
 
@@ -67,7 +67,7 @@ def test_a_last_step_still_learns() -> None:
     assert learning_rate_factor(0, warmup=0.0, scheduler="linear", min_ratio=0.0) == 1.0
 
 
-@given(progress=parts, warmup=parts, scheduler=st.sampled_from(SHAPES), min_ratio=parts)
+@given(progress=parts, warmup=parts, scheduler=st.sampled_from(SHAPES), floor=parts)
 def test_the_factor_is_a_part(progress: float, warmup: float, scheduler: SchedulerType, floor: float) -> None:
     value = learning_rate_factor(progress, warmup=warmup, scheduler=scheduler, min_ratio=floor)
     assert 0 <= value <= 1 + 1e-9
@@ -140,7 +140,7 @@ def test_intervals() -> None:
     ("text", "message"),
     [
         ("often", "is no interval; expected a duration like 5min or 90s, or steps like '500 steps'"),
-        ("0 steps", "expected at least 1 step, or nothing at all for never"),
+        ("0 steps", "expected at least 1 step, or an empty text for never"),
         ("0s", "expected more than 0"),
         ("-1 steps", "is no interval"),
     ],

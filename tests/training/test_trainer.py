@@ -111,7 +111,7 @@ def test_steps_and_judgements_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_little_is_told_of_what_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "LOG_EVERY", 1e9)
-    toy = Toy([1.0] * 4)
+    toy = Toy([1.0] * 4, run=Run(checkpoint_every=""))
     toy._train(Stop())
     assert [event.step for event in toy.named("step")] == [3, 6, 9, 12]  # each epoch's last
     assert {event.done for event in toy.named("evaluating")[1:]} == {3}

@@ -79,7 +79,7 @@ def test_endings_and_tokens_are_compared_within_their_row(
 
     encoder, tokenizer = regard.load(tiny_bert_folder)
     assert tokenizer is not None
-    tuned = Tuned.new_model(encoder, task)
+    tuned = Tuned.new(encoder, task)
     items = task.items([example, example], Solved(task, tuned, tokenizer, 32).rows)
     with torch.no_grad():
         numbers = tuned.eval()(gathered(items))

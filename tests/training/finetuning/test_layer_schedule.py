@@ -39,7 +39,7 @@ def tuned(family: str, size: int) -> Tuned:
         encoder = Gpt(GptConfig(vocabulary=size, **SHAPE))
     else:
         encoder = Elmo(ElmoConfig(vocabulary=size, characters=0, width=8, cell=8, depth=3))
-    return Tuned.new_model(encoder, TASK)
+    return Tuned.new(encoder, TASK)
 
 
 @pytest.fixture
@@ -174,7 +174,9 @@ def test_a_level_comes_when_its_time_has_come() -> None:
 
 
 def test_words_that_do_not_learn_yet_cannot_be_moved() -> None:
-    with pytest.raises(InputError, match=r"training\.adversarial_epsilon moves word vectors, which training\.unfreeze"):
+    with pytest.raises(
+        InputError, match=r"training\.adversarial_epsilon perturbs word embeddings, which training\.unfreeze"
+    ):
         FineTuningConfig.load(overrides=["training.adversarial_epsilon=0.5", "training.unfreeze=0.5"])
 
 

@@ -208,12 +208,12 @@ def test_without_dev_a_part_is_set_aside(tune: Tune, tmp_path: Path) -> None:
     report = tune(tmp_path / "two", dev=None)
     sizes = {name: about["examples"] for name, about in report.data.items()}
     assert sum(sizes.values()) == 96 and sizes.keys() == {"train", "dev"} and 6 <= sizes["dev"] <= 13
-    report = tune(tmp_path / "three", dev=None, parts="60/20/20")
+    report = tune(tmp_path / "three", dev=None, split="60/20/20")
     sizes = {name: about["examples"] for name, about in report.data.items()}
     assert sum(sizes.values()) == 96 and 14 <= sizes["test"] <= 24
     assert report.data["test"]["scores"].keys() >= {"accuracy", "f1"}
     with pytest.raises(InputError, match="one of them"):
-        tune(tmp_path / "four", parts="60/20/20")
+        tune(tmp_path / "four", split="60/20/20")
 
 
 def test_predictions_do_not_see_labels(tune: Tune, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_predictions_do_not_see_labels(tune: Tune, tmp_path: Path) -> None:
 def test_what_cannot_be_gone_on_with_is_refused(tune: Tune, files: Path, tmp_path: Path) -> None:
     with pytest.raises(Crash):
         tune(tmp_path / "run", on_event=crashing(4))
-    with pytest.raises(InputError, match="go on with --resume"):
+    with pytest.raises(InputError, match="continue it with --resume"):
         tune(tmp_path / "run")
     with pytest.raises(InputError, match=r"training\.num_epochs was 3 and is 4"):
         tune(tmp_path / "run", "training.num_epochs=4", resume=True)

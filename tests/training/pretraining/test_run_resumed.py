@@ -268,7 +268,7 @@ def test_a_finished_run_does_no_work(
             del end["text"]
             (output / "events.jsonl").write_text("\n".join([*log[:-1], json.dumps(end)]) + "\n")
         with monkeypatch.context() as patch:
-            patch.setattr("regard.training.pretraining.run.Trainer", None)
+            patch.setattr("regard.training.pretraining.run.Pretrainer", None)
             result = trained(corpus, output, resume=True)
         (end,) = events(output, "finished")
         assert (result.steps, result.seconds, result.scores) == (STEPS, end["seconds"], end["scores"])

@@ -12,7 +12,7 @@ side = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 pairs = st.lists(st.builds(EncodedPair, side, side), min_size=1, max_size=40)
 
 
-@given(pairs=pairs, tokens_per_batch=st.integers(1, 60), seed=st.integers(0, 3))
+@given(pairs=pairs, budget=st.integers(1, 60), seed=st.integers(0, 3))
 def test_every_pair_is_in_one_batch_within_the_budget(pairs: list[EncodedPair], budget: int, seed: int) -> None:
     epochs = [group_by_length(pairs, tokens_per_batch=budget, seed=seed, epoch=epoch) for epoch in range(3)]
     for batches in epochs:
