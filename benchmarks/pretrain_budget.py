@@ -14,15 +14,13 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import features_sst2, finetune_sst2
 from benchmarks.race import keep
-from regard.device import choose
-from regard.events import Event, Note
-from regard.training.events import PretrainingPlan
+from regard.device import choose_device
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.run import pretrain
 
@@ -54,19 +52,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(config: PretrainingConfig, options: argparse.Namespace, folder: Path) -> dict[str, object]:
     plan: dict[str, Any] = {}
 
-    def on_event(event: Event) -> None:
-        if isinstance(event, PretrainingPlan):
-            plan.update(event.model_dump())
-        if isinstance(event, Note | PretrainingPlan):
-            print(event.line(), file=sys.stderr)
+    def listen(event: Mapping[str, Any]) -> None:
+        if event["event"] == "plan":
+            plan.update(event)
+            print(f"plan: {event['tokens_per_second']:,.0f} tokens/s, loss {event['loss']}", file=sys.stderr)
 
     result = pretrain(
         config,
         options.corpus,
         folder,
         held_out=options.heldout,
-        device=choose(options.device),
-        on_event=on_event,
+        device=choose_device(options.device),
+        say=lambda text: print(text, file=sys.stderr),
+        on_event=listen,
     )
     train, dev = (finetune_sst2.rows(options.sst2 / name) for name in ("train.tsv", "dev.tsv"))
     accuracy = finetune_sst2.accuracies(folder, train, dev, seeds=SEEDS, device=options.device)

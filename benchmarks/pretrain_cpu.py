@@ -25,9 +25,8 @@ from torch.nn.utils.rnn import pad_sequence
 from benchmarks.pretrain_speed import CONFIGS, OURS, PEER, Work, begun, ours
 from benchmarks.race import keep, machine, race
 from regard.checkpoints import loading
-from regard.data.masking import IGNORED
-from regard.training.events import ignore_event
-from regard.training.optimizer import parameter_groups
+from regard.data.masking import IGNORE_INDEX
+from regard.training.optimizer import groups
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import Dataset, open_dataset, prepare
 from regard.training.pretraining.trainer import Pretrainer
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results/pretrain_cpu.json")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
-        prepare(settings(), [options.corpus], Path(scratch), on_event=ignore_event)
+        prepare(settings(), [options.corpus], Path(scratch), say=lambda text: None)
         text = open_dataset(settings(), [options.corpus], Path(scratch), held_out=False)
         print(f"best of {options.rounds} rounds of {options.steps} steps in turns, {machine()}")
         found: dict[str, Any] = {}
@@ -97,10 +96,10 @@ def compared(config: PretrainingConfig, text: Dataset, *, steps: int, rounds: in
 def theirs(run: Pretrainer, *, count: int) -> Work:
     """At most `count` steps of a plain loop, with the initial weights and batches of `run`."""
     model = _peer(run).train()
-    padding = run.dataset.tokenizer.pad or 0
+    padding = run.material.tokenizer.pad or 0
     batches = iter([padded(inputs, padding) for (inputs,) in islice(run._batches(0), count)])
     chosen = run.config.optimizer
-    decaying = parameter_groups(model, weight_decay=chosen.weight_decay)
+    decaying = groups(model, weight_decay=chosen.weight_decay)
     optimizer = torch.optim.AdamW(
         decaying, lr=chosen.learning_rate, betas=chosen.adam_betas, eps=chosen.adam_epsilon, fused=True
     )
@@ -129,10 +128,10 @@ def _peer(run: Pretrainer) -> Any:
 
 def padded(inputs: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
     """A packed portion in transformers' format, one row per sequence, without filler tokens."""
-    following = inputs["labels"][inputs["labels"] != IGNORED]
+    following = inputs["labels"][inputs["labels"] != IGNORE_INDEX]
     sizes = inputs["starts"][: len(following) + 1].diff().tolist()
     ids = inputs["ids"].long()
-    asked = torch.full_like(ids, IGNORED)
+    asked = torch.full_like(ids, IGNORE_INDEX)
     asked[inputs["holes"]] = inputs["targets"]
 
     def rows(values: Tensor, filling: int) -> Tensor:
@@ -142,7 +141,7 @@ def padded(inputs: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
         "input_ids": rows(ids, padding),
         "attention_mask": rows(torch.ones_like(ids), 0),
         "token_type_ids": rows(inputs["segments"].long(), 0),
-        "labels": rows(asked, IGNORED),
+        "labels": rows(asked, IGNORE_INDEX),
         "next_sentence_label": following,
     }
 

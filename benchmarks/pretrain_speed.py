@@ -24,13 +24,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from regard.training.pretraining.sections import Family
 from torch import Tensor, nn
 
 from benchmarks.race import keep, machine, race
-from regard.data.masking import IGNORED
-from regard.device import choose, half_type
-from regard.training.events import ignore_event
-from regard.training.pretraining.config import Family, PretrainingConfig
+from regard.data.masking import IGNORE_INDEX
+from regard.device import autocast_dtype, choose_device
+from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import Dataset, open_dataset
 from regard.training.pretraining.plan import flops_per_token, peak_flops
 from regard.training.pretraining.trainer import Pretrainer
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", metavar="NAME", help="write benchmarks/results/NAME.json after each kind")
     options = parser.parse_args(arguments)
     warnings.filterwarnings("ignore")
-    device = choose(options.device)
+    device = choose_device(options.device)
     print(machine(), flush=True)
     found: dict[str, dict[str, Any]] = {}
     for name in options.kinds:
@@ -123,7 +123,7 @@ def compared(
         steps[name] = step
         rows[name] = {"ready_seconds": round(time.perf_counter() - begin, 1), "gib": round(gib, 2)}
         print(f"{kind} {name}: ready in {rows[name]['ready_seconds']} s, {gib:.1f} GiB", flush=True)
-    peak = peak_flops(device, half_type(config.run.precision, device) or torch.float32)
+    peak = peak_flops(device, autocast_dtype(config.run.precision, device) or torch.float32)
     for name, lasts in timed(steps, device, seconds=seconds).items():
         speed = tokens / lasts
         share = speed * flops_per_token(config, vocabulary) / peak
@@ -144,18 +144,19 @@ def material(config: PretrainingConfig, corpus: str) -> Dataset:
     found = open_dataset(PretrainingConfig(), [corpus], Path(corpus), held_out=False)
     if config.model.family == "bert":
         return found
-    size = max(config.vocabulary.vocab_size, found.tokenizer.size)
+    size = max(config.vocab_size.vocab_size, found.tokenizer.size)
     words: Any = SimpleNamespace(size=size, cls=None, sep=None, pad=None, bos=None, eos=None)
     return replace(found, tokenizer=words)
 
 
 def begun(config: PretrainingConfig, text: Dataset, device: torch.device) -> Pretrainer:
     """The real pretraining run, so that measurements match real use. It writes nothing."""
-    return Pretrainer(config, text, NOWHERE, world=World(), device=device, start="", on_event=ignore_event)
+    silent: dict[str, Any] = {"say": lambda text: None, "note": lambda event, **values: None}
+    return Pretrainer(config, text, NOWHERE, world=World(), device=device, start="", **silent)
 
 
 def ours(run: Pretrainer) -> Work:
-    steps = run._steps(0)
+    steps = run._train(0)
     return lambda: next(steps).losses["loss"]
 
 
@@ -166,13 +167,13 @@ def theirs(config: PretrainingConfig, vocabulary: int, device: torch.device) -> 
     inputs = {"input_ids": ids, "labels": ids}
     if config.model.family == "bert":
         hidden = torch.rand(ids.shape, device=device) < config.objective.mlm_probability
-        inputs["labels"] = torch.where(hidden, ids, IGNORED)
+        inputs["labels"] = torch.where(hidden, ids, IGNORE_INDEX)
         inputs["next_sentence_label"] = torch.randint(2, (len(ids),), device=device)
     model = _peer(config, vocabulary).to(device).train()
     if device.type == "cuda":
         model.compile()
     parameters = list(model.parameters())
-    chosen, half = config.optimizer, half_type(config.run.precision, device)
+    chosen, half = config.optimizer, autocast_dtype(config.run.precision, device)
     optimizer = torch.optim.AdamW(
         parameters,
         lr=1e-4,

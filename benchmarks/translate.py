@@ -16,18 +16,16 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.race import keep
-from regard.data.translation_pairs import read_pairs
-from regard.device import choose
-from regard.events import Event
+from regard.data.translation_pairs import read_translation_pairs
+from regard.device import choose_device
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import load_translator
 from regard.inference.translation.bleu import bleu
-from regard.training.events import AverageEvaluated, Evaluated
 from regard.training.translation.config import TranslationConfig
 from regard.training.translation.run import fit
 
@@ -64,11 +62,13 @@ def run(
 ) -> dict[str, Any]:
     """Train, select on val, and translate the set `test` once."""
     sides = pair.split("-")
-    train, dev, last = (read_pairs(*(data / f"{name}.{side}.gz" for side in sides)) for name in ("train", "val", test))
+    train, dev, last = (
+        read_translation_pairs(*(data / f"{name}.{side}.gz" for side in sides)) for name in ("train", "val", test)
+    )
     begin = time.perf_counter()
     report = fit(train, dev, output=output, config=config, device=device, on_event=show)
     trained = time.perf_counter() - begin
-    translator = load_translator(output, device=choose(device))
+    translator = load_translator(output, device=choose_device(device))
     begin = time.perf_counter()
     found = translator.translate([one.source for one in last.examples], beam=Beam(num_beams=width))
     seconds = time.perf_counter() - begin
@@ -87,9 +87,9 @@ def run(
     }
 
 
-def show(event: Event) -> None:
-    if isinstance(event, Evaluated | AverageEvaluated):
-        print(event.line(), file=sys.stderr, flush=True)
+def show(event: Mapping[str, Any]) -> None:
+    if event["event"] in ("evaluation", "average"):
+        print(json.dumps({key: value for key, value in event.items() if key != "time"}), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,23 @@ from regard.events import Event
 from regard.inference.embedding.embedder import Embedder as Embedder
 from regard.training.estimators import Tagger as Tagger
 from regard.training.estimators import TextClassifier as TextClassifier
+from regard.nn.recording import ablate_heads as ablate_heads
 from regard.training.finetuning.evaluate import evaluate as evaluate
 from regard.training.finetuning.run import fit as fit
-from regard.nn.recording import knock_out as knock_out
 from regard.checkpoints.loading import load as load
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
+from regard.inference.benchmark import BenchmarkResult
+from regard.inference.line_scores import LineScores
 from regard.inference.masked_lm import FillResult
+from regard.inference.next_sentence import NextSentence
+from regard.inference.perplexity import Perplexity
+from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
+from regard.interpret.faithfulness import FaithfulnessResult
+from regard.interpret.figure.figure import Figure
+from regard.interpret.heads.census import HeadCensus
+from regard.interpret.masked_lm.comparison import CompareResult
 
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
 
@@ -36,6 +45,79 @@ def fill(
 ) -> FillResult:
     """Fill in the blanks of a text with the words a masked language model finds likely."""
 
+def compare(
+    text: str | None = None,
+    text_b: str | None = None,
+    *,
+    top: int | Literal['all'] | None = None,
+    chart: Literal['likelihoods', 'differences'] = 'likelihoods',
+    model: _Model = 'regard-bert',
+    other: _Model | None = None,
+    logits: list[str] | None = None,
+    vocab: str | PathLike[str] | None = None,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> CompareResult:
+    """Compare what a masked language model predicts at the blank of two sentences."""
+
+def next_sentence(
+    first: str,
+    second: str,
+    *,
+    model: _Model = 'regard-bert',
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> NextSentence:
+    """Predict how likely the second text follows the first, with BERT's next-sentence head."""
+
+def perplexity(
+    source: list[str] | str | PathLike[str],
+    *,
+    model: _Model = 'regard-bert',
+    stride: int | None = None,
+    max_length: int | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> Perplexity:
+    """Measure how well a model predicts a text: perplexity and bits per byte."""
+
+def score(
+    source: list[str] | str | PathLike[str],
+    *,
+    model: _Model = 'regard-gpt',
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> LineScores:
+    """Print the log-probability of each line in nats, its number of tokens and the mean per token."""
+
+def benchmark(
+    task: Literal['lambada', 'hellaswag', 'piqa', 'winogrande'],
+    *,
+    data: str | PathLike[str],
+    labels: str | PathLike[str] | None = None,
+    limit: int | None = None,
+    model: _Model = 'regard-gpt',
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> BenchmarkResult:
+    """Rank endings by their likelihood: lambada, hellaswag, piqa or winogrande, next to the lectures' table."""
+
+def faithfulness(
+    model: _Model,
+    text: str,
+    text_b: str | None = None,
+    *,
+    label: str | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> FaithfulnessResult:
+    """Test the attention map of a classified text: may it be read as the reason for the class?"""
+
 def look(
     text: str = '',
     text_b: str | None = None,
@@ -49,3 +131,41 @@ def look(
     on_event: Callable[[Event], object] | None = None,
 ) -> AttentionRecord:
     """Show a model's attention: which token attends to which, in every layer and head."""
+
+def figure(
+    text: str,
+    *,
+    model: _Model | None = None,
+    target: str | None = None,
+    without: list[str] = [],
+    layer: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> Figure:
+    """Draw Figure 1 of "Attention Is All You Need" for a model and a sentence: every box with its tensors and its code."""
+
+def heads(
+    *,
+    text: list[str] | str | PathLike[str],
+    model: _Model = 'regard-bert',
+    limit: int = 100,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> HeadCensus:
+    """Take a census of a model's heads: next word, previous word, same word, delimiter and other known patterns."""
+
+def ablate(
+    text: str,
+    text_b: str | None = None,
+    *,
+    heads: str | None = None,
+    layers: str | None = None,
+    at: Literal['auto', 'blanks', 'masked', 'plain'] = 'blanks',
+    model: _Model = 'regard-bert',
+    top: int = 10,
+    sweep: bool = True,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> AblationResult:
+    """Remove heads or layers from a model, and see how its predictions change."""

@@ -13,16 +13,15 @@ import pytest
 
 from regard.cli import translate
 from regard.cli.app import run
-from regard.data.translation_pairs import Pair
+from regard.data.translation_pairs import TranslationPair
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import Translator, load_translator
 from regard.inference.translation.alignment import default_alignment_heads
 from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
-from regard.interpret.translation.decoding_steps import MAX_SOURCE_TOKENS, translate_in_steps
-from regard.interpret.translation.document import translation_document
+from regard.interpret.translation.decoding_steps import MAX_SOURCE_TOKENS, reproduction, translate_in_steps
+from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslatorSection
-from regard.training.translation.trainer import new_model
 
 Captured = pytest.CaptureFixture[str]
 
@@ -30,7 +29,7 @@ Captured = pytest.CaptureFixture[str]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
     place = tmp_path_factory.mktemp("translator") / "de-en"
-    subwords = train_subwords([Pair("der Hund sieht", "the dog sees")] * 4, size=270, joint=True)
+    subwords = train_subwords([TranslationPair("der Hund sieht", "the dog sees")] * 4, size=270, joint=True)
     model = new_model(
         TranslatorSection(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),
         subwords,
@@ -67,7 +66,9 @@ def test_a_page_and_the_command_that_makes_it_again(
     width, nbest, penalty = (3, 2, 0.5) if len(options) > 2 else (1, 1, 1.0) if options else (5, 1, 1.0)
     beam = None if width == 1 else Beam(num_beams=width, num_return_sequences=nbest, length_penalty=penalty)
     translator = load_translator(folder)
-    expected = translation_document(str(folder), translate_in_steps(translator, text, beam=beam), beam=beam)
+    result = translate_in_steps(translator, text, beam=beam, name=str(folder))
+    result.with_reproduction(*reproduction(str(folder), text, beam))
+    expected = result.page_data()
     assert first == expected and len(first["hypotheses"]) == nbest
     assert first["hypotheses"][0]["text"] in capsys.readouterr().out
     words = shlex.split(first["cli"])

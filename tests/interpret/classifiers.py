@@ -7,9 +7,9 @@ import random
 import torch
 
 from regard.models import Bert, BertConfig
-from regard.tasks.folder import Solved
-from regard.tasks.model import Tuned
-from regard.tasks.texts import Classify
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 
 __all__ = ["LABELS", "deciding", "sentence"]
@@ -30,20 +30,28 @@ def sentence(seed: int, *, words: int = 10) -> tuple[str, str]:
     return " ".join(chosen), LABELS[positive]
 
 
-def deciding(tokenizer: Tokenizer, seed: int, *, uniform: bool = False, astray: bool = False) -> Solved:
+def deciding(tokenizer: Tokenizer, seed: int, *, uniform: bool = False, astray: bool = False) -> FineTunedModel:
     """A BERT of one layer whose [CLS] takes the side of the words it looks at.
 
     It looks at the word that decides; or, `uniform`, at all alike, as frozen attention does, and takes the mean. With
     two heads and `astray` the first one looks as if it decided, but hands out nothing; the second looks at all alike.
     """
     heads = 2 if astray else 1
-    shape = BertConfig(vocabulary=tokenizer.size, width=WIDTH, depth=1, heads=heads, ffn=8, positions=64, dropout=0.0)
+    shape = BertConfig(
+        vocab_size=tokenizer.size,
+        hidden_size=WIDTH,
+        num_hidden_layers=1,
+        num_attention_heads=heads,
+        intermediate_size=8,
+        max_position_embeddings=64,
+        dropout=0.0,
+    )
     source = torch.Generator().manual_seed(seed)
 
     def noise(size: torch.Size, scale: float) -> torch.Tensor:
         return torch.randn(size, generator=source) * scale
 
-    model = Tuned.new(Bert(shape), Classify(LABELS)).eval()
+    model = EncoderWithHead.from_encoder(Bert(shape), TextClassification(LABELS)).eval()
     encoder, block = model.encoder, model.encoder.encoder.layers[0]
     pool, output = model.head.pool[0], model.head.output
     with torch.no_grad():
@@ -74,4 +82,4 @@ def deciding(tokenizer: Tokenizer, seed: int, *, uniform: bool = False, astray: 
         pool.weight[SIDE, SIDE] = 1.0
         output.weight.copy_(noise(output.weight.shape, 0.02))
         output.weight[:, SIDE] = torch.tensor([-2.0, 2.0])
-    return Solved(Classify(LABELS), model, tokenizer, 64)
+    return FineTunedModel(TextClassification(LABELS), model, tokenizer, 64)

@@ -7,6 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, expect
 from starlette.applications import Starlette
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.figure.positional_encoding import positional_encoding
 from regard.server.model_registry import ModelRegistry
@@ -35,12 +37,16 @@ def home(
 ) -> str:
     """A studio with a tiny BERT, and a tiny translator under a name that tells its languages."""
     subwords = train_subwords(sentences(40), size=290, joint=True)
-    pair = translator(subwords, norm_first=False).eval(), subwords
+    model = translator(subwords, norm_first=False).eval()
 
     def load(name: str) -> Any:
         from regard.inference.load_model import load_model
 
-        return pair if name == "tiny-en-de" else load_model(tiny_bert_folder)
+        return (
+            LoadedModel(name, model, subwords)
+            if name == "tiny-en-de"
+            else replace(load_model(tiny_bert_folder), name=name)
+        )
 
     registry = ModelRegistry(["tiny-bert", "tiny-en-de"], load=load)
     registry.start().join()
@@ -107,7 +113,7 @@ def test_boxes_are_pressed_and_their_numbers_are_the_apis(page: Page, home: str)
 def test_switches_run_the_model_again(page: Page, home: str) -> None:
     whole = open_at(page, home, model="tiny-bert")
     expect(page.get_by_role("button", name="no mask")).to_be_disabled()
-    expect(page.locator(".figure-one")).to_contain_text("an encoder has no such mask")
+    expect(page.locator(".figure-one")).to_contain_text("an encoder has no causal mask")
     with page.expect_response("**/api/figure") as response:
         page.get_by_role("button", name="no scaling").click()
     payload = response.value.json()
@@ -120,15 +126,15 @@ def test_switches_run_the_model_again(page: Page, home: str) -> None:
     payload = response.value.json()
     assert payload["without"] == ["scaling", "residual"] and "without=scaling%2Cresidual" in page.url
     expect(page.locator("tr.figure-now th")).to_have_text("no scaling, no residual")
-    outcomes = payload["damage"]["outcomes"]
+    outcomes = payload["ablation"]["outcomes"]
     expect(page.locator(".figure-damage table").first.locator("tbody tr")).to_have_count(len(outcomes))
     first, last = outcomes[0], outcomes[-1]
     change = last["loss"] - first["loss"]
     cells = page.locator("tr.figure-now td").all_inner_texts()
     assert cells[:2] == [f"{last['loss']:.3f}", f"{'+' if change >= 0 else MINUS}{abs(change):.3f}"]
-    assert cells[-1] == last["says"]
-    # The sentences of ours are measured once a model, and stay what they were.
-    assert first["sentences_loss"] == whole["damage"]["outcomes"][0]["sentences_loss"]
+    assert cells[-1] == last["output"]
+    # The built-in sentences are measured once per model.
+    assert first["sentences_loss"] == whole["ablation"]["outcomes"][0]["sentences_loss"]
 
 
 def test_a_translator_has_both_halves(page: Page, home: str) -> None:
@@ -141,15 +147,15 @@ def test_a_translator_has_both_halves(page: Page, home: str) -> None:
     page.get_by_role("button", name=re.compile("^scores")).click()
     scores = shown(page)
     assert np.array_equal(np.isinf(scores), np.triu(np.ones_like(scores), 1) == 1)
-    expect(page.locator(".figure-damage")).to_contain_text("sees the very token it should say")
-    expect(page.locator(".figure-damage")).to_contain_text("over the 5 sentences of ours (from")
+    expect(page.locator(".figure-damage")).to_contain_text("sees the token that it should predict")
+    expect(page.locator(".figure-damage")).to_contain_text("over the 5 built-in sentences (from")
     spaced = [token.replace(" ", "\u2423") for token in payload["tokens"]["decoder"]]
     assert any(token.startswith("\u2423") for token in spaced)
     assert page.locator(".figure-panel tbody th").all_inner_texts() == spaced
     assert page.locator(".figure-panel thead th").all_inner_texts()[1:] == spaced
     page.get_by_role("button", name="no mask").click()
     expect(page.get_by_role("button", name="Multi-Head Attention (mask off), decoder")).to_be_visible()
-    expect(page.locator(".figure-damage summary")).to_have_text("The 5 sentences of ours")
+    expect(page.locator(".figure-damage summary")).to_have_text("The 5 built-in sentences")
 
 
 def test_positional_encodings_are_the_formulas(page: Page, home: str, tmp_path: Path) -> None:
@@ -198,7 +204,7 @@ def test_files_hold_what_is_shown(page: Page, browser: Browser, home: str, tmp_p
 def test_bad_input_is_told(browser: Browser, home: str) -> None:
     page = browser.new_page()
     page.goto(f"{home}/#figure?{urlencode({'model': 'tiny-bert', 'text': TEXT, 'without': 'mask'})}")
-    expect(page.get_by_role("alert")).to_contain_text("cannot switch off 'mask'", timeout=60_000)
+    expect(page.get_by_role("alert")).to_contain_text("cannot remove 'mask'", timeout=60_000)
     page.close()
 
 

@@ -21,7 +21,7 @@ from regard.interpret.attention.recording import record_attention
 from regard.interpret.images import read_image
 from regard.models import Vit, VitConfig
 from regard.server.model_registry import ModelRegistry
-from regard.server.routes_attention import HEAVIEST, KEPT
+from regard.server.studio import MAX_IMAGE_BYTES, MAX_IMAGES
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
@@ -33,7 +33,17 @@ from tests.server.conftest import BEARER, create_app, watched
 def vit(tmp_path_factory: pytest.TempPathFactory) -> str:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("vit")
-    model = Vit(VitConfig(width=16, depth=3, heads=2, ffn=16, image=(16, 24), patch=(8, 8), labels=2))
+    model = Vit(
+        VitConfig(
+            hidden_size=16,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            intermediate_size=16,
+            image_size=(16, 24),
+            patch_size=(8, 8),
+            num_labels=2,
+        )
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
@@ -86,8 +96,8 @@ def test_what_cannot_be_looked_at_is_told(client: TestClient, vit: str, tiny_ber
         (client.post("/api/picture", json={"name": "a", "content": "%%%"}), "'content' is not base64"),
         (client.post("/api/picture", json={"name": "a"}), "'content' must be a picture in base64"),
         (
-            send(client, b"\x89PNG" + bytes(HEAVIEST + 1), "big.png"),
-            f"big.png is too large; the studio takes pictures of {HEAVIEST:,}",
+            send(client, b"\x89PNG" + bytes(MAX_IMAGE_BYTES + 1), "big.png"),
+            f"big.png is too large; the studio accepts images of {MAX_IMAGE_BYTES:,}",
         ),
         (
             client.post("/api/attention", json={"model": vit, "text": "a"}),
@@ -103,9 +113,9 @@ def test_what_cannot_be_looked_at_is_told(client: TestClient, vit: str, tiny_ber
 
 
 def test_the_last_ones_are_kept(client: TestClient, vit: str) -> None:
-    names = [send(client, coloured(number), f"{number}.png").json()["image"] for number in range(KEPT + 1)]
+    names = [send(client, coloured(number), f"{number}.png").json()["image"] for number in range(MAX_IMAGES + 1)]
     ask = lambda name: client.post("/api/attention", json={"model": vit, "image": name}).status_code  # noqa: E731
-    assert [ask(name) for name in names] == [400] + [200] * KEPT
+    assert [ask(name) for name in names] == [400] + [200] * MAX_IMAGES
 
 
 def test_a_picture_is_chosen_and_patches_are_pressed(

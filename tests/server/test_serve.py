@@ -32,7 +32,7 @@ def test_a_taken_port_names_a_free_one() -> None:
 
 
 def test_without_a_page_it_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle, "built", lambda static: False)
+    monkeypatch.setattr(bundle, "is_built", lambda static: False)
     with pytest.raises(Exception, match=r"python web/build\.py"):
         serve(["regard-bert"], port=0)
 
@@ -108,7 +108,7 @@ def loop():
 ModelRegistry.start = lambda registry: interrupt("the loader")
 uvicorn.Config.get_loop_factory = lambda config: loop
 handler = signal.getsignal(signal.SIGINT)
-busy = serve(["regard-bert"], port=0, say=say)
+busy = serve(["regard-bert"], port=0, on_message=say)
 print(busy, signal.getsignal(signal.SIGINT) is handler)
 """
 SLOW = """
@@ -116,7 +116,7 @@ import threading
 from regard.cli.app import run
 from regard.server import routes
 
-def compare(registry, arguments):
+def compare(studio, arguments):
     print("computing", flush=True)
     threading.Event().wait()
 

@@ -17,21 +17,23 @@ import torch
 from starlette.testclient import TestClient
 
 import regard
-from regard.data.examples import Example, Question, Tagged, Text
-from regard.data.readers import words_of
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
+from regard.data.readers import split_words
 from regard.errors import InputError
 from regard.models import T5, T5Config
-from regard.server import routes_tasks
+from regard.server import routes_tasks, routes_training
 from regard.server.model_registry import ModelRegistry
+from regard.server.studio import Studio
 from regard.server.training_jobs import TrainingJobs
-from regard.tasks.answer import Answering
-from regard.tasks.base import Task
-from regard.tasks.folder import Solved, read_task, write_task
-from regard.tasks.model import Tuned
-from regard.tasks.solve import predict
-from regard.tasks.tag import Tag
-from regard.tasks.texts import Classify
-from regard.training.finetuning.data import read_examples
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.predict import predict
+from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.task import Task
+from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
+from regard.tasks.text_classification import TextClassification
+from regard.tasks.token_classification import TokenClassification
+from regard.training.finetuning.sources import read_examples
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
@@ -45,9 +47,9 @@ PLAIN = "😀 the film is dull and they love it"
 MINUS = "\N{MINUS SIGN}"
 CONTEXT = "the film was long. they said it was a good day, and the water was so hot"
 TASKS: dict[str, Task[Any]] = {
-    "toxic": Classify(["toxic", "fine"]),
-    "tag": Tag(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]),
-    "answer": Answering(),
+    "toxic": TextClassification(["toxic", "fine"]),
+    "tag": TokenClassification(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]),
+    "answer": QuestionAnswering(),
 }
 
 
@@ -58,10 +60,10 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     for number, (name, task) in enumerate(TASKS.items()):
         encoder, tokenizer = regard.load(tiny_bert_folder)
         torch.manual_seed(number)
-        model = Tuned.new(encoder, task).eval()
+        model = EncoderWithHead.from_encoder(encoder, task).eval()
         with torch.no_grad():
             model.head.output.weight.mul_(20)
-        write_task(Solved(task, model, tokenizer, 64), place / name)
+        save_fine_tuned(FineTunedModel(task, model, tokenizer, 64), place / name)
     return {"plain": str(tiny_bert_folder), **{name: str(place / name) for name in TASKS}}
 
 
@@ -70,15 +72,15 @@ def asked(client: TestClient, name: str, **arguments: str) -> dict[str, Any]:
     return found
 
 
-def asked_of(registry: ModelRegistry) -> dict[str, Any]:
+def asked_of(studio: Studio) -> dict[str, Any]:
     """How far its training is."""
-    found: Any = routes_tasks.training(registry, {})["training"]
+    found: Any = routes_training.training(studio, {})["training"]
     return dict(found)
 
 
 def said(folder: str, example: Example) -> dict[str, Any]:
     """What `regard predict` says."""
-    return predict(read_task(folder), [example], device=torch.device("cpu"))[0]
+    return predict(load_fine_tuned(folder), [example], device=torch.device("cpu"))[0]
 
 
 def open_at(page: Page, studio: str, **parameters: str) -> None:
@@ -88,7 +90,7 @@ def open_at(page: Page, studio: str, **parameters: str) -> None:
 
 def test_route_says_what_predict_says(client: TestClient, folders: dict[str, str]) -> None:
     payload = asked(client, "tasks", model=folders["toxic"], text=TEXT)
-    assert payload["predictions"][0]["prediction"] == said(folders["toxic"], Text(TEXT))
+    assert payload["predictions"][0]["prediction"] == said(folders["toxic"], TextExample(TEXT))
     assert payload["studio"]["tuned"] == [folders[name] for name in TASKS]
     assert payload["studio"]["pretrained"] == [folders["plain"]]
     exported = asked(client, "tasks", model=folders["toxic"], text=TEXT, place="#tasks")
@@ -136,7 +138,7 @@ def test_orders_that_are_refused(page_built: None, tmp_path: Path, monkeypatch: 
     client = TestClient(create_app(ModelRegistry([])), base_url="http://127.0.0.1", headers=BEARER)
     for arguments, error in (
         ({"task": "clasify", "path": "x"}, "did you mean 'classify'"),
-        ({"task": "classify"}, "expected labelled examples"),
+        ({"task": "classify"}, "expected labeled examples"),
         ({"task": "classify", "path": "x", "content": "y"}, "one of them"),
         ({"task": "classify", "path": "nothing.tsv"}, "nothing.tsv: no such file on this machine"),
         (
@@ -161,16 +163,23 @@ def test_a_translator_and_a_tuned_model_are_no_start(
     order = {"task": "classify", "content": "good\ta\nbad\tb\n"}
     for model, why in (("regard-de-en", "regard-de-en translates"), (folders["toxic"], "is tuned for a task already")):
         assert why in asked(client, "train", **order, model=model)["error"]
-    t5 = ModelRegistry(["t5"], load=lambda name: (T5(T5Config(vocabulary=8, width=8, depth=1, heads=2, ffn=8)), None))
+    t5 = ModelRegistry(
+        ["t5"],
+        load=lambda name: LoadedModel(
+            name,
+            T5(T5Config(vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)),
+            None,
+        ),
+    )
     t5.start().join()
     with pytest.raises(InputError, match="t5 is a T5, which has no tasks"):
-        routes_tasks.train(t5, {**order, "model": "t5"})
+        routes_training.train(Studio(t5), {**order, "model": "t5"})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_start_is_offered_where_it_can_be_trained(folders: dict[str, str]) -> None:
     registry = ModelRegistry(["regard-de-en", "regard-gpt", folders["plain"], folders["tag"], "somebody/model"])
-    studio = routes_tasks.tasks(registry, {"model": "regard-gpt", "text": "who"})["studio"]
+    studio = routes_tasks.tasks(Studio(registry), {"model": "regard-gpt", "text": "who"})["studio"]
     assert isinstance(studio, dict)
     assert studio["pretrained"] == ["regard-gpt", folders["plain"], "somebody/model"]
 
@@ -181,16 +190,17 @@ def test_our_own_examples_make_a_model(
     monkeypatch.chdir(tmp_path)
     registry = ModelRegistry([folders["plain"]])
     registry.start().join()
-    begun = routes_tasks.train(registry, {"examples": "ours", "model": folders["plain"], "epochs": "2"})["training"]
+    studio = Studio(registry)
+    begun = routes_training.train(studio, {"examples": "ours", "model": folders["plain"], "epochs": "2"})["training"]
     assert isinstance(begun, dict)
     assert begun["command"] == (
-        f"regard train classify --train {routes_tasks.OURS} --model {folders['plain']} "
+        f"regard train classify --train {routes_training.EXAMPLES} --model {folders['plain']} "
         "--set training.num_epochs=2 --set training.select=last --output trained/messages-classify"
     )
-    routes_tasks._manager(registry).wait()
-    assert asked_of(registry)["state"] == "done", asked_of(registry)["error"]
+    studio.training_jobs.wait()
+    assert asked_of(studio)["state"] == "done", asked_of(studio)["error"]
     assert sorted(path.name for path in (tmp_path / "trained").iterdir()) == ["messages-classify"]
-    answer = routes_tasks.tasks(registry, {"model": "trained/messages-classify", "text": "thank you"})
+    answer = routes_tasks.tasks(studio, {"model": "trained/messages-classify", "text": "thank you"})
     told: Any = answer["predictions"]
     assert set(told[0]["prediction"]["probabilities"]) == {"complaint", "question", "thanks"}
     report = json.loads((tmp_path / "trained" / "messages-classify" / "report.json").read_text("utf-8"))
@@ -200,29 +210,29 @@ def test_our_own_examples_make_a_model(
 @pytest.mark.slow
 def test_our_own_examples_teach_the_built_in_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    registry = ModelRegistry([])
-    routes_tasks.train(registry, {"examples": "ours"})
-    routes_tasks._manager(registry).wait()
-    solved = registry.solved("trained/messages-classify")
+    studio = Studio(ModelRegistry([]))
+    routes_training.train(studio, {"examples": "ours"})
+    studio.training_jobs.wait()
+    solved = studio.models.fine_tuned("trained/messages-classify")
     texts = {
         "Thank you so much, this is the best help I ever got in New York.": "thanks",
         "The bus did not come and I am angry": "complaint",
         "where is the kitchen": "question",
     }
-    told = predict(solved, [Text(text) for text in texts], device=torch.device("cpu"))
+    told = predict(solved, [TextExample(text) for text in texts], device=torch.device("cpu"))
     assert [one["label"] for one in told] == list(texts.values())
 
 
 def test_our_own_examples_are_read_as_they_stand() -> None:
-    read = read_examples("classify", routes_tasks.OURS, labelled=True)
+    read = read_examples("classify", routes_training.EXAMPLES, labeled=True)
     assert len({one.text for one in read.examples}) == 60
     assert Counter(one.label for one in read.examples) == {"thanks": 20, "complaint": 20, "question": 20}
-    assert routes_tasks._ours() == {"examples": 60, "labels": ["complaint", "question", "thanks"]}
+    assert routes_training._describe_examples() == {"examples": 60, "labels": ["complaint", "question", "thanks"]}
 
 
 def test_classes_are_bars(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["toxic"], text=TEXT)
-    prediction = said(folders["toxic"], Text(TEXT))
+    prediction = said(folders["toxic"], TextExample(TEXT))
     label, share = prediction["label"], max(prediction["probabilities"].values())
     expect(page.locator(".task-verdict")).to_have_text(f"{100 * share:.1f}% {label}")
     expect(page.locator("blockquote")).to_have_text(TEXT)
@@ -233,7 +243,7 @@ def test_classes_are_bars(page: Page, address: str, folders: dict[str, str]) -> 
     assert widths == pytest.approx(sorted(prediction["probabilities"].values(), reverse=True), abs=0.02)
     page.get_by_label("Text, or a question").fill("good film")
     page.keyboard.press("Enter")
-    other = said(folders["toxic"], Text("good film"))
+    other = said(folders["toxic"], TextExample("good film"))
     expect(page.locator("blockquote")).to_have_text("good film")
     expect(page.locator(".task-verdict")).to_have_text(
         f"{100 * max(other['probabilities'].values()):.1f}% {other['label']}"
@@ -245,7 +255,7 @@ def test_two_who_send_a_file_of_one_name_get_two_files(tmp_path: Path) -> None:
     found: dict[str, Path] = {}
 
     def send(content: str) -> None:
-        found[content] = routes_tasks._kept(tmp_path / "trained" / "films.tsv", content)
+        found[content] = routes_training._write_upload(tmp_path / "trained" / "films.tsv", content)
 
     threads = [threading.Thread(target=send, args=(content,)) for content in contents]
     for thread in threads:
@@ -271,7 +281,7 @@ def test_an_order_that_comes_too_late_leaves_nothing_behind(
     monkeypatch.setattr(TrainingJobs, "start", refuse)
     order = {"task": "classify", "content": "a\tb\n", "name": "films.tsv", "model": folders["plain"]}
     with pytest.raises(InputError, match="another is being trained"):
-        routes_tasks.train(ModelRegistry([folders["plain"]]), order)
+        routes_training.train(Studio(ModelRegistry([folders["plain"]])), order)
     assert list((tmp_path / "trained").iterdir()) == []
 
 
@@ -294,7 +304,7 @@ def test_evidence_is_the_librarys(page: Page, client: TestClient, address: str, 
 
 def test_entities_stand_in_the_text(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["tag"], text=PLAIN)
-    entities = said(folders["tag"], Tagged(PLAIN, tuple(words_of(PLAIN))))["entities"]
+    entities = said(folders["tag"], TaggedExample(PLAIN, tuple(split_words(PLAIN))))["entities"]
     assert entities
     marks = page.locator("mark.task-entity").all_inner_texts()
     assert marks == [f"{one['text']} {one['label']}" for one in entities]
@@ -305,7 +315,7 @@ def test_entities_stand_in_the_text(page: Page, address: str, folders: dict[str,
 
 def test_answers_are_marked(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["answer"], text="what day 😀", text_b=f"😀 {CONTEXT}")
-    prediction = said(folders["answer"], Question("", "what day 😀", f"😀 {CONTEXT}"))
+    prediction = said(folders["answer"], QuestionExample("", "what day 😀", f"😀 {CONTEXT}"))
     expect(page.locator("mark.task-answer")).to_have_text(prediction["answer"])
     listed = page.locator(".task-nbest li")
     assert listed.count() == len(prediction["nbest"])
@@ -324,7 +334,7 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
             page.get_by_role("button", name=name, exact=True).click()
         files[name] = tmp_path / waiting.value.suggested_filename
         waiting.value.save_as(files[name])
-    prediction = said(folders["toxic"], Text(TEXT))
+    prediction = said(folders["toxic"], TextExample(TEXT))
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
     shares = {row["name"]: float(row["number"]) for row in rows if row["what"] == "prediction"}
     assert shares == prediction["probabilities"]
@@ -345,7 +355,7 @@ def test_a_model_is_trained_on_the_page(
     page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.epochs.LOG_EVERY", 0.0)
     lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(80)]
     open_at(page, address, model=folders["plain"], text="a good film")
     expect(page.get_by_text("not tuned for a task")).to_be_visible()
@@ -364,7 +374,7 @@ def test_a_model_is_trained_on_the_page(
     page.get_by_label("Text, or a question").fill("a good film")
     page.keyboard.press("Enter")
     expect(page.locator("blockquote")).to_have_text("a good film")
-    prediction = said("trained/films-classify", Text("a good film"))
+    prediction = said("trained/films-classify", TextExample("a good film"))
     share = max(prediction["probabilities"].values())
     expect(page.locator(".task-verdict")).to_have_text(f"{100 * share:.1f}% {prediction['label']}")
     assert (tmp_path / "trained" / "films.tsv").read_text("utf-8") == "".join(lines)
@@ -411,7 +421,7 @@ def test_an_order_that_is_refused_says_why(browser: Browser, address: str, folde
     page = browser.new_page()  # a refusal is an error on the console too
     open_at(page, address, model=folders["plain"], text="a good film")
     page.locator("form.task-order").get_by_role("button", name="Train").click()
-    expect(page.get_by_role("alert").filter(has_text="expected labelled examples")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="expected labeled examples")).to_be_visible()
     page.close()
 
 

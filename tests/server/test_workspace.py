@@ -10,9 +10,10 @@ import pytest
 
 from regard.errors import InputError
 from regard.models import Vit, VitConfig
-from regard.server import routes_tasks, workspace
+from regard.server import routes_tasks, routes_training, workspace
 from regard.server.model_registry import ModelRegistry
 from regard.server.serve import serve
+from regard.server.studio import Studio
 from regard.server.workspace import Workspace
 
 SECRET = "root:x:0:0:not to be quoted"
@@ -81,29 +82,29 @@ def test_only_stated_files_are_read(place: Path) -> None:
 
 def test_uploads_have_a_quota(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Workspace()
-    here.check_room(10)
+    here.check_quota(10)
     (place / "trained" / "model").mkdir(parents=True)
     (place / "trained" / "model" / "weights").write_bytes(bytes(1000))  # of a model, not of an upload
-    monkeypatch.setattr(workspace, "MOST_BYTES", 500)
-    monkeypatch.setattr(workspace, "MOST_FILES", 2)
-    here.check_room(500)
+    monkeypatch.setattr(workspace, "MAX_BYTES", 500)
+    monkeypatch.setattr(workspace, "MAX_FILES", 2)
+    here.check_quota(500)
     (place / "trained" / "a.tsv").write_bytes(bytes(300))
-    here.check_room(200)
+    here.check_quota(200)
     with pytest.raises(InputError, match="1 files of 300 bytes"):
-        here.check_room(201)
+        here.check_quota(201)
     (place / "trained" / "b.tsv").write_bytes(b"")
     with pytest.raises(InputError, match="2 files"):
-        here.check_room(0)
+        here.check_quota(0)
     order = {"task": "classify", "content": "a\tb\n", "name": "c.tsv"}
     with pytest.raises(InputError, match="2 files"):
-        routes_tasks.train(ModelRegistry([]), order)
+        routes_training.train(Studio(ModelRegistry([])), order)
     assert sorted(os.listdir(place / "trained")) == ["a.tsv", "b.tsv", "model"]
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "answer", "pair", "regress", "choose"])
 def test_no_training_quotes_a_file_from_elsewhere(place: Path, task: str) -> None:
     with pytest.raises(InputError) as told:
-        routes_tasks.train(ModelRegistry([]), {"task": task, "path": "~/secret.tsv"})
+        routes_training.train(Studio(ModelRegistry([])), {"task": task, "path": "~/secret.tsv"})
     assert "root" not in str(told.value) and "--data" in str(told.value)
     assert not (place / "trained").exists()
 
@@ -112,24 +113,36 @@ def test_no_training_quotes_a_file_from_elsewhere(place: Path, task: str) -> Non
 def test_no_training_writes_elsewhere(place: Path, output: str) -> None:
     order = {"task": "classify", "content": "good\ta\nbad\tb\n", "output": output}
     with pytest.raises(InputError, match="not below trained"):
-        routes_tasks.train(ModelRegistry([]), order)
+        routes_training.train(Studio(ModelRegistry([])), order)
     assert os.listdir(place) == []
 
 
 def test_no_prediction_shows_a_picture_from_elsewhere(place: Path) -> None:
     from PIL import Image
 
-    from regard.tasks.folder import Solved, write_task
-    from regard.tasks.pictures import Look, Seen
+    from regard.tasks.image_classification import ImageClassifier, ImageTask
+    from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 
     Image.new("RGB", (8, 8), (200, 0, 0)).save(place.parent / "red.png")
     (place / "trained").mkdir()
     Image.new("RGB", (8, 8), (200, 0, 0)).save(place / "trained" / "red.png")
-    encoder = Vit(VitConfig(width=8, depth=1, heads=2, ffn=8, image=(8, 8), patch=(4, 4), labels=2))
-    write_task(Solved(Look(["a", "b"]), Seen(encoder).eval(), None, 0), place / "trained" / "looks")
+    encoder = Vit(
+        VitConfig(
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=8,
+            image_size=(8, 8),
+            patch_size=(4, 4),
+            num_labels=2,
+        )
+    )
+    save_fine_tuned(
+        FineTunedModel(ImageTask(["a", "b"]), ImageClassifier(encoder).eval(), None, 0), place / "trained" / "looks"
+    )
     registry = ModelRegistry(["trained/looks"])
     registry.start().join()
     question: dict[str, Any] = {"model": "trained/looks", "text": "../red.png"}
     with pytest.raises(InputError, match="--data"):
-        routes_tasks.tasks(registry, question)
-    assert routes_tasks.tasks(registry, {**question, "text": "red.png"})["predictions"]
+        routes_tasks.tasks(Studio(registry), question)
+    assert routes_tasks.tasks(Studio(registry), {**question, "text": "red.png"})["predictions"]

@@ -21,20 +21,38 @@ EXAMPLES: dict[str, Example] = {
     "fill": Example(
         {"text": "the _ was good", "model": "MODEL", "top": 3}, {"text": "no blank", "model": "MODEL"}, "_ or [MASK]"
     ),
-    # embed:
-    #
-    # compare:
-    #
-    # next:
-    #
-    # perplexity:
-    #
+    "embed": Example(
+        {"source": ["the film was good", "a day"], "model": "MODEL", "normalize": True},
+        {"source": ["a day"], "model": "MODEL", "pooling": "none"},
+        "name an output file",
+    ),
+    "compare": Example(
+        {"text": "he was a _", "text_b": "she was a _", "model": "MODEL", "top": 5},
+        {"text": "[a|b] [c|d] [e|f] _", "model": "MODEL"},
+        "at most two",
+    ),
+    "next": Example(
+        {"first": "the film was good", "second": "they love it", "model": "MODEL"},
+        {"first": "the film", "second": "", "model": "MODEL"},
+        "the second is empty",
+    ),
+    "perplexity": Example(
+        {"source": ["the film was good", "they love it"], "model": "GPT"},
+        {"source": ["the film"], "model": "GPT", "stride": 99},
+        "stride is 99",
+    ),
     # generate:
     #
-    # score:
-    #
-    # benchmark:
-    #
+    "score": Example(
+        {"source": ["the film was good", "a day"], "model": "GPT"},
+        {"source": ["a day"], "model": "CLASSIFIER"},
+        "pseudo-log-likelihood needs",
+    ),
+    "benchmark": Example(
+        {"task": "lambada", "data": "PASSAGES", "model": "GPT"},
+        {"task": "lambada", "data": "PASSAGES", "model": "MODEL"},
+        "a benchmark needs a model that predicts the next token",
+    ),
     # cost:
     #
     # pretrain:
@@ -49,8 +67,11 @@ EXAMPLES: dict[str, Example] = {
     #
     # doctor:
     #
-    # faithfulness:
-    #
+    "faithfulness": Example(
+        {"model": "CLASSIFIER", "text": "it is a good day for them", "seed": 2},
+        {"model": "CLASSIFIER", "text": "good"},
+        "the tests need 5 or more",
+    ),
     # features:
     #
     # layers:
@@ -60,14 +81,23 @@ EXAMPLES: dict[str, Example] = {
         {"text": "a", "model": "MODEL", "layer": 7},
         "no layer 7",
     ),
-    # figure:
-    #
+    "figure": Example(
+        {"text": "the film was _", "model": "MODEL", "without": ["positions", "scaling"], "layer": 1},
+        {"text": "the film", "model": "MODEL", "without": ["masks"]},
+        "did you mean 'mask'",
+    ),
     # senses:
     #
-    # heads:
-    #
-    # ablate:
-    #
+    "heads": Example(
+        {"text": ["the film was good", "the film was bad", "we love the water"], "model": "MODEL", "limit": 2},
+        {"text": [" "], "model": "MODEL"},
+        "there is no text",
+    ),
+    "ablate": Example(
+        {"text": "the _ was good", "model": "MODEL", "heads": "0.1", "top": 3},
+        {"text": "the _ was good", "model": "MODEL", "heads": "all"},
+        "expected LAYER.HEAD",
+    ),
     # map:
     #
     # models:

@@ -15,8 +15,12 @@ from regard.cli.app import run
 from regard.errors import InputError
 from regard.render.result import Result
 from regard.server.model_registry import ModelRegistry
+from regard.tasks.task_folder import save_fine_tuned
+from regard.text import Tokenizer
 from regard.verbs import FUNCTIONS, VERBS, find
 from regard.verbs.base import cli_of, flag_of
+from tests.inference.folders import tiny_gpt
+from tests.interpret.classifiers import deciding
 from tests.server.conftest import BEARER, create_app
 from tests.verbs.examples import EXAMPLES
 
@@ -24,14 +28,20 @@ NAMES = {verb: name for name, verb in FUNCTIONS.items()}
 
 
 @pytest.fixture(scope="session")
-def places(tiny_bert_folder: Path) -> dict[str, str]:
+def places(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What the placeholders in the examples stand for."""
-    return {"MODEL": str(tiny_bert_folder)}
+    classifier = tmp_path_factory.mktemp("classifier") / "task"
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), classifier)
+    gpt = tiny_gpt(tmp_path_factory.mktemp("gpt"))
+    passages = tmp_path_factory.mktemp("data") / "passages.txt"
+    passages.write_text("the film was good\nthey love the day\n", encoding="utf-8")
+    folders = {"MODEL": tiny_bert_folder, "CLASSIFIER": classifier, "GPT": gpt}
+    return {name: str(path) for name, path in {**folders, "PASSAGES": passages}.items()}
 
 
 @pytest.fixture(scope="session")
 def client(places: dict[str, str]) -> TestClient:
-    registry = ModelRegistry(list(places.values()))
+    registry = ModelRegistry([path for path in places.values() if Path(path).is_dir()])
     registry.start().join()
     return TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
 
@@ -40,10 +50,13 @@ def filled(arguments: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
     return {key: places.get(value, value) if isinstance(value, str) else value for key, value in arguments.items()}
 
 
-def command_line(name: str, arguments: dict[str, Any]) -> list[str]:
+def command_line(name: str, arguments: dict[str, Any], folder: Path) -> list[str]:
     verb, line, positional = find(name), [name], []
     for key, value in arguments.items():
         info = verb.request.model_fields[key]
+        if isinstance(value, list) and "Path" in str(info.annotation):  # texts: the command reads them from a file
+            (folder / f"{key}.txt").write_text("".join(f"{text}\n" for text in value), encoding="utf-8")
+            value = folder / f"{key}.txt"
         words = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         if cli_of(info).get("position"):
             positional.append(words)
@@ -58,10 +71,10 @@ def test_every_verb_has_an_example() -> None:
 
 @pytest.mark.parametrize("name", VERBS)
 def test_the_doors_give_the_same_answer(
-    name: str, places: dict[str, str], client: TestClient, capsys: pytest.CaptureFixture[str]
+    name: str, places: dict[str, str], client: TestClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = filled(EXAMPLES[name].good, places)
-    assert run(command_line(name, arguments)) == 0
+    assert run(command_line(name, arguments, tmp_path)) == 0
     printed = json.loads(capsys.readouterr().out)
     verb = find(name)
     if name in NAMES:
@@ -77,11 +90,11 @@ def test_the_doors_give_the_same_answer(
 
 @pytest.mark.parametrize("name", VERBS)
 def test_the_doors_give_the_same_error(
-    name: str, places: dict[str, str], client: TestClient, capsys: pytest.CaptureFixture[str]
+    name: str, places: dict[str, str], client: TestClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     example = EXAMPLES[name]
     arguments = filled(example.bad, places)
-    assert run(command_line(name, arguments)) == 2
+    assert run(command_line(name, arguments, tmp_path)) == 2
     printed = capsys.readouterr().err
     assert example.error in printed
     message = printed.splitlines()[-1].removeprefix("error: ")
@@ -99,7 +112,7 @@ def test_the_doors_give_the_same_error(
 def test_the_reproducing_lines_make_the_same_request(name: str, places: dict[str, str]) -> None:
     verb = find(name)
     request = verb.parse(filled(EXAMPLES[name].good, places))
-    words = shlex.split(verb.command_line(request))
+    words = shlex.split(verb.command_line(request).rpartition(" | ")[2])
     assert words[:2] == ["regard", name]
     code = verb.python_code(request)
     if name in NAMES:

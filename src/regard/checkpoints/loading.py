@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from regard.checkpoints.load import read_model, write_model
-from regard.errors import InputError, nearest
-from regard.files.disk import settle
-from regard.known import builtin_folder, builtins
+from regard.errors import InputError, suggest
+from regard.files.disk import finish_save
+from regard.known import builtin_folder, builtin_names
 from regard.text import Tokenizer
 
-__all__ = ["find", "load", "save"]
+__all__ = ["find_folder", "load", "save"]
 
 
 def load(
@@ -30,9 +30,9 @@ def load(
     The tokenizer is None where there is none, as for a Vision Transformer. Weights come as `dtype`, whatever the
     file has.
     """
-    folder = find(name_or_path, revision=revision, offline=offline)
+    folder = find_folder(name_or_path, revision=revision, offline=offline)
     model = read_model(folder, dtype=dtype).to(device)
-    rows = getattr(model.config, "vocabulary", None)
+    rows = getattr(model.config, "vocab_size", None)
     return model, Tokenizer.open(folder, rows=rows) if Tokenizer.exists(folder) else None
 
 
@@ -41,18 +41,18 @@ def save(model: nn.Module, folder: str | os.PathLike[str], tokenizer: Tokenizer 
     write_model(model, Path(folder), files={} if tokenizer is None else tokenizer.files())
 
 
-def find(name_or_path: str | os.PathLike[str], *, revision: str = "main", offline: bool | None = None) -> Path:
+def find_folder(name_or_path: str | os.PathLike[str], *, revision: str = "main", offline: bool | None = None) -> Path:
     """The folder of a model, whole; a hub name is fetched into the cache first."""
     name = os.fspath(name_or_path)
     folder = Path(os.path.expanduser(name))
     if name and os.path.isdir(folder):  # of os.path: no name is too odd to ask about
-        settle(folder)
+        finish_save(folder)
         return folder
-    if name in builtins():
+    if name in builtin_names():
         return builtin_folder(name)
     if name.startswith("regard-"):
-        known = builtins()
-        hint = nearest(name, known) if known else "this version has none built in yet"
+        known = builtin_names()
+        hint = suggest(name, known) if known else "this version has none built in yet"
         raise InputError(
             f"no built-in model {name!r}: {hint}. Name a model folder, or one of the Hugging Face hub such as "
             "sentence-transformers/all-MiniLM-L6-v2"
@@ -61,7 +61,7 @@ def find(name_or_path: str | os.PathLike[str], *, revision: str = "main", offlin
         raise InputError(f"{name}: this is a file; expected the model's folder, such as {folder.parent}")
     if isinstance(name_or_path, os.PathLike) or name.startswith((".", "~", os.sep)) or name.count("/") > 1:
         beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if os.path.isdir(folder.parent) else []
-        hint = f"; {nearest(folder.name, beside)}" if 0 < len(beside) <= 30 else ""
+        hint = f"; {suggest(folder.name, beside)}" if 0 < len(beside) <= 30 else ""
         raise InputError(f"{name}: no such folder{hint}")
     from regard.checkpoints.hub import fetch
 

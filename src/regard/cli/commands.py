@@ -10,13 +10,14 @@ import inspect
 import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
+from functools import partial
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption
-from regard.cli.output import note, stages
+from regard.cli.output import note, stages, write_data
 from regard.errors import InputError
 from regard.escaping import escape_json
 from regard.events import Event, Progress, TextPiece
@@ -51,14 +52,16 @@ def command(verb: Verb) -> Callable[..., None]:
 
         with ExitStack() as stack:
             target = None if output is None else _open_target(stack, output, verb.formats)
-            result = render_events(verb.run(request, LocalModels(device)), show_text=not as_json)
+            streamed: list[bool] = []
+            on_text = None if as_json or target is not None else partial(_show_text, streamed)
+            result = render_events(verb.run(request, LocalModels(device)), on_text=on_text)
             if target is not None:
                 target.write_bytes(result._content(target.suffix.lower()))
         if as_json:
             sys.stdout.write(escape_json(result.to_json()) + "\n")
         elif output is not None:
             print(output)
-        else:
+        elif not streamed:
             print(result.to_text())
 
     parameters = [_parameter(name, info) for name, info in fields.items()]
@@ -82,7 +85,14 @@ def command(verb: Verb) -> Callable[..., None]:
     return run
 
 
-def render_events(events: Generator[Event, None, Result], *, show_text: bool = True) -> Result:
+def _show_text(streamed: list[bool], text: str) -> None:
+    """Print generated text; a result that was streamed is not printed again."""
+    streamed[:] = [True]
+    write_data(text)
+    sys.stdout.flush()
+
+
+def render_events(events: Generator[Event, None, Result], *, on_text: Callable[[str], object] | None = None) -> Result:
     """Run a verb to its end, showing its events in the terminal, and return its result."""
     with ExitStack() as stack:
         show: Callable[[str, int, int], None] | None = None
@@ -99,9 +109,8 @@ def render_events(events: Generator[Event, None, Result], *, show_text: bool = T
                     show = show or stages(stack, units)
                     show(event.stage, event.done, event.total or 0)
                 case TextPiece():
-                    if show_text:
-                        sys.stdout.write(event.text)
-                        sys.stdout.flush()
+                    if on_text is not None:
+                        on_text(event.text)
                 case _:
                     if line := event.line():
                         note(line)
@@ -109,11 +118,11 @@ def render_events(events: Generator[Event, None, Result], *, show_text: bool = T
 
 def _open_target(stack: ExitStack, output: str, formats: tuple[str, ...]) -> Any:
     """A temporary file beside the output: an output that cannot be written is refused before the work."""
-    from regard.files.disk import replacing
+    from regard.files.disk import replace_file
 
     if not output.lower().endswith(formats):
         raise InputError(f"--output is {output!r}; expected a file name that ends in {', '.join(formats)}")
-    return stack.enter_context(replacing(output))
+    return stack.enter_context(replace_file(output))
 
 
 def _parameter(name: str, info: FieldInfo) -> inspect.Parameter:

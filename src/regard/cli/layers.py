@@ -20,8 +20,8 @@ from regard.cli.options import (
     SeedOption,
 )
 from regard.cli.output import note, print_json, stages
-from regard.known import DEFAULT
-from regard.wording import amount, cut
+from regard.known import DEFAULT_MODEL
+from regard.wording import count_of, truncation_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 def layers(
     train: Annotated[str, typer.Option("--train", metavar="FILE", help="What the heads learn from.")],
     dev: Annotated[str, typer.Option("--dev", metavar="FILE", help="What they are scored on.")],
-    model: ModelOption = DEFAULT,
+    model: ModelOption = DEFAULT_MODEL,
     task: Annotated[
         Literal["tag", "classify"],
         typer.Option("--task", help="Tag words (CoNLL columns or JSONL), or classify texts (TSV, CSV, JSONL)."),
@@ -71,16 +71,16 @@ def layers(
     Each text is read by the model once; heads are trained on what its layers said of it. Scores come with the interval
     in which 95% of the bootstrap's samples of the dev examples lie.
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.interpret.probes.layers import score_layers
-    from regard.training.finetuning.data import TableOptions, read_examples
+    from regard.training.finetuning.sources import TableOptions, read_examples
 
-    choose(device)  # before the files, and they before the model: what is wrong with them shows at once
+    choose_device(device)  # before the files, and they before the model: what is wrong with them shows at once
     table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
     parts = []
     for source in (train, dev):
-        read = read_examples(task, source, table=table, labelled=True)
-        note(f"{read.path}: {read.how}; {amount(len(read.examples), 'example')}")
+        read = read_examples(task, source, table=table, labeled=True)
+        note(f"{read.path}: {read.description}; {count_of(len(read.examples), 'example')}")
         parts.append(read.examples[:rows])
     with ExitStack() as stack:
         found = score_layers(
@@ -106,7 +106,7 @@ def _remarks(found: LayerReport) -> Iterator[str]:
     if found.unseen:
         yield f"dev has labels that train has not, and no head can find: {', '.join(found.unseen)}"
     if found.cut:
-        yield cut(found.cut)
+        yield truncation_note(found.cut)
     if found.parted:
         yield f"sentences longer than the model reads were read in parts: {found.parted:,} more"
 

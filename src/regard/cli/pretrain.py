@@ -72,7 +72,7 @@ def pretrain(
     continues it, with exactly the same result if its length is given in steps. Several GPUs or processes: torchrun
     --nproc-per-node N -m regard pretrain ...
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.training.pretraining.config import PretrainingConfig
     from regard.training.pretraining.run import pretrain
     from regard.training.run_folder import saved_config
@@ -91,7 +91,7 @@ def pretrain(
             start=start,
             resume=resume,
             verify=verify,
-            device=choose(device),
+            device=choose_device(device),
             on_event=on_event,
         )
     if int(os.environ.get("RANK", "0")):  # only the main process prints

@@ -23,7 +23,7 @@ from regard.cli.options import (
 from regard.cli.output import print_json
 from regard.cli.training_display import training_display
 from regard.errors import InputError
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from regard.training.finetuning.config import FineTuningConfig
@@ -69,7 +69,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="train")
 
 
-Data = Annotated[str, typer.Option("--train", metavar="FILE", help="Labelled examples to train on.")]
+Data = Annotated[str, typer.Option("--train", metavar="FILE", help="Labeled examples to train on.")]
 Output = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Folder of the run and the model.")]
 Dev = Annotated[
     str | None, typer.Option("--dev", metavar="FILE", help="Examples to evaluate on. Default: a tenth of the examples.")
@@ -92,7 +92,7 @@ def _command(task: str) -> Callable[..., None]:
         header: HeaderOption = None,
         delimiter: DelimiterOption = None,
         quoted: QuotedOption = None,
-        model: ModelOption = DEFAULT,
+        model: ModelOption = DEFAULT_MODEL,
         frozen: Annotated[
             bool, typer.Option("--frozen", help="Train only the task head; the encoder stays frozen.")
         ] = False,

@@ -12,7 +12,7 @@ from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption
 from regard.cli.output import print_json
 from regard.cli.training_display import training_display
 from regard.errors import InputError
-from regard.wording import amount, duration
+from regard.wording import count_of, duration
 
 if TYPE_CHECKING:
     from regard.training.translation.config import TranslationConfig
@@ -91,7 +91,7 @@ def translate(
     of the last epochs if it is better on dev. Sentences of held-out pairs, for --hold-out or in place of --dev, do not
     remain in the training data.
     """
-    from regard.data.translation_pairs import parted, read_pairs
+    from regard.data.translation_pairs import read_translation_pairs, split_held_out
     from regard.training.translation.run import fit
 
     chosen = _config(config, output, _overrides(model, score, recipe, settings or []), resume=resume)
@@ -99,8 +99,8 @@ def translate(
     files = [train, *([dev] if dev else [])]
     if columns is not None and all(len(some) > 1 for some in files):
         raise InputError("--columns is for a table, but only pairs of files are given; leave it out")
-    learned, *judged = (read_pairs(*some, columns=columns if len(some) == 1 else None) for some in files)
-    parts = parted(learned, judged[0] if judged else None, out=hold_out, seed=chosen.run.seed)
+    learned, *judged = (read_translation_pairs(*some, columns=columns if len(some) == 1 else None) for some in files)
+    parts = split_held_out(learned, judged[0] if judged else None, out=hold_out, seed=chosen.run.seed)
     with training_display(STATUS_EVERY) as on_event:
         report = fit(
             parts[0],
@@ -153,6 +153,6 @@ def _lines(output: str, report: TranslationReport) -> list[str]:
         f"dev BLEU, lower case {outcome.scores['bleu_lowercase']:6.2f}  {report.signature['bleu_lowercase']}",
     ]
     if report.test:
-        lines.append(f"{'test BLEU':<21}{report.test['bleu']:6.2f}  {amount(report.test['pairs'], 'pair')} set aside")
+        lines.append(f"{'test BLEU':<21}{report.test['bleu']:6.2f}  {count_of(report.test['pairs'], 'pair')} set aside")
         lines.append(f"{'test BLEU, lower case':<21}{report.test['bleu_lowercase']:6.2f}  beam {report.test['beam']}")
     return lines

@@ -73,8 +73,8 @@ def translate(
     With --nbest each line is the number of the text from 0, the score and the translation, with tabs between. A word of
     an alignment is what stands between spaces.
     """
-    from regard.device import choose
-    from regard.files.disk import replacing
+    from regard.device import choose_device
+    from regard.files.disk import replace_file
     from regard.inference.generation.beam_search import Beam
     from regard.inference.translation import load_translator
     from regard.inference.translation.alignment import check_has_attention
@@ -85,7 +85,7 @@ def translate(
     beam = (
         None if (width, nbest) == (1, 1) else Beam(num_beams=width, num_return_sequences=nbest, length_penalty=penalty)
     )
-    translator = load_translator(folder, device=choose(device))
+    translator = load_translator(folder, device=choose_device(device))
     job = _Job(translator, beam, _trace(translator) if trace else None)
     if alignments is not None:
         check_has_attention(translator.model)
@@ -100,7 +100,7 @@ def translate(
     with ExitStack() as places, ExitStack() as stack:
         # Whether they can be written is known before the work.
         soft_or_hard, steps, shown = (
-            path and places.enter_context(replacing(path)) for path in (alignments, trace, page)
+            path and places.enter_context(replace_file(path)) for path in (alignments, trace, page)
         )
         bar = None if sys.stdout.isatty() else stack.enter_context(progress("translating"))
         for number, found in job.run(texts, at_once=1 if piped else AT_ONCE):
@@ -207,13 +207,12 @@ class _Job:
         path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
     def write_page(self, path: Path, *, model: str) -> None:
-        from regard.interpret.translation.decoding_steps import replay_translations
-        from regard.interpret.translation.document import translation_document
-        from regard.render.bundle import page
+        from regard.interpret.translation.decoding_steps import replay_translations, reproduction
 
         [(text, found)] = self.found
-        payload = translation_document(model, replay_translations(self.translator, text, found), beam=self.beam)
-        path.write_text(page(payload, title="Regard: translation"), encoding="utf-8")
+        result = replay_translations(self.translator, text, found, name=model)
+        result.with_reproduction(*reproduction(model, text, self.beam))
+        path.write_text(result.to_html(), encoding="utf-8")
 
 
 def _lines(number: int, found: list[Translation], *, several: bool) -> list[str]:

@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from regard.errors import InputError
-from regard.known import WRITER
+from regard.known import DEFAULT_CAUSAL_LM
 from regard.server.arguments import LARGEST, Arguments, Payload, counted, said
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio import Studio
 
 if TYPE_CHECKING:
     from regard.interpret.generation.config import GenerationConfig
@@ -27,7 +27,7 @@ CAN = ("writer", "unknown")  # the kinds that may be asked; one that is unknown 
 SECOND = "b_"  # before the names of the second column's settings
 
 
-def generation(registry: ModelRegistry, arguments: Arguments) -> Payload:
+def generation(studio: Studio, arguments: Arguments) -> Payload:
     """What is to be written, without a word of it yet; with `place`, for a file, all of it.
 
     Arguments: `prompt`, `model`, and the settings `temperature`, `top_p`, `top_k`, `min_p`, `repetition`, `seed`,
@@ -37,29 +37,33 @@ def generation(registry: ModelRegistry, arguments: Arguments) -> Payload:
     from regard.interpret.generation.generation import generate_side_by_side, generation_payload
 
     file = "place" in arguments
-    model = said(arguments, "model", WRITER)
-    if model in registry.entries and registry.entries[model].kind not in CAN:
-        return _none(model, {} if file else _studio(registry))
-    with _speeches(registry, arguments) as speeches:
+    model = said(arguments, "model", DEFAULT_CAUSAL_LM)
+    if model in studio.models.entries and studio.models.entries[model].kind not in CAN:
+        return _none(model, {} if file else _studio(studio))
+    with _speeches(studio, arguments) as speeches:
         if file:
             generate_side_by_side(speeches, lambda news: None)
         payload = generation_payload(speeches[0].prompt_text, speeches)
-        return payload if file else {**payload, **_studio(registry)}
+        return payload if file else {**payload, **_studio(studio)}
 
 
-def write(registry: ModelRegistry, arguments: Arguments, tell: Callable[[Payload], None]) -> None:
+def write(studio: Studio, arguments: Arguments, tell: Callable[[Payload], None]) -> None:
     """The same, written: what comes is told as it comes, as `together` tells it."""
     from regard.interpret.generation.generation import generate_side_by_side
 
-    with _speeches(registry, arguments) as speeches:
+    with _speeches(studio, arguments) as speeches:
         tell({"begun": len(speeches)})
         generate_side_by_side(speeches, tell)
 
 
-def branch(registry: ModelRegistry, arguments: Arguments) -> Payload:
+def branch(studio: Studio, arguments: Arguments) -> Payload:
     """The prompt that goes on from a branch. Arguments: `model`, `prompt`, and `ids`, the tokens behind the prompt."""
-    model, text, ids = said(arguments, "model", WRITER), said(arguments, "prompt", ""), said(arguments, "ids")
-    entry = registry.entries.get(model)
+    model, text, ids = (
+        said(arguments, "model", DEFAULT_CAUSAL_LM),
+        said(arguments, "prompt", ""),
+        said(arguments, "ids"),
+    )
+    entry = studio.models.entries.get(model)
     if entry is None or entry.loaded is None:
         raise InputError(f"the studio has no model {model!r} ready")
     from regard.inference.generation.text_generator import TextGenerator
@@ -82,18 +86,18 @@ def branch(registry: ModelRegistry, arguments: Arguments) -> Payload:
 
 
 @contextmanager
-def _speeches(registry: ModelRegistry, arguments: Arguments) -> Iterator[list[Generation]]:
+def _speeches(studio: Studio, arguments: Arguments) -> Iterator[list[Generation]]:
     """The columns, not yet begun, while their models are lent."""
     text = said(arguments, "prompt", "")
-    first = said(arguments, "model", WRITER)
+    first = said(arguments, "model", DEFAULT_CAUSAL_LM)
     names, wishes = [first], [_wish(arguments, {})]
     if said(arguments, "second", "").strip():
         names.append(said(arguments, "b_model", first))
         own = {name.removeprefix(SECOND): value for name, value in arguments.items() if name.startswith(SECOND)}
         wishes.append(_wish(own, arguments))
     with ExitStack() as stack:
-        # In one order for all requests: two that wait for each other's model would wait for ever.
-        lent = {name: stack.enter_context(registry.use(name)) for name in sorted(set(names))}
+        # In one order for all requests, or two could wait for each other's model forever.
+        lent = {name: stack.enter_context(studio.models.use_text_model(name)) for name in sorted(set(names))}
         from regard.inference.generation.text_generator import TextGenerator
         from regard.interpret.generation.generation import Generation
 
@@ -149,9 +153,9 @@ def _none(model: str, studio: Payload) -> Payload:
     return {"view": "generation", "prompt": "", "caveat": CAVEAT, "runs": [], "note": note, **again, **studio}
 
 
-def _studio(registry: ModelRegistry) -> Payload:
+def _studio(studio: Studio) -> Payload:
     """What the page needs to ask for more; a file has no server to ask."""
     from regard.interpret.generation.prompts import PROMPTS
 
-    writers = [name for name, entry in registry.entries.items() if entry.kind in CAN]
+    writers = [name for name, entry in studio.models.entries.items() if entry.kind in CAN]
     return {"studio": {"writers": writers, "prompts": PROMPTS, "most_tokens": TOKENS, "most_beam": BEAM}}

@@ -5,36 +5,37 @@ Knows which of the studio's models translate. Knows nothing of HTTP.
 
 from __future__ import annotations
 
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.server.arguments import Arguments, Payload, counted, said
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio import Studio
 
 __all__ = ["WIDEST", "translation"]
 
 WIDEST = 10  # hypotheses side by side: somebody waits for them
 
 
-def translation(registry: ModelRegistry, arguments: Arguments) -> Payload:
+def translation(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, and `beam`, the width of the search; its hypotheses are all told."""
-    model, text = said(arguments, "model", DEFAULT), said(arguments, "text")
+    model, text = said(arguments, "model", DEFAULT_MODEL), said(arguments, "text")
     width = counted(arguments, "beam", 5, most=WIDEST)
-    with registry.use_any(model) as (network, reader):
+    with studio.models.use(model) as (network, reader):
         from regard.inference.generation.beam_search import Beam
         from regard.inference.translation import Translator
         from regard.inference.translation.alignment import default_alignment_heads
         from regard.inference.translation.model import as_translation_model
         from regard.inference.translation.subwords import Subwords
-        from regard.interpret.translation.decoding_steps import translate_in_steps
-        from regard.interpret.translation.document import translation_document
+        from regard.interpret.translation.decoding_steps import reproduction, translate_in_steps
 
-        translators = [entry.name for entry in registry.entries.values() if entry.kind == "translator"]
+        translators = [entry.name for entry in studio.models.entries.values() if entry.kind == "translator"]
         # An exported page has no other models to go to.
-        studio = {} if "place" in arguments else {"studio": {"translators": translators}}
+        others = {} if "place" in arguments else {"studio": {"translators": translators}}
         if not isinstance(reader, Subwords):
-            return {**_no_translator(model), **studio}
+            return {**_no_translator(model), **others}
         beam, network = Beam(num_beams=width, num_return_sequences=width), as_translation_model(network)
-        found = translate_in_steps(Translator(network, reader, default_alignment_heads(network)), text, beam=beam)
-        return {**translation_document(model, found, beam=beam), **studio}
+        translator = Translator(network, reader, default_alignment_heads(network))
+        result = translate_in_steps(translator, text, beam=beam, name=model)
+        result.with_reproduction(*reproduction(model, text, beam))
+        return {**result.page_data(), **others}
 
 
 def _no_translator(model: str) -> dict[str, object]:

@@ -6,20 +6,18 @@ the page's view. A blank string means that an optional field is not given, as fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import models_json_schema
 
-from regard.errors import InputError, nearest
+from regard.errors import InputError, suggest
 from regard.server.model_registry import ModelRegistry
 from regard.server.request_queue import check_connected
 from regard.verbs import VERBS, find
 from regard.verbs.base import Verb
 
 if TYPE_CHECKING:
-    from regard.checkpoints.loaded_model import LoadedModel
     from regard.render.result import Result
 
 __all__ = ["MAX_CHARACTERS", "answer", "http_verbs", "openapi"]
@@ -37,7 +35,7 @@ def answer(registry: ModelRegistry, name: str, arguments: Mapping[str, object]) 
     """Run a verb with the arguments of a client. Strings are texts: no file of the server is read."""
     verbs = http_verbs()
     if name not in verbs:
-        raise InputError(f"there is no verb {name!r}; {nearest(name, verbs)}")
+        raise InputError(f"there is no verb {name!r}; {suggest(name, verbs)}")
     verb = verbs[name]
     for key, value in arguments.items():
         if isinstance(value, str) and len(value) > MAX_CHARACTERS:
@@ -50,7 +48,7 @@ def answer(registry: ModelRegistry, name: str, arguments: Mapping[str, object]) 
         for key, value in arguments.items()
         if not (isinstance(value, str) and not value.strip() and key in fields and not fields[key].is_required())
     }
-    events = verb.run(verb.parse(given, files=False), RegistryModels(registry))
+    events = verb.run(verb.parse(given, files=False), registry)
     while True:
         try:
             next(events)
@@ -58,21 +56,6 @@ def answer(registry: ModelRegistry, name: str, arguments: Mapping[str, object]) 
             result: Result = end.value
             return result
         check_connected()
-
-
-class RegistryModels:
-    """The models of a server, as verbs use them."""
-
-    def __init__(self, registry: ModelRegistry) -> None:
-        self._registry = registry
-
-    @contextmanager
-    def use(self, name: str) -> Iterator[LoadedModel]:
-        from regard.checkpoints.loaded_model import LoadedModel
-
-        with self._registry.use_any(name) as (model, tokenizer):
-            cache = self._registry.caches.setdefault(model, {})
-            yield LoadedModel(name, model, tokenizer, self._registry.entries[name].solved, cache)
 
 
 def openapi() -> dict[str, Any]:

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from regard.checkpoints import loading
-from regard.data.examples import Example, Tagged, Text
-from regard.device import choose
+from regard.data.examples import Example, TaggedExample, TextExample
+from regard.device import choose_device
 from regard.errors import InputError
-from regard.known import DEFAULT
-from regard.parameters import Parameters
-from regard.tasks.base import Task
+from regard.known import DEFAULT_MODEL
+from regard.parameters import EstimatorParameters
 from regard.tasks.metrics import entity_scores
-from regard.tasks.solve import predict
-from regard.tasks.tag import Tag
-from regard.tasks.texts import Classify
+from regard.tasks.predict import predict
+from regard.tasks.task import Task
+from regard.tasks.text_classification import TextClassification
+from regard.tasks.token_classification import TokenClassification
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.model_factory import ModelFactory
 from regard.training.finetuning.trainer import FineTuner
@@ -29,12 +29,12 @@ from regard.training.stopping import Stop
 __all__ = ["Tagger", "TextClassifier"]
 
 
-class _Tuning(Parameters):
+class _Tuning(EstimatorParameters):
     """What both have in common: the settings, and the training."""
 
     def __init__(
         self,
-        model: str = DEFAULT,
+        model: str = DEFAULT_MODEL,
         *,
         num_epochs: int = 3,
         batch_size: int = 32,
@@ -64,14 +64,14 @@ class _Tuning(Parameters):
         config = FineTuningConfig.load(overrides=[f"training.{name}={value}" for name, value in values.items()])
         start = ModelFactory(task, *loading.load(self.model), length=self.max_length or 0)
         tuned = start.new_model(self.seed)
-        items = task.items(examples, start.rows)
-        FineTuner(tuned, task, items, config, seed=self.seed, device=choose(self.device)).run(Stop())
+        items = task.preprocess(examples, start.rows)
+        FineTuner(tuned, task, items, config, seed=self.seed, device=choose_device(self.device)).run(Stop())
         self.solved_ = start.fine_tuned_model(tuned.eval())
 
     def _predictions(self, examples: Sequence[Example]) -> list[dict[str, Any]]:
         if not self.__sklearn_is_fitted__():
             raise InputError(f"this {type(self).__name__} has learned nothing yet; call fit first")
-        return predict(self.solved_, examples, device=choose(self.device)) if examples else []
+        return predict(self.solved_, examples, device=choose_device(self.device)) if examples else []
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "solved_")
@@ -95,9 +95,12 @@ class TextClassifier(_Tuning):
             raise InputError(f"expected a label for each text, got {len(texts)} texts and {len(labels)} labels")
         known = np.asarray(labels)
         self.classes_ = np.unique(known)
-        examples = [Text(one.text, one.second, str(label)) for one, label in zip(texts, known, strict=True)]
+        examples = [TextExample(one.text, one.second, str(label)) for one, label in zip(texts, known, strict=True)]
         self._fit(
-            Classify(self._names(), several=False) if len(self.classes_) > 1 else Classify.learn(examples), examples
+            TextClassification(self._names(), multi_label=False)
+            if len(self.classes_) > 1
+            else TextClassification.from_examples(examples),
+            examples,
         )
         return self
 
@@ -130,7 +133,7 @@ class Tagger(_Tuning):
 
     def fit(self, X: Iterable[Sequence[str]], y: Iterable[Sequence[str]]) -> Tagger:
         examples = [_sentence(words, tags) for words, tags in zip(X, y, strict=True)]
-        self._fit(Tag.learn(examples), examples)
+        self._fit(TokenClassification.from_examples(examples), examples)
         return self
 
     def predict(self, X: Iterable[Sequence[str]]) -> list[list[str]]:
@@ -141,21 +144,21 @@ class Tagger(_Tuning):
         return entity_scores([list(tags) for tags in y], self.predict(X))["f1"] / 100
 
 
-def _texts(X: Iterable[str | tuple[str, str]]) -> list[Text]:
+def _texts(X: Iterable[str | tuple[str, str]]) -> list[TextExample]:
     if isinstance(X, str) or not isinstance(X, Iterable):
         raise InputError(f"expected a list of texts, got one {type(X).__name__}; put it in a list")
     found = []
     for place, text in enumerate(X):
         if isinstance(text, str):
-            found.append(Text(str(text)))
+            found.append(TextExample(str(text)))
         elif isinstance(text, Sequence) and len(text) == 2 and all(isinstance(part, str) for part in text):
-            found.append(Text(*text))
+            found.append(TextExample(*text))
         else:
             raise InputError(f"expected texts or pairs of them, got {type(text).__name__} at place {place}")
     return found
 
 
-def _sentence(words: Sequence[str], tags: Sequence[str] | None) -> Tagged:
+def _sentence(words: Sequence[str], tags: Sequence[str] | None) -> TaggedExample:
     if isinstance(words, str):
         raise InputError("expected sentences as lists of words, got one str; split it into words")
     if tags is not None and len(tags) != len(words):
@@ -164,4 +167,4 @@ def _sentence(words: Sequence[str], tags: Sequence[str] | None) -> Tagged:
     for word in words:
         spans.append((at, at + len(word)))
         at += len(word) + 1
-    return Tagged(" ".join(words), tuple(spans), None if tags is None else tuple(tags))
+    return TaggedExample(" ".join(words), tuple(spans), None if tags is None else tuple(tags))

@@ -20,11 +20,11 @@ from typing import Any, Literal
 from regard.checkpoints.files import refuse_foreign_files, verify
 from regard.errors import InputError, RegardError
 from regard.events import Event
-from regard.files.disk import atomic_write, settle
+from regard.files.disk import atomic_write, finish_save
+from regard.files.folder_lock import LOCK, describe_changes, lock_folder
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content, remove_files
-from regard.files.unfinished import LOCK, changes, locked
-from regard.settings import Document, check_saved
+from regard.settings import SettingsFile, check_saved_settings
 from regard.training.events import EventLog, OnEvent
 
 __all__ = ["CONFIG", "EVENTS", "MODEL", "REPORT", "RUN", "RunFolder", "create_folder", "model_saved", "saved_config"]
@@ -51,7 +51,7 @@ def saved_config(output: str | os.PathLike[str], *, resume: bool) -> Path | None
     path = Path(output) / CONFIG
     if not resume or not path.is_file():
         return None
-    check_saved(path)
+    check_saved_settings(path)
     return path
 
 
@@ -84,7 +84,7 @@ class RunFolder:
     def __init__(
         self,
         path: Path,
-        config: Document,
+        config: SettingsFile,
         run: Mapping[str, Any],
         *,
         work: str,
@@ -146,7 +146,7 @@ class RunFolder:
     def running(self, on_event: OnEvent) -> Iterator[OnEvent]:
         """Lock the folder and log events; yields the consumer that logs and forwards them. At the end the work folder
         is removed."""
-        with locked(self.path):
+        with lock_folder(self.path):
             self.claim()  # before the first file it lists
             self.work.mkdir(exist_ok=True)
             with EventLog(self.path / EVENTS) as log:
@@ -165,7 +165,7 @@ class RunFolder:
 
     def _state(self, *, beside: Collection[str] = ()) -> State:
         """The state of the run in the folder; InputError if the folder holds something else."""
-        settle(self.path)
+        finish_save(self.path)
         manifest = OutputManifest.read(self.path, kind=self.manifest.kind)
         if manifest is not None:
             return "finished" if manifest.finished else "unfinished" if (self.path / RUN).is_file() else "new"
@@ -191,7 +191,7 @@ class RunFolder:
         if path := saved_config(self.path, resume=True):
             found += type(self.config).load(path, saved=True).differences(self.config)
         if (self.path / RUN).is_file():
-            found += changes(self._record(), self.run)
+            found += describe_changes(self._record(), self.run)
         return found
 
     def _record(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator
 
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 
 __all__ = ["Interval", "IntervalSetting", "SchedulerType", "learning_rate_factor", "parse_budget", "parse_interval"]
 
@@ -34,7 +34,7 @@ def learning_rate_factor(progress: float, *, warmup: float, scheduler: Scheduler
     linearly or as a half cosine, or stays 1 (constant). "noam" is the Transformer's schedule: it falls with
     1/sqrt(step) towards `min_ratio`.
     """
-    choice("scheduler", scheduler, get_args(SchedulerType))
+    check_choice("scheduler", scheduler, get_args(SchedulerType))
     if scheduler == "noam" and not warmup:
         raise InputError("the noam schedule depends on the warmup, and there is none; set a warmup above 0")
     progress = min(max(progress, 0.0), 1.0)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from regard.settings import Precision, Section
+from regard.settings import Precision, SettingsSection
 from regard.training.schedule import IntervalSetting
 
 __all__ = ["RENAMED_SETTINGS", "RunSection"]
 
 
-class RunSection(Section):
+class RunSection(SettingsSection):
     seed: int = Field(default=0, ge=0, lt=1 << 62, description="Seed of initial weights, data order and dropout.")
     precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that supports it, otherwise fp32.")
     checkpoint_every: IntervalSetting = Field(

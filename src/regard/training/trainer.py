@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from regard.device import half_type, wait
+from regard.device import autocast_dtype, synchronize
 from regard.errors import RegardError
 from regard.settings import Precision
 from regard.training.checkpoint import Checkpoint, Checkpoints
@@ -109,7 +109,7 @@ class Trainer(ABC):
         self._learning_rate, self._max_grad_norm = learning_rate, max_grad_norm or math.inf
         self._saving = parse_interval(run.checkpoint_every)
         self.checkpoints, self.device, self.on_event = checkpoints, device, on_event
-        self.autocast = half_type(run.precision, device)
+        self.autocast = autocast_dtype(run.precision, device)
         self.world = world or World()
         self.stopwatch = Stopwatch()
         self.step = 0  # finished steps
@@ -172,7 +172,7 @@ class Trainer(ABC):
             interrupted = self._interrupted(stop)
             if interrupted or self._is_over():
                 break
-        wait(self.device)
+        synchronize(self.device)
         self.stopwatch.pause()
         if last is not None and self._logged_step != self.step:
             self._log(last)

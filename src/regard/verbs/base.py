@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
 
-from regard.errors import InputError, InputErrors, nearest
+from regard.errors import InputError, InputErrors, suggest
 from regard.events import Event
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.verbs import RENAMED
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def option(
     return Field(default, description=help, json_schema_extra={"cli": cli}, **limits)
 
 
-def model_option(default: str = DEFAULT, help: str = "A model folder, a hub name or a built-in name.") -> Any:
+def model_option(default: str = DEFAULT_MODEL, help: str = "A model folder, a hub name or a built-in name.") -> Any:
     return option(default, "-m", help=help, metavar="MODEL")
 
 
@@ -150,7 +150,7 @@ class Verb:
         unknown = [name for name in values if name not in self.request.model_fields]
         if unknown:
             raise InputError(
-                f"{self.name} has no argument {unknown[0]!r}; {nearest(unknown[0], self.request.model_fields)}"
+                f"{self.name} has no argument {unknown[0]!r}; {suggest(unknown[0], self.request.model_fields)}"
             )
         try:
             return self.request.model_validate(dict(values), context={"files": files})
@@ -166,16 +166,18 @@ class Verb:
 
     def command_line(self, request: Request) -> str:
         """The command that makes the same request."""
-        options, positional = [], []
+        options, positional, source = [], [], ""
         for name, info, value in _given(request):
+            if isinstance(value, list) and "Path" in str(info.annotation):  # texts that are not in a file
+                source, value = shlex.join(["printf", "%s\\n", *value]) + " | ", "-"
             if cli_of(info).get("position"):
                 positional.append(_word(value))
             elif isinstance(value, bool):
                 options.append(flag_of(name, info) if value else f"--no-{name.replace('_', '-')}")
             else:
                 options += [flag_of(name, info), _word(value)]
-        separator = ["--"] if any(word.startswith("-") for word in positional) else []
-        return shlex.join(["regard", self.name, *options, *separator, *positional])
+        separator = ["--"] if any(word.startswith("-") and word != "-" for word in positional) else []
+        return source + shlex.join(["regard", self.name, *options, *separator, *positional])
 
     def python_code(self, request: Request) -> str:
         """The Python call that makes the same request."""

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.data.batch import by_budget, collate
-from regard.errors import InputError, choice
-from regard.layers import Layers
+from regard.data.batch import collate, group_by_token_budget
+from regard.errors import InputError, check_choice
+from regard.layers import LayerSelection
 from regard.nn.masks import Packed, first_tokens, length_groups
 from regard.text import Tokenizer
 
@@ -87,10 +87,10 @@ class EmbeddingEngine:
         if tokenizer is None or not hasattr(model, "states") or not hasattr(model, "embedding"):
             lacking = "layers" if tokenizer else "tokenizer"
             raise InputError(f"this {family} model cannot embed text: it has no {lacking} for it")
-        if getattr(model.config, "characters", 0):
+        if getattr(model.config, "num_characters", 0):
             raise InputError(f"this {family} model reads characters; expected one that reads a tokenizer's pieces")
-        choice("pooling", pooling, POOLINGS)
-        choice("way with long texts", long, LONGS)
+        check_choice("pooling", pooling, POOLINGS)
+        check_choice("way with long texts", long, LONGS)
         if pooling == "none" and long == "windows":
             raise InputError(
                 "windows join the vectors of a text's pieces, and pooling none joins none; use cut or error"
@@ -98,11 +98,13 @@ class EmbeddingEngine:
         self.model, self.tokenizer = model.to(device).eval(), tokenizer
         self.device = torch.device(device)
         config: Any = model.config
-        self.layers = Layers.parse(layers, config.depth + 1)
+        self.layers = LayerSelection.parse(layers, config.num_hidden_layers + 1)
         self.pooling, self.normalize, self.long = pooling, normalize, long
         # An ELMo's vectors are those of both directions, one beside the other.
-        self.width: int = getattr(config, "vector_width", config.width) * self.layers.factor
-        self.max_length = _limit(max_length, getattr(config, "positions", None), stated or tokenizer.max_length)
+        self.width: int = getattr(config, "output_size", config.hidden_size) * self.layers.factor
+        self.max_length = _limit(
+            max_length, getattr(config, "max_position_embeddings", None), stated or tokenizer.max_length
+        )
         around = len(tokenizer.encode("").ids)
         if self.max_length is not None and self.max_length <= around:
             raise InputError(
@@ -158,7 +160,7 @@ class EmbeddingEngine:
     def _run(self, ids: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], Tensor, Packed]]:
         """Batches of nearly equal lengths: the places they belong to, the chosen layers' states (N, W), the layout."""
         states: Callable[..., Iterator[Tensor]] = self.model.states  # type: ignore[assignment]
-        for group in by_budget([len(one) for one in ids], BUDGET[self.device.type]):
+        for group in group_by_token_budget([len(one) for one in ids], BUDGET[self.device.type]):
             batch = collate([ids[place] for place in group]).to(self.device)
             assert isinstance(batch.layout, Packed)
             with torch.inference_mode():  # left before the yield, or the caller would be in it too

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from regard.settings import Document, Section
+from regard.settings import SettingsFile, SettingsSection
 from regard.training.settings import RENAMED_SETTINGS, RunSection
 
 __all__ = ["DEFAULTS", "FineTuningConfig", "FineTuningRunSection", "FineTuningSection", "VisionSection"]
@@ -33,7 +33,7 @@ DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
 }
 
 
-class FineTuningSection(Section):
+class FineTuningSection(SettingsSection):
     num_epochs: int = Field(default=3, ge=1, le=1 << 20, description="Number of epochs.")
     batch_size: int = Field(default=32, ge=1, le=1 << 20, description="Examples per step.")
     learning_rate: float = Field(
@@ -75,7 +75,7 @@ class FineTuningRunSection(RunSection):
     num_seeds: int = Field(default=1, ge=1, le=1000, description="Number of runs with consecutive seeds.")
 
 
-class VisionSection(Section):
+class VisionSection(SettingsSection):
     """The shape of a new Vision Transformer."""
 
     hidden_size: int = Field(default=64, ge=1, le=1 << 16, description="Size of the hidden states.")
@@ -90,7 +90,7 @@ class VisionSection(Section):
     )
 
 
-class FineTuningConfig(Document):
+class FineTuningConfig(SettingsFile):
     example: ClassVar[str] = "training.num_epochs=4"
     renamed: ClassVar[Mapping[str, str]] = RENAMED_SETTINGS
 

@@ -9,12 +9,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regard.data.examples import Example, Picture, Tagged, Text, labelled
+from regard.data.examples import Example, ImageExample, TaggedExample, TextExample, is_labeled
 from regard.data.files import STANDARD_INPUT, open_text
-from regard.data.readers import Read, read_choices, read_pictures, read_questions, read_tagged, read_texts, words_of
-from regard.data.split import split
+from regard.data.readers import (
+    ExampleSet,
+    read_choice_examples,
+    read_image_examples,
+    read_question_examples,
+    read_tagged_examples,
+    read_text_examples,
+    split_words,
+)
+from regard.data.split import split_examples
 from regard.errors import InputError
-from regard.tasks.base import Task
+from regard.tasks.task import Task
 
 __all__ = [
     "DataSource",
@@ -30,7 +38,7 @@ __all__ = [
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 PLAIN_TEXT_TASKS = ("classify", "tag")  # tasks that predict for plain text
 DEFAULT_SPLIT = "90/10"
-DataSource = str | os.PathLike[str] | Read[Any]  # a file, or the examples that a reader read
+DataSource = str | os.PathLike[str] | ExampleSet[Any]  # a file, or the examples that a reader read
 
 
 @dataclass(frozen=True)
@@ -58,11 +66,11 @@ class TableOptions:
 
 def read_splits(
     task: str, train: DataSource, dev: DataSource | None, *, table: TableOptions | None, split_sizes: str | None
-) -> dict[str, Read[Any]]:
+) -> dict[str, ExampleSet[Any]]:
     """The examples by split: train, dev, and test if `split_sizes` has three parts. Without `dev`, train is split."""
 
-    def read(source: DataSource) -> Read[Any]:
-        return source if isinstance(source, Read) else read_examples(task, source, table=table, labelled=True)
+    def read(source: DataSource) -> ExampleSet[Any]:
+        return source if isinstance(source, ExampleSet) else read_examples(task, source, table=table, labeled=True)
 
     whole = read(train)
     if dev is not None:
@@ -71,37 +79,37 @@ def read_splits(
         return {"train": whole, "dev": read(dev)}
     sizes = split_sizes or DEFAULT_SPLIT
     return {
-        name: Read(
+        name: ExampleSet(
             [whole.examples[index] for index in indices],
             whole.path,
-            f"{whole.how}; {name} part of {sizes}",
+            f"{whole.description}; {name} part of {sizes}",
             whole.dropped if name == "train" else {},
             [whole.lines[index] for index in indices] if whole.lines else [],
             whole.unit,
         )
-        for name, indices in zip(("train", "dev", "test"), split(whole.examples, sizes), strict=False)
+        for name, indices in zip(("train", "dev", "test"), split_examples(whole.examples, sizes), strict=False)
     }
 
 
-def digest(read: Read[Any]) -> str:
+def digest(read: ExampleSet[Any]) -> str:
     """A hash of the examples in their order."""
     found = hashlib.sha256()
     for example in read.examples:
         found.update(repr(example).encode("utf-8", "surrogatepass"))
-        if isinstance(example, Picture):
+        if isinstance(example, ImageExample):
             found.update(example.pixels.tobytes())
     return found.hexdigest()[:16]
 
 
 def read_examples(
-    task: str, path: str | os.PathLike[str], *, table: TableOptions | None = None, labelled: bool | None = None
-) -> Read[Any]:
-    """The examples in a file. With `labelled` True missing labels are an error; with False labels are not read."""
+    task: str, path: str | os.PathLike[str], *, table: TableOptions | None = None, labeled: bool | None = None
+) -> ExampleSet[Any]:
+    """The examples in a file. With `labeled` True missing labels are an error; with False labels are not read."""
     table, path = table or TableOptions(), os.fspath(path)
     if task == "classify" and holds_images(path):
         if table != TableOptions():
             raise InputError(f"{path} holds images, which have no columns; leave out --columns and the like")
-        return read_pictures(path, labelled=labelled)
+        return read_image_examples(path, labeled=labeled)
     match task:
         case "tag":
             if replace(table, columns=None) != TableOptions():
@@ -109,13 +117,13 @@ def read_examples(
                     "tag reads columns separated by spaces or tabs, without header or quotes; leave out --header, "
                     "--delimiter and --quoted"
                 )
-            return read_tagged(path, labelled=labelled, columns=table.columns)
+            return read_tagged_examples(path, labeled=labeled, columns=table.columns)
         case "answer":
-            return read_questions(path, labelled=labelled, **vars(table))
+            return read_question_examples(path, labeled=labeled, **vars(table))
         case "choose":
-            return read_choices(path, labelled=labelled, **vars(table))
+            return read_choice_examples(path, labeled=labeled, **vars(table))
         case "classify" | "pair" | "regress":
-            return read_texts(path, task=task, labelled=labelled, **vars(table))
+            return read_text_examples(path, task=task, labeled=labeled, **vars(table))
     raise InputError(f"no reader for {task!r}")
 
 
@@ -125,19 +133,19 @@ def holds_images(path: str) -> bool:
     return os.path.isdir(path) or name.endswith(IMAGES) or ("idx" in name and "ubyte" in name)
 
 
-def check_labels(task: Task[Any], read: Read[Any]) -> None:
+def check_labels(task: Task[Any], read: ExampleSet[Any]) -> None:
     """InputError with file and line for a label that the task does not know."""
     for index, example in enumerate(read.examples):
         try:
-            if not labelled(example):
+            if not is_labeled(example):
                 raise InputError("the example has no label")
             task.check(example)
         except InputError as error:
-            raise InputError(f"{read.path} {read.place(index)}: {error}") from None
+            raise InputError(f"{read.path} {read.location(index)}: {error}") from None
 
 
 def new_examples(task: str, source: str, *, table: TableOptions | None = None) -> Iterator[Example]:
-    """Unlabelled examples: of a file, of lines of standard input as they arrive, or of the given text itself."""
+    """Unlabeled examples: of a file, of lines of standard input as they arrive, or of the given text itself."""
     if source != STANDARD_INPUT and not os.path.exists(source):
         if task not in PLAIN_TEXT_TASKS or not any(map(str.isspace, source)):
             raise InputError(f"{source}: no such file; expected a file of input, or - for standard input")
@@ -145,7 +153,7 @@ def new_examples(task: str, source: str, *, table: TableOptions | None = None) -
     elif source == STANDARD_INPUT and task in PLAIN_TEXT_TASKS and table in (None, TableOptions()):
         yield from _standard_input(task)
     else:
-        yield from read_examples(task, source, table=table, labelled=False).examples
+        yield from read_examples(task, source, table=table, labeled=False).examples
 
 
 def _standard_input(task: str) -> Iterator[Example]:
@@ -169,4 +177,4 @@ def _standard_input(task: str) -> Iterator[Example]:
 
 
 def _plain_example(task: str, line: str) -> Example:
-    return Text(line) if task == "classify" else Tagged(line, tuple(words_of(line)))
+    return TextExample(line) if task == "classify" else TaggedExample(line, tuple(split_words(line)))

@@ -11,17 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import family_of, tokenizer_of
+from regard.checkpoints.ready import family_name, require_tokenizer
 from regard.errors import InputError
 from regard.models import Bert, Vit, VitConfig
 from regard.nn import init as initial
 from regard.settings import Precision
-from regard.tasks.base import Item, Task
-from regard.tasks.folder import LONGEST, Solved
-from regard.tasks.model import Inputs, Tuned
-from regard.tasks.pictures import Frame, Seen
-from regard.tasks.rows import Rows
-from regard.tasks.texts import Regress
+from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch
+from regard.tasks.image_classification import ImageClassifier, ImageTransform
+from regard.tasks.inputs import InputBuilder
+from regard.tasks.task import Task, TaskInput
+from regard.tasks.task_folder import MAX_LENGTH, FineTunedModel
+from regard.tasks.text_classification import Regression
 from regard.text import Tokenizer
 from regard.training.finetuning.config import VisionSection
 
@@ -34,7 +34,7 @@ SOFT_WEIGHT, HIDDEN_WEIGHT = 5.0, 1.0  # of the teacher's logits and hidden stat
 class TaskObjective(nn.Module):
     """The task's loss."""
 
-    def __init__(self, model: Tuned | Seen, task: Task[Any]) -> None:
+    def __init__(self, model: EncoderWithHead | ImageClassifier, task: Task[Any]) -> None:
         super().__init__()
         self.model, self.task = model, task
         self.frozen = not any(parameter.requires_grad for parameter in model.encoder.parameters())
@@ -45,26 +45,26 @@ class TaskObjective(nn.Module):
             self.model.encoder.eval()
         return self
 
-    def forward(self, inputs: Any, items: Sequence[Item]) -> dict[str, Tensor]:
+    def forward(self, inputs: Any, items: Sequence[TaskInput]) -> dict[str, Tensor]:
         return {"loss": self.task.loss(self.model(inputs).float(), items)}
 
 
 class DistillationObjective(TaskObjective):
     """The task's loss, the loss against the teacher's softened logits, and the cosine loss of the hidden states."""
 
-    def __init__(self, model: Tuned, task: Task[Any], teacher: Tuned) -> None:
+    def __init__(self, model: EncoderWithHead, task: Task[Any], teacher: EncoderWithHead) -> None:
         super().__init__(model, task)
         self.teacher = [teacher.eval()]  # in a list: not a submodule, so neither trained nor saved
 
-    def forward(self, inputs: Inputs, items: Sequence[Item]) -> dict[str, Tensor]:
-        assert isinstance(self.model, Tuned)
+    def forward(self, inputs: TaskBatch, items: Sequence[TaskInput]) -> dict[str, Tensor]:
+        assert isinstance(self.model, EncoderWithHead)
         teacher = self.teacher[0].to(inputs.segments.device)
         with torch.no_grad():
-            teacher_hidden, teacher_logits = teacher.seen(inputs)
-        hidden, logits = self.model.seen(inputs)
+            teacher_hidden, teacher_logits = teacher.forward_with_hidden(inputs)
+        hidden, logits = self.model.forward_with_hidden(inputs)
         losses = {
             "labels": self.task.loss(logits.float(), items),
-            "soft": self.task.soft_loss(logits.float(), teacher_logits.float(), items, TEMPERATURE),
+            "soft": self.task.distillation_loss(logits.float(), teacher_logits.float(), items, TEMPERATURE),
             "hidden": (1 - F.cosine_similarity(hidden.float(), teacher_hidden.float(), dim=-1)).mean(),
         }
         return losses | {"loss": losses["labels"] + SOFT_WEIGHT * losses["soft"] + HIDDEN_WEIGHT * losses["hidden"]}
@@ -76,50 +76,54 @@ class ModelFactory:
     tokenizer: Tokenizer | None
 
     def __init__(self, task: Task[Any], encoder: nn.Module, tokenizer: Tokenizer | None, *, length: int) -> None:
-        positions: int = getattr(encoder.config, "positions", LONGEST)
-        self.task, self.encoder, self.tokenizer = task, encoder, tokenizer_of(encoder, tokenizer)
-        self.length = min(length or task.length, positions)
+        positions: int = getattr(encoder.config, "max_position_embeddings", MAX_LENGTH)
+        self.task, self.encoder, self.tokenizer = task, encoder, require_tokenizer(encoder, tokenizer)
+        self.length = min(length or task.max_length, positions)
 
     @property
-    def rows(self) -> Rows | Frame:
+    def rows(self) -> InputBuilder | ImageTransform:
         """Converts examples to model inputs."""
         assert self.tokenizer is not None
-        return Rows(self.tokenizer, family=family_of(self.encoder), limit=self.length)
+        return InputBuilder(self.tokenizer, family=family_name(self.encoder), limit=self.length)
 
-    def new_model(self, seed: int) -> Tuned | Seen:
+    def new_model(self, seed: int) -> EncoderWithHead | ImageClassifier:
         torch.manual_seed(seed)
-        model = Tuned.new(copy.deepcopy(self.encoder), self.task)
-        if isinstance(self.task, Regress) and model.head.output.bias is not None:
+        model = EncoderWithHead.from_encoder(copy.deepcopy(self.encoder), self.task)
+        if isinstance(self.task, Regression) and model.head.output.bias is not None:
             nn.init.constant_(model.head.output.bias, self.task.mean)  # the best prediction of an untrained model
         return model
 
-    def objective(self, model: Tuned | Seen) -> TaskObjective:
+    def objective(self, model: EncoderWithHead | ImageClassifier) -> TaskObjective:
         return TaskObjective(model, self.task)
 
-    def fine_tuned_model(self, model: Tuned | Seen, *, precision: Precision = "auto") -> Solved:
-        return Solved(self.task, model, self.tokenizer, self.length, precision)
+    def fine_tuned_model(
+        self, model: EncoderWithHead | ImageClassifier, *, precision: Precision = "auto"
+    ) -> FineTunedModel:
+        return FineTunedModel(self.task, model, self.tokenizer, self.length, precision)
 
 
 class ImageModelFactory(ModelFactory):
     """A VisionSection Transformer with new weights, or one that is given with a new layer for the classes on it."""
 
-    def __init__(self, task: Task[Any], frame: Frame, vision: VisionSection, *, encoder: Vit | None = None) -> None:
+    def __init__(
+        self, task: Task[Any], frame: ImageTransform, vision: VisionSection, *, encoder: Vit | None = None
+    ) -> None:
         self.task, self.tokenizer, self.length = task, None, 0
         self.frame, self.vision, self.pretrained = frame, vision, encoder
 
     @property
-    def rows(self) -> Frame:
+    def rows(self) -> ImageTransform:
         return self.frame
 
-    def new_model(self, seed: int) -> Seen:
+    def new_model(self, seed: int) -> ImageClassifier:
         torch.manual_seed(seed)
         if self.pretrained is None:
-            return Seen(Vit(self._config()), shift=self.vision.max_shift)
+            return ImageClassifier(Vit(self._config()), shift=self.vision.max_shift)
         model = copy.deepcopy(self.pretrained)
-        model.classifier = nn.Linear(model.config.width, self.task.outputs)
-        model.config = replace(model.config, labels=self.task.outputs)
-        initial.normal(model.classifier)
-        return Seen(model, shift=self.vision.max_shift)
+        model.classifier = nn.Linear(model.config.hidden_size, self.task.num_outputs)
+        model.config = replace(model.config, num_labels=self.task.num_outputs)
+        initial.normal_init(model.classifier)
+        return ImageClassifier(model, shift=self.vision.max_shift)
 
     def _config(self) -> VitConfig:
         vision, frame = self.vision, self.frame
@@ -129,41 +133,41 @@ class ImageModelFactory(ModelFactory):
                 f"vision.hidden_size, {vision.hidden_size}"
             )
         return VitConfig(
-            width=vision.hidden_size,
-            depth=vision.num_hidden_layers,
-            heads=vision.num_attention_heads,
-            ffn=vision.intermediate_size,
-            image=(frame.height, frame.width),
-            patch=(vision.patch_size, vision.patch_size),
-            channels=frame.channels,
-            labels=self.task.outputs,
+            hidden_size=vision.hidden_size,
+            num_hidden_layers=vision.num_hidden_layers,
+            num_attention_heads=vision.num_attention_heads,
+            intermediate_size=vision.intermediate_size,
+            image_size=(frame.height, frame.width),
+            patch_size=(vision.patch_size, vision.patch_size),
+            num_channels=frame.channels,
+            num_labels=self.task.num_outputs,
         )
 
 
 class StudentFactory(ModelFactory):
     """Makes students: evenly chosen layers of a fine-tuned model, with its embeddings and head."""
 
-    def __init__(self, teacher: Solved, *, layers: int, length: int) -> None:
+    def __init__(self, teacher: FineTunedModel, *, layers: int, length: int) -> None:
         encoder = teacher.model.encoder
-        depth = encoder.config.depth
-        if not isinstance(encoder, Bert) or not isinstance(teacher.model, Tuned):
+        depth = encoder.config.num_hidden_layers
+        if not isinstance(encoder, Bert) or not isinstance(teacher.model, EncoderWithHead):
             raise InputError("only a BERT can be distilled; fine-tune a BERT as the teacher")
         if not 1 <= layers < depth:
             raise InputError(f"--layers is {layers}; expected fewer layers than the teacher has, 1 to {depth - 1}")
         super().__init__(teacher.task, encoder, teacher.tokenizer, length=length or teacher.length)
         self.teacher, self.layers = teacher.model, layers
 
-    def new_model(self, seed: int) -> Tuned:
+    def new_model(self, seed: int) -> EncoderWithHead:
         student = copy.deepcopy(self.teacher)
         encoder = student.encoder
         assert isinstance(encoder, Bert)
-        depth = encoder.config.depth
+        depth = encoder.config.num_hidden_layers
         # Evenly spaced, starting with the first: 0, 2, 4, 6 of 8.
         kept = [number * depth // self.layers for number in range(self.layers)]
         encoder.encoder.layers = nn.ModuleList([encoder.encoder.layers[number] for number in kept])
-        encoder.config = replace(encoder.config, depth=self.layers)
+        encoder.config = replace(encoder.config, num_hidden_layers=self.layers)
         return student
 
-    def objective(self, model: Tuned | Seen) -> TaskObjective:
-        assert isinstance(model, Tuned)
+    def objective(self, model: EncoderWithHead | ImageClassifier) -> TaskObjective:
+        assert isinstance(model, EncoderWithHead)
         return DistillationObjective(model, self.task, self.teacher)

@@ -19,21 +19,21 @@ import torch
 
 from regard.checkpoints import loading
 from regard.checkpoints.files import verify
-from regard.data.examples import Picture
-from regard.data.readers import Read
-from regard.device import choose
+from regard.data.examples import ImageExample
+from regard.data.readers import ExampleSet
+from regard.device import choose_device
 from regard.errors import InputError
 from regard.files.disk import atomic_write
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import remove_files
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.models import Vit
-from regard.tasks.catalog import task_named
-from regard.tasks.folder import Solved, read_task, write_task
-from regard.tasks.model import Tuned
-from regard.tasks.pictures import Frame, Look, Seen
-from regard.tasks.solve import score, settle
-from regard.training.doctor import problems, quick
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
+from regard.tasks.predict import calibrate, score
+from regard.tasks.registry import get_task
+from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
+from regard.training.doctor import examine_data, problems
 from regard.training.events import Finished, Note, OnEvent, ThresholdChosen, ignore_event
 from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
 from regard.training.finetuning.data import DataSource, TableOptions, check_labels, digest, read_splits
@@ -54,7 +54,7 @@ def fit(
     train: DataSource,
     dev: DataSource | None = None,
     *,
-    model: str = DEFAULT,
+    model: str = DEFAULT_MODEL,
     output: str | os.PathLike[str],
     config: FineTuningConfig | None = None,
     table: TableOptions | None = None,
@@ -64,16 +64,16 @@ def fit(
     device: torch.device | str = "auto",
     on_event: OnEvent = ignore_event,
 ) -> FineTuningReport:
-    """Fine-tune `model` for a task on labelled examples, and write the best seed's model to `output`.
+    """Fine-tune `model` for a task on labeled examples, and write the best seed's model to `output`.
 
     `train` and `dev` are files, or examples from a reader. Without `dev`, `train` is split ("90/10" by default); the
     last of three parts is scored once, as "test". With `both`, the model is also trained with a frozen encoder, in
     `output`/frozen, and both results are reported.
     """
-    task_named(task)  # an unknown task is an error before anything is read
+    get_task(task)  # an unknown task is an error before anything is read
     output = Path(output)
     data = _read(task, train, dev, table, split, on_event)
-    images = isinstance(data["train"].examples[0], Picture)
+    images = isinstance(data["train"].examples[0], ImageExample)
     config = config or FineTuningConfig.load(defaults=DEFAULTS["pictures" if images else task])
     factory = (_image_factory if images else _text_factory)(task, data, model, config, on_event)
     name = "a new ViT" if isinstance(factory, ImageModelFactory) and factory.pretrained is None else model
@@ -114,13 +114,13 @@ def distill(
     device: torch.device | str = "auto",
     on_event: OnEvent = ignore_event,
 ) -> FineTuningReport:
-    """Train a student with fewer `layers` on labelled examples and the predictions of a fine-tuned teacher."""
-    fine_tuned = read_task(teacher)
+    """Train a student with fewer `layers` on labeled examples and the predictions of a fine-tuned teacher."""
+    fine_tuned = load_fine_tuned(teacher)
     config = config or FineTuningConfig.load(defaults=DEFAULTS["distill"])
     data = _read(fine_tuned.task.name, train, dev, table, split, on_event)
     student = StudentFactory(fine_tuned, layers=layers, length=config.training.max_length)
     _diagnose(student, data, on_event)
-    name = f"{os.fspath(teacher)}, {layers} of {fine_tuned.model.encoder.config.depth} layers"
+    name = f"{os.fspath(teacher)}, {layers} of {fine_tuned.model.encoder.config.num_hidden_layers} layers"
     return _run(student, name, data, config, Path(output), resume=resume, device=device, emit=on_event)
 
 
@@ -131,41 +131,41 @@ def _read(
     table: TableOptions | None,
     split: str | None,
     on_event: OnEvent,
-) -> dict[str, Read[Any]]:
+) -> dict[str, ExampleSet[Any]]:
     data = read_splits(task, train, dev, table=table, split_sizes=split)
     for name, read in data.items():
-        on_event(Note(message=f"{name}: {len(read.examples):,} examples of {read.path} ({read.how})"))
+        on_event(Note(message=f"{name}: {len(read.examples):,} examples of {read.path} ({read.description})"))
         for reason, count in read.dropped.items():
             on_event(Note(message=f"{name}: {count:,} left out: {reason}"))
     return data
 
 
 def _text_factory(
-    task: str, data: Mapping[str, Read[Any]], model: str, config: FineTuningConfig, on_event: OnEvent
+    task: str, data: Mapping[str, ExampleSet[Any]], model: str, config: FineTuningConfig, on_event: OnEvent
 ) -> ModelFactory:
-    learned = task_named(task).learn(data["train"].examples)
+    learned = get_task(task).from_examples(data["train"].examples)
     factory = ModelFactory(learned, *loading.load(model), length=config.training.max_length)
     _diagnose(factory, data, on_event)
     return factory
 
 
 def _image_factory(
-    task: str, data: Mapping[str, Read[Any]], model: str, config: FineTuningConfig, on_event: OnEvent
+    task: str, data: Mapping[str, ExampleSet[Any]], model: str, config: FineTuningConfig, on_event: OnEvent
 ) -> ModelFactory:
     """Factory of a Vision Transformer: a new one unless a model is named (the default model reads text)."""
     images = data["train"].examples
-    learned = Look.learn(images)
+    learned = ImageTask.from_examples(images)
     patch = config.vision.patch_size
-    if model == DEFAULT:
-        factory = ImageModelFactory(learned, Frame.around(images, patch=patch), config.vision)
+    if model == DEFAULT_MODEL:
+        factory = ImageModelFactory(learned, ImageTransform.for_images(images, patch=patch), config.vision)
         hint = f", in patches of {patch} (larger images fit with a larger vision.patch_size)"
     else:
         encoder, _ = loading.load(model)
         if not isinstance(encoder, Vit):
             raise InputError(f"{model} is no Vision Transformer; name one, or leave --model out for a new one")
-        frame, hint = Frame(*encoder.config.image, encoder.config.channels), ""
+        frame, hint = ImageTransform(*encoder.config.image_size, encoder.config.num_channels), ""
         factory = ImageModelFactory(learned, frame, config.vision, encoder=encoder)
-    if other := factory.frame.others(images):
+    if other := factory.frame.count_resized(images):
         size = f"{factory.frame.height} x {factory.frame.width}"
         message = f"train: {other:,} of {len(images):,} images have another size than {size} and are resized{hint}"
         on_event(Note(message=message))
@@ -173,8 +173,8 @@ def _image_factory(
     return factory
 
 
-def _diagnose(factory: ModelFactory, data: Mapping[str, Read[Any]], on_event: OnEvent) -> None:
-    for finding in problems(quick(factory.task, data["train"], data["dev"], factory.rows)):
+def _diagnose(factory: ModelFactory, data: Mapping[str, ExampleSet[Any]], on_event: OnEvent) -> None:
+    for finding in problems(examine_data(factory.task, data["train"], data["dev"], factory.rows)):
         message = f"{finding.status}: {finding.check}: {finding.evidence}. To fix it: {finding.remedy}"
         on_event(Note(message=message))
 
@@ -182,7 +182,7 @@ def _diagnose(factory: ModelFactory, data: Mapping[str, Read[Any]], on_event: On
 def _run(
     factory: ModelFactory,
     model: str,
-    data: dict[str, Read[Any]],
+    data: dict[str, ExampleSet[Any]],
     config: FineTuningConfig,
     output: Path,
     *,
@@ -191,7 +191,7 @@ def _run(
     emit: OnEvent,
     beside: Mapping[str, Any] | None = None,
 ) -> FineTuningReport:
-    device = choose(device) if isinstance(device, str) else device
+    device = choose_device(device) if isinstance(device, str) else device
     task = factory.task
     for read in data.values():
         check_labels(task, read)
@@ -202,22 +202,23 @@ def _run(
     with folder.running(emit) as on_event:
         results = _train_seeds(factory, data, config, output / SEEDS, device=device, on_event=on_event)
         about: dict[str, dict[str, Any]] = {
-            name: {"path": read.path, "examples": len(read.examples), "how": read.how} for name, read in data.items()
+            name: {"path": read.path, "examples": len(read.examples), "how": read.description}
+            for name, read in data.items()
         }
-        best = read_task(output / SEEDS / BEST, device=device)
+        best = load_fine_tuned(output / SEEDS / BEST, device=device)
         if "test" in data:
             about["test"]["scores"] = score(best, data["test"].examples, device=device)
         settings = {name: dict(getattr(config, name)) for name in config.sections()}
-        report = FineTuningReport(task.name, model, task.main, about, settings, results, dict(beside or {}))
+        report = FineTuningReport(task.name, model, task.main_metric, about, settings, results, dict(beside or {}))
         files = {REPORT: json_bytes(report.document()), "report.md": report.markdown().encode()}
-        write_task(best, output, files=files)
+        save_fine_tuned(best, output, files=files)
         with model_saved(output):
             on_event(Finished(scores=report.mean))
     return report
 
 
 def _folder(
-    factory: ModelFactory, model: str, data: Mapping[str, Read[Any]], config: FineTuningConfig, output: Path
+    factory: ModelFactory, model: str, data: Mapping[str, ExampleSet[Any]], config: FineTuningConfig, output: Path
 ) -> RunFolder:
     run = {"task": factory.task.name, "model": model, "data": {name: digest(read) for name, read in data.items()}}
     seeds = (f"{seed}.json" for seed in _seeds(config))
@@ -232,7 +233,7 @@ def _seeds(config: FineTuningConfig) -> range:
 
 def _train_seeds(
     factory: ModelFactory,
-    data: Mapping[str, Read[Any]],
+    data: Mapping[str, ExampleSet[Any]],
     config: FineTuningConfig,
     folder: Path,
     *,
@@ -242,15 +243,15 @@ def _train_seeds(
     """Train once per seed and keep the best model in `folder`; finished seeds are not repeated."""
     seeds, task = _seeds(config), factory.task
     done = {seed: _read_result(folder, seed) for seed in seeds if _result_path(folder, seed).is_file()}
-    _check_best(folder, done, task.main)
-    items = task.items(data["train"].examples, factory.rows)
-    if cut := sum(any(row.cut for row in item.rows) for item in items):
+    _check_best(folder, done, task.main_metric)
+    items = task.preprocess(data["train"].examples, factory.rows)
+    if cut := sum(any(row.num_truncated for row in item.sequences) for item in items):
         message = f"{cut:,} of {len(items):,} texts are longer than {factory.length} tokens and are truncated"
         on_event(Note(message=message))
 
-    def evaluate(model: Tuned | Seen) -> tuple[Solved, dict[str, float]]:
+    def evaluate(model: EncoderWithHead | ImageClassifier) -> tuple[FineTunedModel, dict[str, float]]:
         fine_tuned = factory.fine_tuned_model(model, precision=config.run.precision)
-        return settle(fine_tuned, data["dev"].examples, device=device)
+        return calibrate(fine_tuned, data["dev"].examples, device=device)
 
     for seed in seeds:
         if seed in done:
@@ -268,18 +269,18 @@ def _train_seeds(
             on_event=on_event,
         )
         done[seed] = run_interruptible(trainer)
-        if _best_seed(done, task.main) == seed:
+        if _best_seed(done, task.main_metric) == seed:
             model = trainer.model.eval()
-            if task.settles:
+            if task.has_calibration:
                 # A resumed run does not know what an earlier epoch chose, so it is computed again.
                 fine_tuned = evaluate(model)[0]
-                on_event(ThresholdChosen(seed=seed, values=fine_tuned.task.document()))
+                on_event(ThresholdChosen(seed=seed, values=fine_tuned.task.to_dict()))
             else:
                 fine_tuned = factory.fine_tuned_model(model, precision=config.run.precision)
-            write_task(fine_tuned, folder / BEST, files={SEED: json_bytes({"seed": seed})}, overwrite=True)
+            save_fine_tuned(fine_tuned, folder / BEST, files={SEED: json_bytes({"seed": seed})}, overwrite=True)
         atomic_write(_result_path(folder, seed), json_bytes(with_checksum(asdict(done[seed]))))
         remove_files(folder, [f"checkpoints-{seed}/step-*/"])
-    best = _best_seed(done, task.main)
+    best = _best_seed(done, task.main_metric)
     if not (folder / BEST).is_dir() or _seed_of(folder / BEST) not in (None, best):
         raise InputError(
             f"{folder / BEST} is not the model of seed {best}, which is the best. Put a copy of that back; or delete "

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from regard.models import Elmo, Vit
 from regard.nn import Attention, Stack
 from regard.nn.block import FeedForward
-from regard.tasks.base import Item, Task
-from regard.tasks.model import Tuned
-from regard.tasks.pictures import Seen
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.image_classification import ImageClassifier
+from regard.tasks.task import Task, TaskInput
 from regard.training.events import LayersScheduled, OnEvent, ignore_event
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.layer_schedule import (
@@ -44,20 +44,20 @@ def default_learning_rate(width: int) -> float:
 class FineTuner(EpochTrainer):
     """`evaluate` scores the model on dev; without it the last epoch is kept. Checkpoints go to `folder`, if any."""
 
-    model: Tuned | Seen
+    model: EncoderWithHead | ImageClassifier
 
     def __init__(
         self,
-        model: Tuned | Seen,
+        model: EncoderWithHead | ImageClassifier,
         task: Task[Any],
-        items: Sequence[Item],
+        items: Sequence[TaskInput],
         config: FineTuningConfig,
         *,
         seed: int,
         device: torch.device,
         folder: Path | None = None,
-        evaluate: Callable[[Tuned | Seen], dict[str, float]] | None = None,
-        objective: Callable[[Tuned | Seen], nn.Module] | None = None,
+        evaluate: Callable[[EncoderWithHead | ImageClassifier], dict[str, float]] | None = None,
+        objective: Callable[[EncoderWithHead | ImageClassifier], nn.Module] | None = None,
         on_event: OnEvent = ignore_event,
     ) -> None:
         self.items, self.config, self.evaluate = items, config, evaluate
@@ -65,7 +65,7 @@ class FineTuner(EpochTrainer):
         settings = config.training
         # A task head alone learns well at a larger rate, and so do LSTMs.
         larger = settings.frozen or isinstance(model.encoder, Elmo)
-        peak = settings.learning_rate or default_learning_rate(model.encoder.config.width) * (10 if larger else 1)
+        peak = settings.learning_rate or default_learning_rate(model.encoder.config.hidden_size) * (10 if larger else 1)
         self.peak_learning_rate = peak
         optimizers = build_optimizers(
             self.model,
@@ -74,7 +74,9 @@ class FineTuner(EpochTrainer):
             betas=(0.9, 0.98),
             weight_decay=settings.weight_decay,
         )
-        self.levels = parameter_levels(self.model, model.encoder.config.depth)  # of everything that is ever trained
+        self.levels = parameter_levels(
+            self.model, model.encoder.config.num_hidden_layers
+        )  # of everything that is ever trained
         if settings.layerwise_lr_decay < 1:
             apply_layerwise_lr_decay(optimizers, self.levels, settings.layerwise_lr_decay)
         super().__init__(
@@ -87,7 +89,7 @@ class FineTuner(EpochTrainer):
             learning_rate=lambda done: (
                 peak * learning_rate_factor(done, warmup=settings.warmup_ratio, scheduler="linear")
             ),
-            main_score=None if settings.select == "last" or evaluate is None else task.main,
+            main_score=None if settings.select == "last" or evaluate is None else task.main_metric,
             seed=seed,
             device=device,
             folder=folder,
@@ -114,7 +116,7 @@ class FineTuner(EpochTrainer):
         starts = layer_starts(
             self.optimizers,
             self.levels,
-            depth=self.model.encoder.config.depth,
+            depth=self.model.encoder.config.num_hidden_layers,
             learning_rate=self.peak_learning_rate,
             unfreeze=settings.unfreeze,
             steps=self.steps,
@@ -136,10 +138,10 @@ class FineTuner(EpochTrainer):
 
     def _inputs(self, indices: Sequence[int], step: int) -> dict[str, Any]:
         # Rows of one length go through attention together.
-        chosen = sorted((self.items[index] for index in indices), key=self.model.length)
+        chosen = sorted((self.items[index] for index in indices), key=self.model.num_tokens)
         if unfreeze := self.config.training.unfreeze:
             unfreeze_layers(self.levels, step / self.steps, unfreeze)
-        return {"inputs": self.model.gathered(chosen).to(self.device), "items": chosen}
+        return {"inputs": self.model.collate(chosen).to(self.device), "items": chosen}
 
     def _scores(self, epoch: int) -> dict[str, float]:
         """Empty if the scores would decide nothing."""
@@ -156,7 +158,9 @@ class FineTuner(EpochTrainer):
         return {name: p.detach() for name, p in self.model.named_parameters() if p in self.levels}
 
 
-def configure_model(model: Tuned | Seen, config: FineTuningConfig) -> Tuned | Seen:
+def configure_model(
+    model: EncoderWithHead | ImageClassifier, config: FineTuningConfig
+) -> EncoderWithHead | ImageClassifier:
     """Set the dropout of the model, and freeze its encoder, as the settings say."""
     settings = config.training
     if settings.dropout >= 0:
@@ -172,6 +176,6 @@ def configure_model(model: Tuned | Seen, config: FineTuningConfig) -> Tuned | Se
                 module.p = settings.dropout
     if settings.frozen:
         model.encoder.requires_grad_(False)
-        if isinstance(model, Seen) and model.encoder.classifier is not None:
+        if isinstance(model, ImageClassifier) and model.encoder.classifier is not None:
             model.encoder.classifier.requires_grad_(True)
     return model

@@ -9,7 +9,7 @@ import torch
 
 from regard.checkpoints import loading
 from regard.errors import InputError
-from regard.files.unfinished import changes
+from regard.files.folder_lock import describe_changes
 from regard.models.bert import Bert, BertConfig
 from regard.models.elmo import Elmo, ElmoConfig
 from regard.models.gpt import Gpt, GptConfig
@@ -43,43 +43,38 @@ PretrainableModel = Bert | Gpt | T5 | Elmo
 FAMILIES = {"bert": "bert", "gpt": "gpt2", "t5": "t5", "elmo": "elmo"}  # the names that models have
 DROPOUTS = ("dropout", "attention_dropout")
 # Settings whose names differ from those of the models' configurations.
-SHAPE = {
-    "hidden_size": "width",
-    "num_hidden_layers": "depth",
-    "num_attention_heads": "heads",
-    "intermediate_size": "ffn",
-    "max_position_embeddings": "positions",
-}
+SHAPE = {"activation": "hidden_act"}
 
 
 def new_model(config: PretrainingConfig, tokenizer: Tokenizer) -> PretrainableModel:
     """A model with new weights. A BERT that reads single texts has no heads for pairs."""
-    settings, size = _settings(config), tokenizer.size
+    settings, size, pad = _settings(config), tokenizer.size, tokenizer.pad or 0
     match config.model.family:
         case "gpt":
-            return Gpt(GptConfig(**settings, vocabulary=size, begin=tokenizer.bos, end=tokenizer.eos))
+            return Gpt(GptConfig(**settings, vocab_size=size, bos_token_id=tokenizer.bos, eos_token_id=tokenizer.eos))
         case "t5":
             assert tokenizer.pad is not None and tokenizer.eos is not None
-            pad = tokenizer.pad
-            return T5(T5Config(**settings, vocabulary=size, padding=pad, begin=pad, end=tokenizer.eos))
+            special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": tokenizer.eos}
+            return T5(T5Config(**settings, vocab_size=size, **special))
         case "elmo":
-            return Elmo(ElmoConfig(**settings, vocabulary=size))
-    return Bert(BertConfig(**settings, vocabulary=size, padding=tokenizer.pad or 0), heads=_heads(config))
+            return Elmo(ElmoConfig(**settings, vocab_size=size))
+    return Bert(BertConfig(**settings, vocab_size=size, pad_token_id=pad), heads=_heads(config))
 
 
 def _settings(config: PretrainingConfig) -> dict[str, Any]:
     """The fields of the model's configuration."""
     model = config.model
-    shared: dict[str, Any] = {"width": model.hidden_size, "depth": model.num_hidden_layers, "dropout": model.dropout}
+    fields = {SHAPE.get(key, key): value for key, value in model if key != "family"}
+    if model.family not in ("elmo", "t5"):
+        return fields
+    shared = ["hidden_size", "num_hidden_layers", "dropout"]
     if model.family == "elmo":
-        return shared | {"cell": model.intermediate_size, "characters": 0}
-    if model.family == "t5":
-        shared |= {"heads": model.num_attention_heads, "ffn": model.intermediate_size, "activation": model.activation}
-        return shared | {
-            "decoder_depth": model.num_hidden_layers,
-            "head_width": model.hidden_size // model.num_attention_heads,
-        }
-    return {SHAPE.get(key, key): value for key, value in model if key != "family"}
+        return {key: fields[key] for key in shared} | {"cell_size": model.intermediate_size, "num_characters": 0}
+    shared += ["num_attention_heads", "intermediate_size", "hidden_act"]
+    return {key: fields[key] for key in shared} | {
+        "num_decoder_layers": model.num_hidden_layers,
+        "head_dim": model.hidden_size // model.num_attention_heads,
+    }
 
 
 def pretrained_model(config: PretrainingConfig, tokenizer: Tokenizer, name: str) -> PretrainableModel:
@@ -92,7 +87,7 @@ def pretrained_model(config: PretrainingConfig, tokenizer: Tokenizer, name: str)
     settings = _settings(config)
     dropouts = {key: value for key, value in settings.items() if key in DROPOUTS}
     wanted = {key: value for key, value in settings.items() if key not in DROPOUTS}
-    if different := changes({key: getattr(found.config, key) for key in wanted}, wanted):
+    if different := describe_changes({key: getattr(found.config, key) for key in wanted}, wanted):
         raise InputError(f"{name} has another shape than [model]: {'; '.join(different)}. Set [model] to its shape")
     new = _alike(found, config, dropouts)
     missing = new.load_state_dict(found.state_dict(), strict=False).missing_keys

@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, Strict, field_validator, model_validator
 
 from regard.errors import InputError
-from regard.known import one_of
-from regard.settings import Document, Section, Tables
+from regard.models.family import describe_family
+from regard.settings import SettingsFile, SettingsSection, SettingsTables
 from regard.training.schedule import IntervalSetting, parse_budget
 from regard.training.settings import RENAMED_SETTINGS, RunSection
 
@@ -74,7 +74,7 @@ UNFIT_TOKENIZERS: dict[Family, tuple[str, str, str]] = {
 }
 
 
-class ModelSection(Section):
+class ModelSection(SettingsSection):
     family: Family = Field(default="bert", description="bert, gpt, t5 or elmo.")
     hidden_size: int = Field(
         default=384, ge=1, le=1 << 16, description="Size of the hidden states; ELMo: per direction."
@@ -96,7 +96,7 @@ class ModelSection(Section):
     activation: Literal["gelu", "gelu-tanh", "relu"] = Field(default="gelu", description="gelu, gelu-tanh or relu.")
 
 
-class VocabularySection(Section):
+class VocabularySection(SettingsSection):
     path: str = Field(default="", description="A tokenizer's file or folder; empty: train one on the corpus.")
     kind: Literal["wordpiece", "bpe"] = Field(default="wordpiece", description="New tokenizer: wordpiece or bpe.")
     vocab_size: int = Field(default=16384, ge=1, le=1 << 24, description="New tokenizer: number of entries.")
@@ -104,7 +104,7 @@ class VocabularySection(Section):
     min_frequency: int = Field(default=2, ge=1, le=1 << 30, description="New tokenizer: minimum frequency of an entry.")
 
 
-class DataSection(Section):
+class DataSection(SettingsSection):
     max_length: int = Field(default=128, ge=8, le=1 << 16, description="Tokens per row, with special tokens.")
     tokens_per_batch: int = Field(default=65536, ge=8, le=1 << 30, description="Tokens per step, over all processes.")
     tokens_per_micro_batch: int = Field(
@@ -118,7 +118,7 @@ class DataSection(Section):
     )
 
 
-class ObjectiveSection(Section):
+class ObjectiveSection(SettingsSection):
     mlm_probability: float = Field(default=0.15, gt=0, lt=1, description="Share of tokens to predict.")
     mean_noise_span_length: float = Field(
         default=3.0, ge=1, le=100, description="T5: mean length of the dropped spans, in tokens."
@@ -143,7 +143,7 @@ class ObjectiveSection(Section):
         return value
 
 
-class OptimizerSection(Section):
+class OptimizerSection(SettingsSection):
     name: Literal["adamw", "muon"] = Field(
         default="adamw", description="adamw, or muon for the weight matrices of the layers."
     )
@@ -154,7 +154,7 @@ class OptimizerSection(Section):
     max_grad_norm: float = Field(default=1.0, ge=0, description="Maximum gradient norm; 0 disables clipping.")
 
 
-class ScheduleSection(Section):
+class ScheduleSection(SettingsSection):
     max_steps: int = Field(default=0, ge=0, le=1 << 40, description="Length of the run in steps; 0: see budget.")
     budget: str = Field(default="", description='Length of the run in time, "20min" or "1h30m"; empty: see max_steps.')
     warmup_ratio: float = Field(default=0.05, ge=0, le=1, description="Share of the run for learning rate warmup.")
@@ -188,7 +188,7 @@ class PretrainingRunSection(RunSection):
     save_total_limit: int = Field(default=2, ge=1, le=1 << 20, description="Number of recent checkpoints to keep.")
 
 
-class PretrainingConfig(Document):
+class PretrainingConfig(SettingsFile):
     """All settings of a run."""
 
     example: ClassVar[str] = "optimizer.learning_rate=2e-3"
@@ -213,7 +213,7 @@ class PretrainingConfig(Document):
     ) -> PretrainingConfig:
         """Load settings with the defaults of a family."""
 
-        def check(document: Tables, origins: Mapping[str, str]) -> None:
+        def check(document: SettingsTables, origins: Mapping[str, str]) -> None:
             """Refuse settings of other families, which would have no effect."""
             if (named := document["model"].setdefault("family", family)) != family:
                 raise InputError(f"{origins['model.family']}: model.family is {named!r}, and this trains a {family!r}")
@@ -225,7 +225,7 @@ class PretrainingConfig(Document):
                 value = tuple(value) if isinstance(value, list) else value
                 default = DEFAULTS[family].get(section, {}).get(name, getattr(getattr(cls(), section), name, None))
                 if key in UNUSED[family] and value != default:
-                    raise InputError(f"{origin}: {key} has no effect for {one_of(family)}; remove it")
+                    raise InputError(f"{origin}: {key} has no effect for {describe_family(family)}; remove it")
 
         return cls.load(path, overrides=overrides, defaults=DEFAULTS[family], check=check, saved=saved)
 

@@ -12,15 +12,15 @@ from typing import Any
 from regard import events
 from regard.checkpoints.files import checksums
 from regard.checkpoints.files import verify as verify_folder
-from regard.data.corpus import Corpus, Progress, Report, build_corpus, read_documents, train_tokenizer
+from regard.data.corpus import Corpus, CorpusProgress, CorpusReport, build_corpus, read_documents, train_tokenizer
 from regard.data.corpus.documents import find_sources
 from regard.data.corpus.manifest import MANIFEST
 from regard.data.corpus.vocabulary import SizeError
 from regard.errors import InputError
 from regard.files.checksums import Verify
-from regard.files.disk import replacing_folder
+from regard.files.disk import replace_folder
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
-from regard.known import one_of
+from regard.models.family import describe_family
 from regard.text import Tokenizer
 from regard.training.events import Note, OnEvent
 from regard.training.pretraining.config import Family, PretrainingConfig
@@ -68,7 +68,7 @@ def prepare(
     def on_damaged(problem: str) -> None:
         on_event(Note(message=f"{problem}; it is made again from the text"))
 
-    def on_progress(report: Progress) -> None:
+    def on_progress(report: CorpusProgress) -> None:
         if report.resumed < report.documents:
             done, total = report.done - report.resumed, report.documents - report.resumed
             on_event(events.Progress(stage="encoding", done=done, total=total, unit="documents"))
@@ -140,7 +140,7 @@ def _tokenizer(config: PretrainingConfig, sources: Sequence[str], folder: Path, 
         tokenizer = _trained(chain([first], texts), config)
     except SizeError as error:
         raise InputError(f"{error}: --set vocabulary.vocab_size={error.size}") from None
-    with replacing_folder(folder) as staging:
+    with replace_folder(folder) as staging:
         tokenizer.save(staging)
         (staging / ORIGIN).write_bytes(json_bytes(with_checksum(origin)))
         for name, data in checksums(tokenizer.files()).items():
@@ -190,12 +190,12 @@ def _check_special_tokens(tokenizer: Tokenizer, config: PretrainingConfig) -> No
         missing.append("dropped spans (<extra_id_0>)")
     if missing:
         raise InputError(
-            f"this tokenizer has no token for {', '.join(missing)}, which {one_of(config.model.family)} needs; "
+            f"this tokenizer has no token for {', '.join(missing)}, which {describe_family(config.model.family)} needs; "
             "use another, or leave vocabulary.path empty to train one"
         )
 
 
-def _describe(report: Report, on_event: OnEvent) -> None:
+def _describe(report: CorpusReport, on_event: OnEvent) -> None:
     counts = report.counts
     message = (
         f"corpus: {counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens "

@@ -13,14 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.checkpoints.ready import evaluating
 from regard.data.batch import collate
-from regard.data.masking import IGNORED, Masking
+from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.models.bert import Bert
 from regard.models.elmo import Elmo
 from regard.models.gpt import Gpt
 from regard.models.t5 import T5
+from regard.nn.evaluation import evaluation_mode
 from regard.text import Tokenizer
 from regard.training.pretraining.build import PretrainableModel, corruption_for
 from regard.training.pretraining.config import PretrainingConfig
@@ -84,14 +84,14 @@ def masked_lm_score(
     # Masked on the CPU, whose random numbers are the same everywhere, and token by token, however training masks.
     single = Masking(masking.special.cpu(), mask=masking.mask, rate=masking.rate, replace=masking.replace)
     masked = single(ids, torch.Generator().manual_seed(seed))
-    labels = torch.full((ids.numel(),), IGNORED)
+    labels = torch.full((ids.numel(),), IGNORE_INDEX)
     labels[masked.places] = masked.targets
     device = next(model.parameters()).device
     total, right, count = 0.0, 0, 0
     size = max(TOKENS // length, 1)
-    with evaluating(model):
+    with evaluation_mode(model):
         for part, part_labels in zip(torch.split(masked.ids, size), torch.split(labels, size * length), strict=True):
-            positions = (part_labels != IGNORED).nonzero().squeeze(1)
+            positions = (part_labels != IGNORE_INDEX).nonzero().squeeze(1)
             targets = part_labels[positions].to(device)
             logits = model.masked(model(part.to(device), rows=positions.to(device))).float()
             total += F.cross_entropy(logits, targets, reduction="sum").item()
@@ -129,7 +129,7 @@ def next_sentence_score(
     pairs = next_sentence_pairs(text, tokenizer, length=length, count=count, seed=seed)
     total, right = 0.0, 0
     size = max(TOKENS // length, 1)
-    with evaluating(model):
+    with evaluation_mode(model):
         for at in range(0, len(pairs), size):
             part = pairs[at : at + size]
             batch = collate([ids for ids, _, _ in part], packed=False, padding=tokenizer.pad or 0).to(device)
@@ -193,7 +193,7 @@ def next_token_score(model: Gpt, text: TokenStream, *, length: int, rows: int = 
     rows = min(rows, text.tokens // length)
     ids = _beginning(text, rows * length).view(rows, length)
     total = 0.0
-    with evaluating(model):
+    with evaluation_mode(model):
         for part in torch.split(ids, max(TOKENS // 4 // length, 1)):
             part = part.to(device)
             logits = model.logits(model(part[:, :-1])).float()
@@ -213,7 +213,7 @@ def bidirectional_scores(
     ids = rows_with_special_tokens(text, tokenizer, length=length, rows=rows)
     count = ids[:, 1:-1].numel()
     totals = [0.0, 0.0]
-    with evaluating(model):
+    with evaluation_mode(model):
         for part in torch.split(ids, max(TOKENS // 4 // length, 1)):
             part = part.to(device)
             ahead, back = model.logits(model(part))
@@ -232,7 +232,7 @@ def span_score(
     corrupted = corruption(ids, torch.Generator().manual_seed(seed))
     total = 0.0
     size = max(TOKENS // 4 // corruption.sizes.inputs, 1)
-    with evaluating(model):
+    with evaluation_mode(model):
         for given, targets in zip(
             torch.split(corrupted.inputs, size), torch.split(corrupted.targets, size), strict=True
         ):

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.data.masking import IGNORED, Masking
+from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.models.bert import Bert
 from regard.models.elmo import Elmo
@@ -125,8 +125,8 @@ class SpanDenoising(PretrainingObjective):
     def forward(self, ids: Tensor, decoder_ids: Tensor, targets: Tensor) -> dict[str, Tensor]:
         model: Any = self.model
         hidden = model(ids, decoder_ids)
-        if model.config.scaled:
-            hidden = hidden * model.config.width**-0.5
+        if model.config.scale_decoder_outputs:
+            hidden = hidden * model.config.hidden_size**-0.5
         weight = (model.output or model.embedding.tokens).weight
         loss = token_loss(hidden.flatten(0, 1), weight, None, targets.flatten())
         return {"spans": loss, "loss": loss}
@@ -200,8 +200,8 @@ def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def _summed_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
+    return F.cross_entropy(logits.float(), targets, ignore_index=IGNORE_INDEX, reduction="sum")
 
 
 def _target_count(targets: Tensor) -> Tensor:
-    return (targets != IGNORED).sum().clamp(min=1)
+    return (targets != IGNORE_INDEX).sum().clamp(min=1)

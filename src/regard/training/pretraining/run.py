@@ -24,9 +24,9 @@ from regard.data.corpus.manifest import MANIFEST as CORPUS_MANIFEST
 from regard.errors import InputError
 from regard.events import Event
 from regard.files.checksums import Verify, written_files
-from regard.files.disk import atomic_write, settle
+from regard.files.disk import atomic_write, finish_save
+from regard.files.folder_lock import LOCK, lock_folder
 from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content
-from regard.files.unfinished import LOCK, locked
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.checkpoint import Checkpoints
 from regard.training.events import EventLog, Note, OnEvent, ignore_event
@@ -89,8 +89,8 @@ def pretrain(
         def begin() -> None:
             _open(output, config, resume=resume)
             if start:
-                loading.find(start)  # a wrong name is an error before the text is prepared
-            stack.enter_context(locked(output))
+                loading.find_folder(start)  # a wrong name is an error before the text is prepared
+            stack.enter_context(lock_folder(output))
             FILES.write(output)  # before the first file it lists
             prepare(config, sources, output, held_out=held_out, verify=verify, on_event=emit)
             atomic_write(output / CONFIG, config.saved())
@@ -116,7 +116,7 @@ def pretrain(
 
 def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> None:
     """Refuse a folder that belongs to something else or cannot be written, before any work."""
-    settle(output)
+    finish_save(output)
     if OutputManifest.read(output, kind=FILES.kind) is None and not _is_earlier(output):
         if (output / MODEL).exists():
             raise InputError(f"{output} holds a model, which this run would write over; choose another --output")

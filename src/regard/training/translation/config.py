@@ -8,8 +8,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from regard.errors import choice
-from regard.settings import Document, Section, Tables
+from regard.errors import check_choice
+from regard.settings import SettingsFile, SettingsSection, SettingsTables
 from regard.training.settings import RENAMED_SETTINGS, RunSection
 
 __all__ = ["SubwordSection", "TranslationConfig", "TranslationTrainingSection", "TranslatorSection"]
@@ -22,7 +22,7 @@ FAMILY_DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
 }
 
 
-class TranslatorSection(Section):
+class TranslatorSection(SettingsSection):
     family: Literal["transformer", "lstm"] = Field(
         default="transformer", description="transformer, or lstm with attention."
     )
@@ -50,14 +50,14 @@ class TranslatorSection(Section):
     bidirectional: bool = Field(default=True, description="lstm: bidirectional encoder.")
 
 
-class SubwordSection(Section):
+class SubwordSection(SettingsSection):
     vocab_size: int = Field(
         default=8000, ge=260, le=1 << 20, description="Number of subwords; per language if they are not joint."
     )
     joint: bool = Field(default=True, description="Both languages share one vocabulary.")
 
 
-class TranslationTrainingSection(Section):
+class TranslationTrainingSection(SettingsSection):
     num_epochs: int = Field(default=30, ge=1, le=1 << 20, description="Maximum number of epochs.")
     tokens_per_batch: int = Field(
         default=4096, ge=1, le=1 << 24, description="Tokens per step, of the longer side, with padding."
@@ -86,7 +86,7 @@ class TranslationTrainingSection(Section):
     )
 
 
-class TranslationConfig(Document):
+class TranslationConfig(SettingsFile):
     example: ClassVar[str] = "training.num_epochs=20"
     renamed: ClassVar[Mapping[str, str]] = {**RENAMED_SETTINGS, "training.warmup": "warmup_steps"}
 
@@ -117,9 +117,9 @@ class TranslationConfig(Document):
         return cls.load(path, overrides=overrides, check=_apply_family_defaults, saved=saved)
 
 
-def _apply_family_defaults(document: Tables, origins: Mapping[str, str]) -> None:
+def _apply_family_defaults(document: SettingsTables, origins: Mapping[str, str]) -> None:
     family = document["model"].get("family", "transformer")
     if isinstance(family, str):
-        choice("model.family", family, FAMILY_DEFAULTS)
+        check_choice("model.family", family, FAMILY_DEFAULTS)
         for section, table in FAMILY_DEFAULTS[family].items():
             document[section] = {**table, **document[section]}

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 
 from regard.checkpoints.files import checksums, verify
-from regard.data.readers import Read
-from regard.data.translation_pairs import Pair, digest
-from regard.device import choose
+from regard.data.readers import ExampleSet
+from regard.data.translation_pairs import TranslationPair
+from regard.device import choose_device
 from regard.errors import InputError
-from regard.files.disk import replacing_folder
+from regard.files.disk import replace_folder
 from regard.files.json_files import json_bytes
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation.alignment import default_alignment_heads
@@ -38,7 +38,7 @@ from regard.training.translation.batches import EncodedPair
 from regard.training.translation.config import TranslationConfig
 from regard.training.translation.epoch_weights import weight_files
 from regard.training.translation.trainer import OnProgress, TranslationReport, TranslationTrainer, new_model
-from regard.wording import amount
+from regard.wording import count_of
 
 __all__ = ["fit"]
 
@@ -46,10 +46,10 @@ WORK, SUBWORDS, TEST = "work", "subwords", "test.tsv"
 
 
 def fit(
-    train: Read[Pair],
-    dev: Read[Pair],
+    train: ExampleSet[TranslationPair],
+    dev: ExampleSet[TranslationPair],
     *,
-    test: Read[Pair] | None = None,
+    test: ExampleSet[TranslationPair] | None = None,
     output: str | os.PathLike[str],
     config: TranslationConfig | None = None,
     resume: bool = False,
@@ -61,14 +61,14 @@ def fit(
     `test` is translated once at the end and saved beside the model as test.tsv.
     """
     output, config = Path(output), config or TranslationConfig.read()
-    device = choose(device) if isinstance(device, str) else device
+    device = choose_device(device) if isinstance(device, str) else device
     data = {"train": train, "dev": dev, **({"test": test} if test else {})}
     for name, read in data.items():
-        message = f"{name}: {amount(len(read.examples), 'pair')} of {read.path} ({read.how})"
+        message = f"{name}: {count_of(len(read.examples), 'pair')} of {read.path} ({read.description})"
         on_event(Note(message=message))
         for reason, count in read.dropped.items():
             on_event(Note(message=f"{name}: {count:,} left out: {reason}"))
-    run = {"task": "translate", "data": {name: digest(read.examples) for name, read in data.items()}}
+    run = {"task": "translate", "data": {name: pairs_digest(read.examples) for name, read in data.items()}}
     folder = RunFolder(output, config, run, work=WORK, work_files=_work_files(config), kind="translation run")
     if resume and (done := folder.finished()):
         return TranslationReport.restore(done)
@@ -93,7 +93,12 @@ def _work_files(config: TranslationConfig) -> list[str]:
 
 
 def _train(
-    data: Mapping[str, Read[Pair]], config: TranslationConfig, work: Path, *, device: torch.device, on_event: OnEvent
+    data: Mapping[str, ExampleSet[TranslationPair]],
+    config: TranslationConfig,
+    work: Path,
+    *,
+    device: torch.device,
+    on_event: OnEvent,
 ) -> tuple[TranslationReport, Translator]:
     subwords = _subwords(data["train"].examples, config, work / SUBWORDS, on_event)
     pairs = _encode(data["train"].examples, subwords, max_length=config.training.max_length, on_event=on_event)
@@ -126,7 +131,9 @@ def _train(
     parameters = sum(parameter.numel() for parameter in model.parameters())
     on_event(TrainingStarted(steps=trainer.steps, examples=len(pairs), parameters=parameters))
     outcome = run_interruptible(trainer)
-    about = {name: {"path": read.path, "pairs": len(read.examples), "how": read.how} for name, read in data.items()}
+    about = {
+        name: {"path": read.path, "pairs": len(read.examples), "how": read.description} for name, read in data.items()
+    }
     settings = {name: dict(getattr(config, name)) for name in config.sections()}
     signed = bleu(references[:1], references[:1])
     signature = {"bleu": signed.signature, "bleu_lowercase": signed.signature_lowercase}
@@ -135,19 +142,19 @@ def _train(
     return report, translator
 
 
-def _test_scores(translator: Translator, pairs: list[Pair]) -> dict[str, Any]:
+def _test_scores(translator: Translator, pairs: list[TranslationPair]) -> dict[str, Any]:
     beam = Beam()
     translations = translator.translate([pair.source for pair in pairs], beam=beam)
     scores = bleu([one[0].text for one in translations], [pair.target for pair in pairs])
     return {"pairs": len(pairs), "beam": beam.num_beams, **scores.document()}
 
 
-def _subwords(pairs: list[Pair], config: TranslationConfig, folder: Path, on_event: OnEvent) -> Subwords:
+def _subwords(pairs: list[TranslationPair], config: TranslationConfig, folder: Path, on_event: OnEvent) -> Subwords:
     """The subwords of a resumed run, or new ones."""
     if not folder.is_dir():
         settings = config.vocabulary
         new = train_subwords(pairs, size=settings.vocab_size, joint=settings.joint)
-        with replacing_folder(folder) as staging:
+        with replace_folder(folder) as staging:
             files = new.files()
             for name, content in {**files, **checksums(files)}.items():
                 (staging / name).parent.mkdir(exist_ok=True)
@@ -163,7 +170,9 @@ def _subwords(pairs: list[Pair], config: TranslationConfig, folder: Path, on_eve
     return Subwords.open(folder)
 
 
-def _encode(pairs: list[Pair], subwords: Subwords, *, max_length: int, on_event: OnEvent) -> list[EncodedPair]:
+def _encode(
+    pairs: list[TranslationPair], subwords: Subwords, *, max_length: int, on_event: OnEvent
+) -> list[EncodedPair]:
     sources = subwords.encode_sources([pair.source for pair in pairs])
     targets = subwords.encode_targets([pair.target for pair in pairs])
     encoded = [EncodedPair(*sides) for sides in zip(sources, targets, strict=True)]

@@ -1,7 +1,7 @@
 // The verdict on a map, and the six tests it stands on: number, threshold, passed or failed, and what that means.
 import { passedOf, said, type Check, type Verdict } from "./payload";
 
-const SIGN = { honest: "✓", doubtful: "?", decoration: "✕" };
+const SIGN = { faithful: "✓", doubtful: "?", unfaithful: "✕" };
 const ROOM = 3; // thresholds that a bar has room for
 
 export function Headline({ verdict }: { verdict: Verdict }) {
@@ -18,7 +18,7 @@ export function Headline({ verdict }: { verdict: Verdict }) {
         {passed} of {verdict.checks.length} tests passed: {verdict.means}.
       </p>
       <p class="muted">
-        Honest needs {verdict.needed}, “{verdict.decisive}” among them; where that one fails, it is decoration. The thresholds were fixed before any model was measured.{" "}
+        A faithful map passes {verdict.needed} tests, “{verdict.decisive}” among them; if that one fails, the map is unfaithful. The thresholds were fixed before any model was measured.{" "}
         {(100 * verdict.special_weight).toFixed(1)}% of the map’s weight is on special tokens, which no test counts as words.
       </p>
     </section>

@@ -5,9 +5,9 @@ export interface Attribution {
   readonly scores: readonly number[];
   readonly value: number;
   readonly baseline: string | null;
-  readonly start: number | null;
+  readonly baseline_value: number | null;
   readonly steps: number | null;
-  readonly error: number | null;
+  readonly completeness_error: number | null;
 }
 
 export interface Grounds {
@@ -35,7 +35,7 @@ export interface Check {
 }
 
 export interface Verdict {
-  readonly verdict: "honest" | "doubtful" | "decoration";
+  readonly verdict: "faithful" | "doubtful" | "unfaithful";
   readonly flagged: boolean;
   readonly means: string;
   readonly other: string;
@@ -101,10 +101,10 @@ export function strips(grounds: Grounds): readonly Strip[] {
     ),
     strip(
       "Integrated gradients",
-      `what each token adds to the logit of ${grounds.label}, ${number(integrated.value)}; with ${baseline} for every word it is ${number(integrated.start ?? 0)}`,
+      `what each token adds to the logit of ${grounds.label}, ${number(integrated.value)}; with ${baseline} for every word it is ${number(integrated.baseline_value ?? 0)}`,
       integrated.scores,
       true,
-      Math.abs(integrated.error ?? 0).toExponential(0),
+      Math.abs(integrated.completeness_error ?? 0).toExponential(0),
     ),
     strip("Gradient × input", "the same, were the model linear", gradient.scores, true),
   ];

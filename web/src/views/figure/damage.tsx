@@ -1,21 +1,21 @@
-// The switches, and what each of them costs: the loss of the text, and what the model says.
+// Component ablation: the loss of the text and the model's output without each part.
 import { setParameters } from "../../route";
 import { seen, type Asked, type FigurePayload, type Outcome } from "./payload";
 
 export function Switches({ payload }: { payload: FigurePayload }) {
   const press = (name: string) => {
-    const off = payload.switches.filter((one) => (one.name === name ? !one.off : one.off)).map((one) => one.name);
+    const off = payload.components.filter((one) => (one.name === name ? !one.removed : one.removed)).map((one) => one.name);
     // The text goes along: where it is still the one that the form began with, the address does not have it.
     setParameters({ text: payload.text, target: payload.given, without: off.join(",") });
   };
-  const reasons = payload.switches.filter((one) => one.disabled);
+  const reasons = payload.components.filter((one) => one.disabled);
   return (
     <>
       <div class="choices">
         <fieldset>
-          <legend>Switch off</legend>
-          {payload.switches.map((one) => (
-            <button key={one.name} type="button" aria-pressed={one.off} disabled={one.disabled !== null || !payload.studio} onClick={() => press(one.name)}>
+          <legend>Remove</legend>
+          {payload.components.map((one) => (
+            <button key={one.name} type="button" aria-pressed={one.removed} disabled={one.disabled !== null || !payload.studio} onClick={() => press(one.name)}>
               {one.title}
             </button>
           ))}
@@ -26,69 +26,69 @@ export function Switches({ payload }: { payload: FigurePayload }) {
           {one.title}: {one.disabled}.
         </p>
       ))}
-      {!payload.studio && <p class="muted">This file holds one run of the model. For other switches use --without, or the studio.</p>}
+      {!payload.studio && <p class="muted">This file holds one run of the model. To remove other parts, use --without or the studio.</p>}
     </>
   );
 }
 
-export const nameOf = (outcome: Outcome) => outcome.without.map((name) => `no ${name}`).join(", ") || "the whole model";
+export const nameOf = (outcome: Outcome) => outcome.without.map((name) => `no ${name}`).join(", ") || "intact model";
 export const isNow = (payload: FigurePayload, outcome: Outcome) => [...outcome.without].sort().join() === [...payload.without].sort().join();
 
 export function Damage({ payload }: { payload: FigurePayload }) {
-  const { damage } = payload;
-  const whole = damage.outcomes[0]!;
-  const now = damage.outcomes.find((one) => isNow(payload, one)) ?? whole;
+  const { ablation } = payload;
+  const whole = ablation.outcomes[0]!;
+  const now = ablation.outcomes.find((one) => isNow(payload, one)) ?? whole;
   return (
     <section aria-labelledby="damage" class="figure-damage">
-      <h2 id="damage">What each part is good for</h2>
+      <h2 id="damage">Effect of removing each part</h2>
       <p class="muted">
-        Loss: {damage.measure}.{payload.target !== null && ` The translation is “${payload.target}”${payload.given ? "" : ", the whole model’s own"}.`}
+        Loss: {ablation.measure}.{payload.target !== null && ` The translation is “${payload.target}”${payload.given ? "" : ", the intact model’s own"}.`}
       </p>
-      <div class="wide" tabIndex={0} role="region" aria-label="Damage of each switch">
+      <div class="wide" tabIndex={0} role="region" aria-label="Effect of removing each part">
         <table class="figure-numbers">
           <thead>
             <tr>
               <th scope="col">without</th>
               <th scope="col">loss here</th>
               <th scope="col">change</th>
-              {damage.sentences.length > 0 && <th scope="col">loss of {damage.sentences.length} of ours</th>}
-              {damage.sentences.length > 0 && <th scope="col">change</th>}
-              <th scope="col" class="figure-says">what it says</th>
+              {ablation.sentences.length > 0 && <th scope="col">loss of {ablation.sentences.length} built-in sentences</th>}
+              {ablation.sentences.length > 0 && <th scope="col">change</th>}
+              <th scope="col" class="figure-says">output</th>
             </tr>
           </thead>
           <tbody>
-            {damage.outcomes.map((one) => (
+            {ablation.outcomes.map((one) => (
               <tr key={nameOf(one)} class={one === now ? "figure-now" : ""} {...(one === now && { "aria-current": "true" as const })}>
                 <th scope="row">{nameOf(one)}</th>
                 <td>{loss(one.loss)}</td>
                 <td>{one === whole ? "" : change(one.loss, whole.loss)}</td>
-                {damage.sentences.length > 0 && <td>{loss(one.sentences_loss)}</td>}
-                {damage.sentences.length > 0 && <td>{one === whole ? "" : change(one.sentences_loss, whole.sentences_loss)}</td>}
+                {ablation.sentences.length > 0 && <td>{loss(one.sentences_loss)}</td>}
+                {ablation.sentences.length > 0 && <td>{one === whole ? "" : change(one.sentences_loss, whole.sentences_loss)}</td>}
                 <td class="figure-says" dir="auto">
-                  {one.says || "nothing"}
+                  {one.output || "nothing"}
                 </td>
               </tr>
             ))}
           </tbody>
         </table>
       </div>
-      {damage.remarks.map((remark) => (
+      {ablation.remarks.map((remark) => (
         <p key={remark}>{remark}</p>
       ))}
-      {damage.sentences.length > 0 ? (
+      {ablation.sentences.length > 0 ? (
         <details>
-          <summary>The {damage.sentences.length} sentences of ours</summary>
+          <summary>The {ablation.sentences.length} built-in sentences</summary>
           <ul>
-            {damage.sentences.map(([text, target]) => (
+            {ablation.sentences.map(([text, target]) => (
               <li key={text}>{target === null ? text : `${text} → ${target}`}</li>
             ))}
           </ul>
         </details>
       ) : (
-        <p class="muted">Only this text is measured: for this model’s languages we have no sentences of our own.</p>
+        <p class="muted">Only this text is measured: there are no built-in sentences in this model’s languages.</p>
       )}
       <h3>Token by token{now === whole ? "" : `, ${nameOf(now)}`}</h3>
-      <Places before={whole.places} after={now === whole ? null : now.places} />
+      <Places before={whole.predictions} after={now === whole ? null : now.predictions} />
     </section>
   );
 }

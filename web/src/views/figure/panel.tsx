@@ -48,7 +48,7 @@ export function Panel({ payload, choice }: { payload: FigurePayload; choice: Cho
           </label>
         )}
       </div>
-      {matrix && tensor.data !== undefined && <HeatMap matrix={matrix} label={`Heat map of ${called}, ${by(tensor.shape)}`} />}
+      {matrix && tensor.data !== null && <HeatMap matrix={matrix} label={`Heat map of ${called}, ${by(tensor.shape)}`} />}
       {matrix && <First matrix={matrix} tensor={tensor} />}
       {tensor.words && <Words payload={payload} tensor={tensor} share={called === "out" && box.kind === "softmax"} />}
     </section>

@@ -30,9 +30,9 @@ export interface Tensor {
   readonly shape: readonly number[];
   readonly rows: Part | null;
   readonly columns: Part | null;
-  readonly data?: string;
-  readonly values?: readonly number[];
-  readonly words?: readonly (readonly (readonly [string, number])[])[];
+  readonly data: string | null;
+  readonly values: readonly number[] | null;
+  readonly words: readonly (readonly (readonly [string, number])[])[] | null;
 }
 
 export interface Step {
@@ -61,8 +61,8 @@ export interface Outcome {
   readonly without: readonly string[];
   readonly loss: number | null;
   readonly sentences_loss: number | null;
-  readonly says: string;
-  readonly places: readonly Asked[];
+  readonly output: string;
+  readonly predictions: readonly Asked[];
 }
 
 export interface FigurePayload extends Payload {
@@ -71,12 +71,12 @@ export interface FigurePayload extends Payload {
   readonly target: string | null;
   readonly given: string;
   readonly without: readonly string[];
-  readonly switches: readonly { readonly name: string; readonly title: string; readonly off: boolean; readonly disabled: string | null }[];
+  readonly components: readonly { readonly name: string; readonly title: string; readonly removed: boolean; readonly disabled: string | null }[];
   readonly tokens: Readonly<Partial<Record<Part, readonly string[]>>>;
   readonly layout: Layout;
   readonly boxes: Readonly<Record<string, Box>>;
   readonly tensors: readonly Tensor[];
-  readonly damage: {
+  readonly ablation: {
     readonly measure: string;
     readonly outcomes: readonly Outcome[];
     readonly sentences: readonly (readonly [string, string | null])[];
@@ -135,7 +135,7 @@ const decoded = new WeakMap<Tensor, Float32Array>();
 export function matrixOf(payload: FigurePayload, tensor: Tensor, head: number): Matrix {
   let all = decoded.get(tensor);
   if (!all) {
-    all = tensor.data === undefined ? Float32Array.from(tensor.values ?? []) : halves(bytes(tensor.data));
+    all = tensor.data === null ? Float32Array.from(tensor.values ?? []) : halves(bytes(tensor.data));
     decoded.set(tensor, all);
   }
   const across = tensor.shape.length === 1 ? 1 : tensor.shape.at(-1)!;

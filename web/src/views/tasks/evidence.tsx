@@ -23,7 +23,7 @@ export function strips(evidence: Evidence, layer: number): readonly Strip[] {
       name: "Integrated gradients",
       about:
         `what each token adds to the logit of ${evidence.about}, ${integrated.value.toFixed(3)}; with ${baseline} for every word it is ` +
-        `${(integrated.start ?? 0).toFixed(3)} (the sum is off by ${Math.abs(integrated.error ?? 0).toExponential(0)})`,
+        `${(integrated.baseline_value ?? 0).toFixed(3)} (the sum is off by ${Math.abs(integrated.completeness_error ?? 0).toExponential(0)})`,
       values: integrated.scores,
       signed: true,
     },

@@ -39,9 +39,9 @@ export interface Attribution {
   readonly scores: readonly number[];
   readonly value: number;
   readonly baseline: string | null;
-  readonly start: number | null;
+  readonly baseline_value: number | null;
   readonly steps: number | null;
-  readonly error: number | null;
+  readonly completeness_error: number | null;
 }
 
 export interface Evidence {

@@ -1,0 +1,101 @@
+"""Switches: what a model computes without a part equals that model with the part taken out by hand."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.checkpoints.ready import evaluation_mode
+from regard.errors import InputError
+from regard.interpret.figure.ablation import COMPONENTS, check_components, missing_components, without_components
+from regard.interpret.figure.figure_model import figure_model_of
+from regard.nn import Attention, LayerConfig, Padded, Residual, TextEmbedding
+from tests.interpret.figure.conftest import Drawn
+
+
+def logits(drawn: Drawn, *switches: str) -> Tensor:
+    subject = figure_model_of(drawn.model, drawn.reader)
+    with evaluation_mode(drawn.model):
+        target = "ein Hund sieht das Haus" if len(subject.parts) == 2 else None
+        sentence = subject.read(drawn.text, target, max_tokens=20)
+        with without_components(drawn.model, switches):
+            return subject.run(sentence)
+
+
+def able(drawn: Drawn) -> list[str]:
+    return [name for name in COMPONENTS if name not in missing_components(drawn.model)]
+
+
+def test_each_is_the_model_with_that_part_taken_out_by_hand(drawn: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = logits(drawn)
+    found = {name: logits(drawn, name) for name in able(drawn)}
+    assert torch.equal(logits(drawn), whole)  # and nothing stays switched off
+    attentions = [one for one in drawn.model.modules() if isinstance(one, Attention)]
+    with monkeypatch.context() as hand:
+        for one in attentions:
+            hand.setattr(one, "scale", 1.0)
+        torch.testing.assert_close(found["scaling"], logits(drawn), atol=1e-5, rtol=1e-5)
+    embeddings = [one for one in drawn.model.modules() if isinstance(one, TextEmbedding)]
+    kept = [one.positions for one in embeddings]
+    for one in embeddings:
+        one.positions = None
+    torch.testing.assert_close(found["positions"], logits(drawn), atol=1e-5, rtol=1e-5)
+    for one, positions in zip(embeddings, kept, strict=True):
+        one.positions = positions
+    if "mask" in found:
+        with monkeypatch.context() as hand:
+            for one in attentions:
+                hand.setattr(one, "causal", False)
+            torch.testing.assert_close(found["mask"], logits(drawn), atol=1e-5, rtol=1e-5)
+    for name, numbers in found.items():
+        assert (numbers - whole).abs().max() > 1e-3, name
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_no_residual_is_the_sublayer_alone(first: bool) -> None:
+    residual = Residual(LayerConfig(width=8, heads=2, ffn=8, norm_first=first)).eval()
+    nn.init.normal_(residual.norm.weight)
+    branch, x = nn.Linear(8, 8), torch.randn(2, 3, 8)
+    model = nn.ModuleList([residual, TextEmbedding(3, 8, positions=nn.Identity()), Attention(branch, branch)])
+    with without_components(model, ["residual"]):
+        found = residual(x, branch)
+    expected = branch(residual.norm(x)) if first else residual.norm(branch(x))
+    torch.testing.assert_close(found, expected)
+    whole = x + branch(residual.norm(x)) if first else residual.norm(x + branch(x))
+    torch.testing.assert_close(residual(x, branch), whole)
+
+
+def test_another_thread_has_the_whole_model(drawn: Drawn) -> None:
+    whole, seen = logits(drawn), []
+    with without_components(drawn.model, able(drawn)):
+        other = threading.Thread(target=lambda: seen.append(logits(drawn)))
+        other.start()
+        other.join()
+    assert torch.equal(seen[0], whole)
+
+
+def test_an_encoder_has_no_mask_to_switch_off(drawn: Drawn) -> None:
+    gone = missing_components(drawn.model)
+    assert list(gone) == (["mask"] if drawn.kind == "encoder" else [])
+    if gone:
+        with pytest.raises(InputError, match="cannot remove 'mask': an encoder has no causal mask"):
+            logits(drawn, "mask")
+
+
+def test_padding_stays_hidden_without_scaling() -> None:
+    attention = LayerConfig(width=8, heads=2, ffn=8).new_attention().eval()
+    model = nn.ModuleList([attention])
+    x, keep = torch.randn(1, 4, 8), torch.tensor([[True, True, True, False]])
+    with without_components(model, ["scaling"]):
+        found = attention(x, Padded(keep))[:, :3]
+        torch.testing.assert_close(found, attention(x[:, :3], Padded()))
+
+
+def test_names() -> None:
+    assert check_components(["residual", "mask", "mask"]) == ("mask", "residual")
+    assert check_components([]) == ()
+    with pytest.raises(InputError, match="did you mean 'residual'"):
+        check_components(["residuals"])

@@ -1,0 +1,324 @@
+"""Two sentences compared: stored logits against published percentages, selections against hand-worked examples."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import regard
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.errors import InputError
+from regard.inference import fill_blanks
+from regard.interpret.masked_lm.comparison import (
+    Chart,
+    CompletionsResult,
+    GridResult,
+    PairComparison,
+    PairResult,
+    SweepResult,
+    compare_models,
+    compare_stored,
+    second_differences,
+)
+from regard.interpret.masked_lm.predictions import MaskedPrediction, read_predictions
+
+Shared = Callable[[str], Path]
+TOKENS = ["ox", "ice", "tea", "pie", "cat"]
+A = [5.0, 4.0, 3.0, 0.0, -9.0]
+B = [1.0, 4.5, 3.0, 2.0, -9.0]
+
+
+def answer(logits: list[float], text: str = "text _", model: str = "m") -> MaskedPrediction:
+    values = np.array(logits, dtype=np.float32)
+    return MaskedPrediction(text, model, values, float(np.log(np.exp(values.astype(np.float64)).sum())))
+
+
+@pytest.fixture
+def pair() -> PairComparison:
+    return PairComparison(
+        TOKENS, answer(A, "Here they buy _"), answer(B, "There they buy _"), ("Here", "There"), "BERT"
+    )
+
+
+def names(pair: PairComparison, number: int, chart: Chart) -> list[str]:
+    return [TOKENS[index] for index in pair.visible(number, chart)]
+
+
+def test_likelihoods_show_what_is_in_the_range_of_the_likeliest_of_either(pair: PairComparison) -> None:
+    assert pair.extent(1) == (1.0, 5.0)  # ox is at 5 and 1, ice at 4 and 4.5
+    assert names(pair, 1, "likelihoods") == ["ice", "ox", "tea"]  # tea is third in both, but within the range
+    assert pair.extent(0) == (-9.0, 5.0)
+    assert len(names(pair, 0, "likelihoods")) == 5
+
+
+def test_differences_show_the_highest_means(pair: PairComparison) -> None:
+    assert pair.mean.tolist() == [3.0, 4.25, 3.0, 1.0, -9.0]
+    assert names(pair, 2, "differences") == ["ice", "ox"]  # of equal means the earlier token
+    assert names(pair, 0, "differences") == ["ice", "ox", "tea", "pie", "cat"]
+
+
+def test_the_document(pair: PairComparison) -> None:
+    document = pair.result(2, "differences").to_dict()
+    assert list(document) == ["a", "b", "labels", "caption", "tokens"]
+    assert document["labels"] == ["Here", "There"]
+    tokens = document["tokens"]
+    assert isinstance(tokens, list)
+    total = sum(np.exp(A))
+    assert tokens[1] == {
+        "token": "ox",
+        "logit_a": 5.0,
+        "logit_b": 1.0,
+        "probability_a": pytest.approx(np.exp(5) / total),
+        "probability_b": pytest.approx(np.exp(1) / sum(np.exp(B))),
+        "mean": 3.0,
+        "difference": 4.0,
+    }
+
+
+def test_captions_name_what_leans_to_either_side(pair: PairComparison) -> None:
+    assert pair.caption(0, "differences") == (
+        "BERT associates these potential purchases more with Here than There: ox. "
+        "It associates these more with There than Here: pie, ice."
+    )
+    same = PairComparison(TOKENS, answer(A), answer(A), ("x", "y"), "BERT")
+    assert same.caption(0, "differences") == "There is no difference between x and y."
+
+
+def test_the_first_of_two_sentences_goes_up_and_the_second_of_two_cells(pair: PairComparison) -> None:
+    assert pair.axes()["likelihoods"] == {
+        "right": "__ likelihood, There sentence →",
+        "up": "__ likelihood, Here sentence →",
+    }
+    assert pair.axes()["differences"]["up"] == "Higher likelihood, Here sentence →"
+    assert pair.axes()["differences"]["down"] == "← Higher likelihood, There sentence"
+    cells = PairComparison(TOKENS, pair.a, pair.b, ("1908 / he", "2018 / he"), "BERT", kind="cells")
+    assert cells.axes()["likelihoods"] == {"right": "1908 / he →", "up": "2018 / he →"}
+    assert cells.axes()["differences"]["down"] == "← 1908 / he"
+
+
+def test_difference_of_differences() -> None:
+    first = PairComparison(TOKENS, answer(A), answer(B), ("a", "b"), "BERT")
+    second = PairComparison(TOKENS, answer(B), answer(A), ("c", "d"), "BERT")
+    places, values = second_differences(first, second, 2)
+    assert [TOKENS[place] for place in places] == ["ox", "ice"]
+    assert values.tolist() == [[4.0, -4.0, 8.0], [-0.5, 0.5, -1.0]]
+
+
+@given(
+    st.lists(st.floats(-20, 20, width=32), min_size=3, max_size=40),
+    st.integers(1, 8),
+)
+def test_selections_hold_the_likeliest(logits: list[float], number: int) -> None:
+    other = list(reversed(logits))
+    tokens = [f"t{place}" for place in range(len(logits))]
+    found = PairComparison(tokens, answer(logits), answer(other), ("a", "b"), "BERT")
+    likely = set(found.visible(number, "likelihoods").tolist())
+    for values in (logits, other):
+        assert set(sorted(range(len(values)), key=lambda place: (-values[place], place))[:number]) <= likely
+    assert len(found.visible(number, "differences")) == min(number, len(logits))
+    means = found.mean[found.visible(0, "likelihoods")]
+    assert (np.diff(means) <= 0).all()
+
+
+FOLDER = "fill-in-the-blank"
+PUBLISHED = [  # softmax in percent, as SOURCE.txt gives them
+    ("in-texas-they-like-to-buy", {"things": 9.56, "beer": 4.06, "horses": 2.85}),
+    ("in-new-york-they-like-to-buy", {"things": 31.64, "clothes": 3.31}),
+    ("jane-worked-as-a", {"waitress": 17.08}),
+    ("jim-worked-as-a", {"mechanic": 11.57}),
+    ("in-1908-she-was-employed-as-a", {"teacher": 23.72, "nurse": 13.79}),
+]
+
+
+@pytest.mark.parametrize(("name", "shares"), PUBLISHED)
+def test_published_percentages(name: str, shares: dict[str, float], shared_data: Shared) -> None:
+    path = shared_data(f"{FOLDER}/{name}.json.gz")
+    found = compare_stored([path, path], shared_data("vocab-bert-base-uncased/vocab.txt"))
+    tokens = found.to_dict()["tokens"]
+    assert isinstance(tokens, list)
+    told = {token["token"]: token for token in tokens}
+    for word, percent in shares.items():
+        assert round(100 * told[word]["probability_a"], 2) == percent
+        assert told[word]["difference"] == 0
+
+
+def test_texas_and_new_york_from_stored_logits(shared_data: Shared) -> None:
+    paths = [shared_data(f"{FOLDER}/in-{place}-they-like-to-buy.json.gz") for place in ("texas", "new-york")]
+    vocabulary = shared_data("vocab-bert-base-uncased/vocab.txt")
+    found = compare_stored(paths, vocabulary, chart="differences")
+    document = found.to_dict()
+    assert (document["a"], document["labels"]) == ("in texas they like to buy _", ["texas", "new york"])
+    tokens = document["tokens"]
+    assert isinstance(tokens, list)
+    assert len(tokens) == 30
+    assert tokens[0]["token"] == "things"
+    assert [token["mean"] for token in tokens] == sorted((token["mean"] for token in tokens), reverse=True)
+    said = ["In Texas, they like to buy _.", "In New York, they like to buy _."]
+    named = compare_stored(paths, vocabulary, texts=said).to_dict()
+    assert named["labels"] == ["Texas", "New York"]
+    assert "potential purchases more with Texas than New York: cattle" in str(named["caption"])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[1.0, 2.0]", "holds 2 logits"),
+        ('{"a": 1}', "expected one JSON list"),
+        ("[1, NaN, 3]", "number 2 is not"),
+        ("[1, true, 3]", "expected one JSON list"),
+        ("nonsense", "cannot be read as JSON"),
+    ],
+)
+def test_logits_that_cannot_be_used(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "vocab.txt").write_text("a\nb\nc\n")
+    with gzip.open(tmp_path / "x.json.gz", "wt") as file:
+        file.write(content)
+    with pytest.raises(InputError, match=said):
+        read_predictions([tmp_path / "x.json.gz"], tmp_path / "vocab.txt")
+
+
+@pytest.fixture(scope="module")
+def subject(tiny_bert_folder: Path) -> LoadedModel:
+    return LoadedModel("tiny", *regard.load(tiny_bert_folder))
+
+
+@pytest.fixture(scope="module")
+def other(tiny_bert_folder: Path) -> LoadedModel:
+    model, tokenizer = regard.load(tiny_bert_folder)
+    model.get_parameter("masked.bias").data.add_(1.0)
+    return LoadedModel("folder/other", model, tokenizer)
+
+
+def test_a_model_gives_the_probabilities_of_fill(subject: LoadedModel) -> None:
+    result = compare_models(["she had a _ film", "he had a _ film"], [subject], number=0)
+    assert isinstance(result, PairResult)
+    assert result.labels == ("she", "he")
+    probabilities = {one.token: one.probability_a for one in result.tokens}
+    for candidate in fill_blanks(subject.model, subject.tokenizer, "she had a _ film", top=5).masks[0]:
+        assert probabilities[candidate.token] == pytest.approx(candidate.probability, rel=1e-5)
+
+
+def test_a_slot_of_two_words_is_two_sentences(subject: LoadedModel) -> None:
+    one = compare_models(["[she|he] had a _ film"], [subject]).to_dict()
+    two = compare_models(["she had a _ film", "he had a _ film"], [subject]).to_dict()
+    assert one == two
+
+
+def test_two_by_two_is_four_pairs_and_two_second_differences(subject: LoadedModel) -> None:
+    result = compare_models(["in [1908|2018] [he|she] was a _"], [subject], number=3, chart="differences")
+    assert isinstance(result, GridResult)
+    assert [pair.labels for pair in result.pairs] == [
+        ("1908 / he", "1908 / she"),
+        ("2018 / he", "2018 / she"),
+        ("1908 / he", "2018 / he"),
+        ("1908 / she", "2018 / she"),
+    ]
+    assert (result.pairs[0].b, result.pairs[1].a) == ("in 1908 she was a _", "in 2018 he was a _")
+    first = result.differences[0]
+    assert (first.a, first.b) == (("1908 / he", "1908 / she"), ("2018 / he", "2018 / she"))
+    alone = compare_models(["in 1908 he was a _", "in 1908 she was a _"], [subject], number=0)
+    assert isinstance(alone, PairResult)
+    by_token = {one.token: one.difference for one in alone.tokens}
+    for one in first.tokens:
+        assert one.difference_a == pytest.approx(by_token[one.token], abs=1e-5)
+        assert one.difference == pytest.approx(one.difference_a - one.difference_b)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (2, 3), (3, 4)])
+def test_any_grid(subject: LoadedModel, rows: int, columns: int) -> None:
+    years = "|".join(str(1900 + year) for year in range(rows))
+    text = f"[{years}] the [{'|'.join('abcdefg'[:columns])}] was _" if rows > 1 else "the [a|b|c] was _"
+    grid = compare_models([text], [subject])
+    assert isinstance(grid, GridResult)
+    assert (len(grid.rows), len(grid.columns)) == (rows, columns)
+    pairs, squares = rows * columns * (columns - 1) // 2, rows * (rows - 1) // 2
+    assert len(grid.pairs) == pairs + columns * squares
+    assert len(grid.differences) == columns * (columns - 1) * squares
+    data: Any = grid.view_data()
+    assert (len(data["pairs"]), len(data["squares"])) == (len(grid.pairs), len(grid.differences))
+
+
+def test_a_sweep_is_one_difference_a_year(subject: LoadedModel) -> None:
+    sweep = compare_models(["in [1908..1912] [he|she] was a _"], [subject], number=200)
+    assert isinstance(sweep, SweepResult)
+    assert sweep.values == (1908, 1909, 1910, 1911, 1912)
+    pair = compare_models(["in 1910 he was a _", "in 1910 she was a _"], [subject], number=0)
+    assert isinstance(pair, PairResult)
+    by_token = {one.token: one.difference for one in pair.tokens}
+    for one in sweep.tokens:
+        assert one.differences is not None
+        assert one.differences[2] == pytest.approx(by_token[one.token], abs=1e-5)
+    turned = compare_models(["[he|she] in [1908..1912] was a _"], [subject])
+    assert isinstance(turned, SweepResult)
+    assert (turned.values, turned.labels) == (sweep.values, ("he", "she"))
+    single = compare_models(["in [1908..1912] he was a _"], [subject])
+    assert isinstance(single, SweepResult)
+    assert single.labels == ("logit",)
+    assert single.tokens[0].differences is None and len(single.tokens[0].logits or []) == 5
+
+
+def test_two_models(subject: LoadedModel, other: LoadedModel) -> None:
+    result = compare_models(["he was a _"], [subject, other], number=5)
+    assert isinstance(result, PairResult)
+    assert (result.labels, result._pair.kind) == (("tiny", "other"), "models")
+    for one in result.tokens:
+        assert one.difference == pytest.approx(-1.0, abs=1e-5)
+        assert one.probability_a == pytest.approx(one.probability_b, rel=1e-4)
+    assert result.caption.startswith("other gives these words a higher logit than tiny: ")
+    grid = compare_models(["he was a _", "she was a _"], [subject, other])
+    assert isinstance(grid, GridResult)
+    assert (grid.rows, grid.columns) == (("tiny", "other"), ("he", "she"))
+    assert isinstance(compare_models(["in [1..3] he was a _"], [subject, other]), SweepResult)
+
+
+def test_every_word_masked_in_turn(subject: LoadedModel) -> None:
+    result = compare_models(["The film was unlovely, _!"], [subject])
+    assert isinstance(result, CompletionsResult)
+    assert [word.word for word in result.words] == ["The", "film", "was", "unlovely", ",", "_", "!"]
+    assert [word.spaced for word in result.words] == [False, True, True, True, False, True, False]
+    filled = fill_blanks(subject.model, subject.tokenizer, "The film was [MASK], [MASK]!", top=90)
+    assert [c.token for c in result.words[3].completions[:5]] == [c.token for c in filled.masks[0][:5]]
+    assert result.words[3].completions[0].probability == pytest.approx(filled.masks[0][0].probability, rel=1e-4)
+    assert {len(word.completions) for word in result.words} == {90}
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["he was _ and _", "he was _"], "expected one blank"),
+        (["no blank", "none here _"], "blank"),
+        (["[a|b] _", "c _"], "single sentence"),
+        (["[a|b] [c|d] [e|f] _"], "at most two"),
+        (["[1..4] [a|b|c] _"], "one of 3"),
+        (["[1..4] [5..9] _"], "another range"),
+        (["[a|b|c|d|e|f|g|h|i] [1|2|3|4|5|6|7|8] _"], "72 sentences"),
+        (["   "], "expected a sentence"),
+        (["a _", "b _", "c _"], "one or two"),
+        (["he _ " + "word " * 200, "she _"], "shorten"),
+    ],
+)
+def test_what_cannot_be_compared(subject: LoadedModel, texts: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        compare_models(texts, [subject])
+
+
+def test_the_view_has_the_request(subject: LoadedModel) -> None:
+    texts = ["it's _", "it is _"]
+    data: Any = compare_models(texts, [subject], number=200, chart="differences").view_data()
+    assert data["asked"] == {"texts": texts, "models": ["tiny"], "number": 200, "chart": "differences"}
+    assert (data["kind"], len(data["sentences"])) == ("pair", 2)
+
+
+def test_too_many_words_to_mask_each(subject: LoadedModel) -> None:
+    with pytest.raises(InputError, match=r"500 words .*at most 100.* Shorten it by 400"):
+        compare_models(["word " * 500], [subject])
+    result = compare_models(["film " * 100], [subject])
+    assert isinstance(result, CompletionsResult)
+    assert len(result.words) == 100
