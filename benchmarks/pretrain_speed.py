@@ -24,13 +24,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from regard.training.pretraining.sections import Family
 from torch import Tensor, nn
 
 from benchmarks.race import keep, machine, race
 from regard.data.masking import IGNORE_INDEX
 from regard.device import autocast_dtype, choose_device
-from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.config import Family, PretrainingConfig
 from regard.training.pretraining.dataset import Dataset, open_dataset
 from regard.training.pretraining.plan import flops_per_token, peak_flops
 from regard.training.pretraining.trainer import Pretrainer

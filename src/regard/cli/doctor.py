@@ -59,7 +59,7 @@ def doctor(
     """
     from regard.device import choose_device
     from regard.training.doctor import examine, load_examined_model
-    from regard.training.finetuning.sources import TableOptions, read_examples
+    from regard.training.finetuning.data import TableOptions, read_examples
 
     place = choose_device(device)
     subject = load_examined_model(model, device=place)

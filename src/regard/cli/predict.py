@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from regard.data.examples import Example
     from regard.tasks.task import Prediction
     from regard.tasks.task_folder import FineTunedModel
-    from regard.training.finetuning.sources import TableOptions
+    from regard.training.finetuning.data import TableOptions
 
 __all__ = ["register"]
 
@@ -72,7 +72,7 @@ def predict(
     from regard.files.disk import replace_file
     from regard.tasks.predict import CHUNK_SIZE, predict_stream
     from regard.tasks.task_folder import describe_compute, load_fine_tuned
-    from regard.training.finetuning.sources import TableOptions, new_examples
+    from regard.training.finetuning.data import TableOptions, new_examples
 
     if page is not None:
         _check(page)

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from regard.errors import InputError, RegardError
+from regard.events import Note
 from regard.server.training_process import run_in_process
 
 if TYPE_CHECKING:
     from regard.data.readers import ExampleSet
+    from regard.training.events import OnEvent
 
 __all__ = ["MAX_EPOCHS", "TrainingJob", "TrainingJobs", "TrainingRequest", "run_in_thread", "safe_file_name", "train"]
 
@@ -221,22 +223,20 @@ class TrainingJobs:
 
 def run_in_thread(job: TrainingJob) -> Mapping[str, float]:
     """Train in this thread. The job can be stopped only when it sends an event or a message."""
-    return train(job.request, on_message=job.on_message, on_event=job.on_event)
+    return train(job.request, on_event=lambda event: job.on_event(event.model_dump()))
 
 
-def train(
-    request: TrainingRequest, *, on_message: Callable[[str], None], on_event: Callable[[Mapping[str, Any]], None]
-) -> dict[str, float]:
+def train(request: TrainingRequest, *, on_event: OnEvent) -> dict[str, float]:
     """Train as requested and return the scores of the best epoch."""
     from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
+    from regard.training.finetuning.data import TableOptions, holds_images, read_examples
     from regard.training.finetuning.run import fit
-    from regard.training.finetuning.sources import TableOptions, holds_images, read_examples
 
     table = TableOptions.parse(request.columns or None)
     Path(request.output).parent.mkdir(parents=True, exist_ok=True)
     read = read_examples(request.task, request.data, table=table, labeled=True)
     if 0 < request.limit < len(read.examples):
-        on_message(f"{request.limit:,} of {len(read.examples):,} examples were sampled")
+        on_event(Note(message=f"{request.limit:,} of {len(read.examples):,} examples were sampled"))
         read = sample_examples(read, request.limit)
     kind = "pictures" if request.task == "classify" and holds_images(request.data) else request.task
     report = fit(
@@ -245,7 +245,6 @@ def train(
         model=request.model,
         output=request.output,
         config=FineTuningConfig.load(overrides=request.settings, defaults=DEFAULTS[kind]),
-        say=on_message,
         on_event=on_event,
     )
     return dict(report.best.scores)

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import evaluation_mode
 from regard.data.batch import Batch, collate, group_by_token_budget
 from regard.device import autocast_dtype
 from regard.errors import InputError
 from regard.models import Bert, Elmo, Gpt
 from regard.nn import Layout, Packed, ScalarMix
 from regard.nn import init as initial
+from regard.nn.evaluation import evaluation_mode
 from regard.nn.masks import length_groups
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import Task, TaskInput

@@ -135,7 +135,7 @@ def train(
     number = first
     source = iter(batches)
 
-    def backward(inputs: TaskBatch, parts: int) -> dict[str, Tensor]:
+    def backward(inputs: Inputs, parts: int) -> dict[str, Tensor]:
         with torch.autocast(device, dtype=autocast) if autocast else nullcontext():
             losses: dict[str, Tensor] = module(**inputs)
         torch.autograd.backward(losses["loss"] / parts)

@@ -25,7 +25,7 @@ from regard.tasks.task import Task
 from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import PairClassification, Regression, TextClassification
 from regard.tasks.token_classification import TokenClassification
-from regard.training.finetuning.sources import TableOptions, read_examples
+from regard.training.finetuning.data import TableOptions, read_examples
 
 CPU = torch.device("cpu")
 TYPED: list[tuple[Task[Any], tuple[str, ...], Any]] = [

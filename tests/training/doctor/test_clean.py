@@ -15,7 +15,7 @@ from regard.tasks.inputs import InputBuilder
 from regard.tasks.registry import get_task
 from regard.text import Tokenizer
 from regard.training.doctor import ExaminedModel, examine, examine_data, load_examined_model, problems
-from regard.training.finetuning.sources import read_examples
+from regard.training.finetuning.data import read_examples
 from tests.training.doctor.seeds import reported
 
 Shared = Callable[[str], Path]

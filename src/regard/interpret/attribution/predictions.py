@@ -11,18 +11,18 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
-from regard.checkpoints.ready import family_name
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.data.files import STANDARD_INPUT
 from regard.data.readers import split_words
 from regard.errors import InputError
 from regard.interpret.attribution.evidence import gather_evidence
+from regard.models.family import family_name
 from regard.render.png import data_uri
 from regard.render.result import round_floats
 from regard.tasks.predict import predict
 from regard.tasks.task import Prediction
 from regard.tasks.task_folder import FineTunedModel
-from regard.training.finetuning.sources import TableOptions
+from regard.training.finetuning.data import TableOptions
 
 __all__ = ["EXPECTED_INPUT", "parse_example", "predict_texts", "predictions_payload"]
 
@@ -189,7 +189,7 @@ def _python(
             f"[predict_texts(solved, *texts) for texts in {said}]"
         )
     return (
-        "from regard.training.finetuning.sources import TableOptions, new_examples\n"
+        "from regard.training.finetuning.data import TableOptions, new_examples\n"
         f"{opening}from regard.tasks.predict import predict_stream\n"
         f"solved = {solved}\n"
         f"examples = new_examples(solved.task.name, {source!r}, table={table!r})\n"

@@ -21,16 +21,17 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.checkpoints.ready import MaskedLM, describe_model, evaluation_mode, family_name
 from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
 from regard.data.readers import split_words
 from regard.errors import InputError, check_choice
 from regard.inference.generation.text_generator import TextGenerator
 from regard.inference.load_model import load_model
-from regard.inference.masked_lm import BLANK_PATTERN, find_blanks
+from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM, find_blanks
 from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt
+from regard.models.family import describe_model, family_name
 from regard.nn import Padded
+from regard.nn.evaluation import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.task import TaskInput
@@ -265,20 +266,22 @@ def subsample_targets(probe: Probe, count: int) -> Probe:
 
 
 def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
-    asked = MaskedLM.of(model, tokenizer, doing="filling in blanks" if at == "blanks" else "predicting every token")
+    asked = MaskedLM.from_model(
+        model, tokenizer, purpose="filling in blanks" if at == "blanks" else "predicting every token"
+    )
     names = asked.tokenizer
     if at == "blanks":
-        marked = find_blanks(text, names, asked.mask)
+        marked = find_blanks(text, names, asked.mask_id)
         ids, positions = marked.ids, tuple(marked.positions)
         several = len(positions) > 1
         targets = [f"blank {number}" for number in range(1, len(positions) + 1)] if several else ["blank"]
     else:
-        has_blank = re.search(f"{re.escape(names.token(asked.mask))}|{BLANK_PATTERN}", text)
-        ids = find_blanks(text, names, asked.mask).ids if has_blank else names.encode(text).ids
+        has_blank = re.search(f"{re.escape(names.token(asked.mask_id))}|{BLANK_PATTERN}", text)
+        ids = find_blanks(text, names, asked.mask_id).ids if has_blank else names.encode(text).ids
         special = _special_ids(names)
         positions = tuple(position for position, number in enumerate(ids) if number not in special)
         targets = [f"{position} {names.token(ids[position])}" for position in positions]
-    _check_length(len(ids), asked.limit)
+    _check_length(len(ids), asked.max_length)
     if not positions:
         raise InputError("the text is empty; expected some words")
     if at == "masked" and len(positions) > MAX_MASKED_TOKENS:
@@ -299,7 +302,7 @@ def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Pro
         kind="one",
         read=asked.head if at == "masked" else lambda hidden: asked.head(hidden[:, list(positions)]),
         positions=positions,
-        mask=asked.mask if at == "masked" else None,
+        mask=asked.mask_id if at == "masked" else None,
         at=at,
     )
 

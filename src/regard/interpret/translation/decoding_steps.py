@@ -13,7 +13,6 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from regard.checkpoints.ready import evaluation_mode
 from regard.data.files import taken_for_file
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
@@ -29,6 +28,7 @@ from regard.interpret.translation.cross_attention import (
     cross_attention_of,
 )
 from regard.models import Seq2Seq
+from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
 from regard.nn.tape import Tape
 from regard.render.result import Result

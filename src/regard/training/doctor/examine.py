@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from regard.checkpoints import loading
-from regard.checkpoints.ready import evaluation_mode
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TextExample
 from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.models import Bert, Gpt, Vit
+from regard.nn.evaluation import evaluation_mode
 from regard.tasks.image_classification import ImageTransform
 from regard.tasks.inputs import InputBuilder, InputSequence
 from regard.tasks.predict import predict_stream

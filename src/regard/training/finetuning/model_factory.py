@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import family_name, require_tokenizer
+from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
 from regard.models import Bert, Vit, VitConfig
+from regard.models.family import family_name
 from regard.nn import init as initial
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch

@@ -54,7 +54,11 @@ def new_model(config: PretrainingConfig, tokenizer: Tokenizer) -> PretrainableMo
             return Gpt(GptConfig(**settings, vocab_size=size, bos_token_id=tokenizer.bos, eos_token_id=tokenizer.eos))
         case "t5":
             assert tokenizer.pad is not None and tokenizer.eos is not None
-            special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": tokenizer.eos}
+            special: dict[str, Any] = {
+                "pad_token_id": pad,
+                "decoder_start_token_id": pad,
+                "eos_token_id": tokenizer.eos,
+            }
             return T5(T5Config(**settings, vocab_size=size, **special))
         case "elmo":
             return Elmo(ElmoConfig(**settings, vocab_size=size))

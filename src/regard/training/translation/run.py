@@ -19,7 +19,7 @@ import torch
 
 from regard.checkpoints.files import checksums, verify
 from regard.data.readers import ExampleSet
-from regard.data.translation_pairs import TranslationPair
+from regard.data.translation_pairs import TranslationPair, pairs_digest
 from regard.device import choose_device
 from regard.errors import InputError
 from regard.files.disk import replace_folder
