@@ -65,7 +65,7 @@ def ours(folder: str, examples: list[Any], batch: int) -> Callable[[], None]:
     assert tokenizer is not None
     task = TextClassification.from_examples(examples)
     tuned = EncoderWithHead.from_encoder(encoder, task)
-    items = task.preprocess(examples, FineTunedModel(task, tuned, tokenizer, LENGTH).rows)
+    items = task.preprocess(examples, FineTunedModel(task, tuned, tokenizer, LENGTH).input_builder)
     config = FineTuningConfig.load(
         overrides=["training.num_epochs=1", f"training.batch_size={batch}", f"training.learning_rate={RATE}"]
     )

@@ -149,13 +149,15 @@ def recipe(name: str, called: str) -> Path:
 def data(figure: Figure, folder: Path, *, tenth: bool) -> tuple[ExampleSet[Any], ExampleSet[Any]]:
     """Training data and evaluation data."""
     files = [read_examples(figure.task, str(folder / name), labeled=True) for name in figure.train]
-    train = ExampleSet([example for read in files for example in read.examples], " + ".join(figure.train), files[0].how)
+    train = ExampleSet(
+        [example for read in files for example in read.examples], " + ".join(figure.train), files[0].description
+    )
     if not figure.dev:
         parts = read_splits(figure.task, train, None, table=None, split_sizes="80/10/10")
         train, dev, test = (parts[name] for name in ("train", "dev", "test"))
         if tenth:
             return train, dev
-        return ExampleSet([*train.examples, *dev.examples], train.path, train.how), test
+        return ExampleSet([*train.examples, *dev.examples], train.path, train.description), test
     if tenth:
         parts = read_splits(figure.task, train, None, table=None, split_sizes="90/10")
         return parts["train"], parts["dev"]

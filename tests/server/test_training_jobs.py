@@ -71,7 +71,7 @@ def test_examples_are_drawn_always_the_same() -> None:
     assert len(some.examples) == 10
     assert some == sample_examples(read, 10)
     assert [f"text {line - 1}" for line in some.lines] == some.examples
-    assert some.how == "how; 10 sampled"
+    assert some.description == "how; 10 sampled"
 
 
 def test_draws_as_many_as_it_is_told(order: Ordered) -> None:

@@ -202,7 +202,7 @@ def test_it_goes_on_bit_for_bit(tokenizer: Tokenizer, tmp_path: Path, one_thread
     whole = made("bert", tokenizer, *settings)
     whole.run(Stop())
     cut = made("bert", tokenizer, *settings, folder=tmp_path)
-    assert cut.go(Asked()) is None
+    assert cut.run(Asked()) is None
     again = made("bert", tokenizer, *settings, folder=tmp_path)
     assert again._resume() in range(1, 15)
     outcome = made("bert", tokenizer, *settings, folder=tmp_path)
@@ -216,7 +216,7 @@ def test_the_best_epoch_is_that_of_all_layers(tokenizer: Tokenizer) -> None:
     """Of the first epoch, in which only the new layer has learned, the others come back as they were."""
     run = made("bert", tokenizer, "training.unfreeze=1.0")
     scores = iter([4.0, 3.0, 2.0, 1.0])
-    run.judge, run.main = lambda model: {TASK.main_metric: next(scores)}, TASK.main_metric
+    run.evaluate, run.main_score = lambda model: {TASK.main_metric: next(scores)}, TASK.main_metric
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     outcome = run.run(Stop())
     assert outcome is not None and outcome.epoch == 1

@@ -14,7 +14,7 @@ import transformers
 from torch import Tensor
 
 import regard
-from regard.data.masking import IGNORED, Masking
+from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, T5Config
 from regard.training.pretraining.micro_batches import MicroBatch, MicroBatches
@@ -34,7 +34,14 @@ from tests.training.pretraining.texts import FIRST, MASK, TOKENIZER, made
 TEXT = made([[3, 4, 5, 2], [6, 1], [4, 4, 4], [7], [2, 2, 2, 2, 2]] * 4)
 LONG = made([[3, 4, 5, 2], [6, 8], [4, 4, 5], [3] * 5] * 4)  # every document fills a row
 VOCABULARY = LONG.tokens + FIRST
-SHAPE: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 8, "depth": 2, "heads": 2, "ffn": 12, "positions": 32}
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 32,
+}
 LENGTH = 16
 NEAR: dict[str, float] = {"atol": 1e-5, "rtol": 0}
 Randomise = Callable[..., Any]
@@ -47,11 +54,11 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def portion_of(kind: str) -> MicroBatch:
     if kind == "single":
-        return MicroBatches(TextChunks(TEXT, tokens=LENGTH - 2, seed=3), TOKENIZER, tokens=70, pairs=False).portion(
+        return MicroBatches(TextChunks(TEXT, tokens=LENGTH - 2, seed=3), TOKENIZER, tokens=70, pairs=False).micro_batch(
             0, 0
         )
     rows = SentencePairs(LONG if kind == "rectangle" else TEXT, tokens=LENGTH - 3, seed=3, **KINDS[kind])
-    return MicroBatches(rows, TOKENIZER, tokens=130, pairs=True).portion(0, 0)
+    return MicroBatches(rows, TOKENIZER, tokens=130, pairs=True).micro_batch(0, 0)
 
 
 @pytest.fixture
@@ -86,14 +93,14 @@ def test_masked_words_and_pairs_as_in_transformers(kind: str, bert: Bert, tmp_pa
 
     regard.save(bert, tmp_path)
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path).eval()
-    targets = torch.full((inputs["ids"].numel(),), IGNORED)
+    targets = torch.full((inputs["ids"].numel(),), IGNORE_INDEX)
     targets[inputs["masked_positions"]] = inputs["targets"]
-    assert (targets != IGNORED).sum() > 8
+    assert (targets != IGNORE_INDEX).sum() > 8
     segments = portion.segments if portion.segments is not None else torch.zeros_like(portion.ids)
     keep, (ids, positions, answers) = rectangle(portion, inputs["ids"].long(), segments.long(), targets)
-    answers = answers.masked_fill(keep == 0, IGNORED)
+    answers = answers.masked_fill(keep == 0, IGNORE_INDEX)
     output = theirs(ids, attention_mask=keep, token_type_ids=positions)
-    words = F.cross_entropy(output.prediction_logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORED)
+    words = F.cross_entropy(output.prediction_logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORE_INDEX)
     torch.testing.assert_close(losses["words"], words, **NEAR)
     if kind == "single":
         torch.testing.assert_close(losses["loss"], words, **NEAR)
@@ -145,7 +152,7 @@ def test_masks_follow_from_the_generator_alone(bert: Bert) -> None:
 def test_next_words_as_in_transformers(randomised: Randomise, tmp_path: Path) -> None:
     model: Gpt = randomised(Gpt(GptConfig(**SHAPE))).eval()
     rows = TextChunks(TEXT, tokens=9, seed=0)
-    portion = MicroBatches(rows, TOKENIZER, tokens=45, pairs=False, bare=True).portion(0, 0)
+    portion = MicroBatches(rows, TOKENIZER, tokens=45, pairs=False, bare=True).micro_batch(0, 0)
     objective = CausalLanguageModeling(model)
     inputs = objective.prepare(portion, torch.Generator())
     assert inputs["ids"].shape == inputs["targets"].shape == (5, 8)
@@ -160,22 +167,22 @@ def test_next_words_as_in_transformers(randomised: Randomise, tmp_path: Path) ->
 @pytest.mark.parametrize("heads", [(), ("output",)])
 def test_dropped_spans_as_in_transformers(heads: tuple[str, ...], randomised: Randomise, tmp_path: Path) -> None:
     shape = T5Config(
-        vocabulary=VOCABULARY + 9,
-        width=8,
-        head_width=4,
-        depth=2,
-        decoder_depth=2,
-        heads=2,
-        ffn=12,
-        scaled=not heads,
-        begin=4,
-        padding=4,
+        vocab_size=VOCABULARY + 9,
+        hidden_size=8,
+        head_dim=4,
+        num_hidden_layers=2,
+        num_decoder_layers=2,
+        num_attention_heads=2,
+        intermediate_size=12,
+        scale_decoder_outputs=not heads,
+        decoder_start_token_id=4,
+        pad_token_id=4,
     )
     model: T5 = randomised(T5(shape, heads=heads)).eval()
     sizes = SpanSizes.filling(12, rate=0.3, span=2.0)
     corruption = SpanCorruption(sizes, sentinels=[*range(VOCABULARY + 8, VOCABULARY, -1)], end=1)
     rows = TextChunks(LONG, tokens=sizes.tokens, seed=0)
-    portion = MicroBatches(rows, TOKENIZER, tokens=4 * sizes.tokens, pairs=False, bare=True).portion(0, 0)
+    portion = MicroBatches(rows, TOKENIZER, tokens=4 * sizes.tokens, pairs=False, bare=True).micro_batch(0, 0)
     objective = SpanDenoising(model, corruption)
     inputs = objective.prepare(portion, torch.Generator().manual_seed(1))
     expected = corruption(portion.ids, torch.Generator().manual_seed(1))
@@ -189,7 +196,7 @@ def test_dropped_spans_as_in_transformers(heads: tuple[str, ...], randomised: Ra
 
 
 def test_both_ways_against_every_word(randomised: Randomise) -> None:
-    shape = ElmoConfig(vocabulary=VOCABULARY, characters=0, width=6, cell=6, depth=2)
+    shape = ElmoConfig(vocab_size=VOCABULARY, num_characters=0, hidden_size=6, cell_size=6, num_hidden_layers=2)
     model: Elmo = randomised(Elmo(shape)).eval()
     portion = portion_of("single")
     objective = BidirectionalLanguageModeling(model)
@@ -207,7 +214,7 @@ def test_both_ways_against_every_word(randomised: Randomise) -> None:
 
 def test_the_loss_of_nothing_is_nothing() -> None:
     logits = torch.randn(3, 5, requires_grad=True)
-    loss = mean_loss(logits, torch.full((3,), IGNORED))
+    loss = mean_loss(logits, torch.full((3,), IGNORE_INDEX))
     loss.backward()
     assert loss == 0 and logits.grad is not None and not logits.grad.any()
 
@@ -218,7 +225,7 @@ def test_words_that_fill_up_the_vocabulary_change_no_loss(bias: bool, device: to
     vectors = torch.randn(6, 8, device=device, requires_grad=True)
     weight = torch.randn(70, 8, device=device, requires_grad=True)
     more = torch.randn(70, device=device, requires_grad=True) if bias else None
-    targets = torch.tensor([0, 69, 3, IGNORED, 5, 69], device=device)
+    targets = torch.tensor([0, 69, 3, IGNORE_INDEX, 5, 69], device=device)
     inputs = [tensor for tensor in (vectors, weight, more) if tensor is not None]
     found = torch.autograd.grad(loss := token_loss(vectors, weight, more, targets), inputs)
     wanted = F.cross_entropy(F.linear(vectors, weight, more), targets)
@@ -249,7 +256,7 @@ def test_whole_words_go_on_with_two_marks() -> None:
 def test_a_table_too_large_to_be_counted_is_made_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     vectors, weight, bias = (torch.randn(shape, generator=generator) for shape in ((7, 4), (5, 4), (5,)))
-    targets = torch.tensor([0, 4, IGNORED, 2, 1, 1, IGNORED])
+    targets = torch.tensor([0, 4, IGNORE_INDEX, 2, 1, 1, IGNORE_INDEX])
     inputs = [tensor.requires_grad_() for tensor in (vectors, weight, bias)]
     whole = token_loss(vectors, weight, bias, targets)
     expected = torch.autograd.grad(whole, inputs)
