@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.race import RESULTS, keep
 from regard.data.readers import ExampleSet
+from regard.tasks.read_examples import read_examples
 from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
 from regard.training.finetuning.data import read_examples, read_splits
 from regard.training.finetuning.run import distill, fit

@@ -29,11 +29,11 @@ from regard.server.training_jobs import TrainingJobs
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.predict import predict
 from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.read_examples import read_examples
 from regard.tasks.task import Task
 from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.tasks.token_classification import TokenClassification
-from regard.training.finetuning.data import read_examples
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
@@ -355,7 +355,7 @@ def test_a_model_is_trained_on_the_page(
     page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.epochs.LOG_EVERY", 0.0)
     lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(80)]
     open_at(page, address, model=folders["plain"], text="a good film")
     expect(page.get_by_text("not tuned for a task")).to_be_visible()

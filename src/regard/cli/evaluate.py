@@ -40,7 +40,7 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Score a tuned model on labeled examples, in percent."""
-    from regard.training.finetuning.data import TableOptions
+    from regard.data.readers import TableOptions
     from regard.training.finetuning.evaluate import evaluate
 
     table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)

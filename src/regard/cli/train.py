@@ -111,7 +111,8 @@ def _command(task: str) -> Callable[..., None]:
         device: DeviceOption = "auto",
         as_json: JsonOption = False,
     ) -> None:
-        from regard.training.finetuning.data import TableOptions, holds_images
+        from regard.data.readers import TableOptions
+        from regard.tasks.read_examples import task_for
         from regard.training.finetuning.run import fit
 
         if frozen and both:
@@ -119,7 +120,7 @@ def _command(task: str) -> Callable[..., None]:
         if frozen and ulmfit:
             raise InputError("--ulmfit trains all layers in the end, --frozen none of them; use one of them")
         overrides = [*(["training.frozen=true"] if frozen else []), *(ULMFIT if ulmfit else []), *(settings or [])]
-        kind = "pictures" if task == "classify" and holds_images(data) else task
+        kind = "pictures" if task_for(task, data).reads_images else task
         with training_display(STATUS_EVERY) as on_event:
             report = fit(
                 task,
@@ -164,7 +165,7 @@ def distill(
     The student starts with evenly chosen layers of the teacher. It learns the labels, the teacher's logits at
     temperature 2, and the direction of the teacher's hidden states.
     """
-    from regard.training.finetuning.data import TableOptions
+    from regard.data.readers import TableOptions
     from regard.training.finetuning.run import distill
 
     with training_display(STATUS_EVERY) as on_event:

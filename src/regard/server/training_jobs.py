@@ -228,8 +228,9 @@ def run_in_thread(job: TrainingJob) -> Mapping[str, float]:
 
 def train(request: TrainingRequest, *, on_event: OnEvent) -> dict[str, float]:
     """Train as requested and return the scores of the best epoch."""
+    from regard.data.readers import TableOptions
+    from regard.tasks.read_examples import read_examples, task_for
     from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
-    from regard.training.finetuning.data import TableOptions, holds_images, read_examples
     from regard.training.finetuning.run import fit
 
     table = TableOptions.parse(request.columns or None)
@@ -238,7 +239,7 @@ def train(request: TrainingRequest, *, on_event: OnEvent) -> dict[str, float]:
     if 0 < request.limit < len(read.examples):
         on_event(Note(message=f"{request.limit:,} of {len(read.examples):,} examples were sampled"))
         read = sample_examples(read, request.limit)
-    kind = "pictures" if request.task == "classify" and holds_images(request.data) else request.task
+    kind = "pictures" if task_for(request.task, request.data).reads_images else request.task
     report = fit(
         request.task,
         read,

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from regard.tasks.regression import Regression
 
 from regard.data.examples import ChoiceExample, QuestionExample, TextExample
 from regard.errors import InputError
 from regard.tasks.encoder_with_head import EncoderWithHead, collate_inputs
 from regard.tasks.multiple_choice import MultipleChoice
 from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.regression import Regression
 from regard.tasks.task import Task
 from regard.tasks.task_folder import FineTunedModel, load_fine_tuned
 from regard.tasks.text_classification import TextClassification

@@ -6,13 +6,14 @@ import os
 from dataclasses import dataclass
 
 from regard.data.examples import ImageExample
-from regard.data.readers import ExampleSet
+from regard.data.readers import ExampleSet, TableOptions
 from regard.device import choose_device
 from regard.tasks.image_classification import ImageTransform
 from regard.tasks.predict import score
+from regard.tasks.read_examples import check_labels, read_examples
 from regard.tasks.task_folder import describe_compute, load_fine_tuned
 from regard.training.events import Note, OnEvent, ignore_event
-from regard.training.finetuning.data import DataSource, TableOptions, check_labels, read_examples
+from regard.training.finetuning.data import DataSource
 
 __all__ = ["Evaluation", "evaluate"]
 

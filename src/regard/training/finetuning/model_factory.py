@@ -22,7 +22,6 @@ from regard.tasks.image_classification import ImageClassifier, ImageTransform
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.task import Task, TaskInput
 from regard.tasks.task_folder import MAX_LENGTH, FineTunedModel
-from regard.tasks.text_classification import Regression
 from regard.text import Tokenizer
 from regard.training.finetuning.config import VisionSection
 
@@ -85,13 +84,13 @@ class ModelFactory:
     def rows(self) -> InputBuilder | ImageTransform:
         """Converts examples to model inputs."""
         assert self.tokenizer is not None
-        return InputBuilder(self.tokenizer, family=family_name(self.encoder), limit=self.length)
+        return InputBuilder(self.tokenizer, family=family_name(self.encoder), max_length=self.length)
 
     def new_model(self, seed: int) -> EncoderWithHead | ImageClassifier:
         torch.manual_seed(seed)
         model = EncoderWithHead.from_encoder(copy.deepcopy(self.encoder), self.task)
-        if isinstance(self.task, Regression) and model.head.output.bias is not None:
-            nn.init.constant_(model.head.output.bias, self.task.mean)  # the best prediction of an untrained model
+        if self.task.initial_bias is not None and model.head.output.bias is not None:
+            nn.init.constant_(model.head.output.bias, self.task.initial_bias)
         return model
 
     def objective(self, model: EncoderWithHead | ImageClassifier) -> TaskObjective:

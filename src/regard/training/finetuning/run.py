@@ -20,7 +20,7 @@ import torch
 from regard.checkpoints import loading
 from regard.checkpoints.files import verify
 from regard.data.examples import ImageExample
-from regard.data.readers import ExampleSet
+from regard.data.readers import ExampleSet, TableOptions
 from regard.device import choose_device
 from regard.errors import InputError
 from regard.files.disk import atomic_write
@@ -31,12 +31,13 @@ from regard.models import Vit
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
 from regard.tasks.predict import calibrate, score
+from regard.tasks.read_examples import check_labels
 from regard.tasks.registry import get_task
 from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
 from regard.training.doctor import examine_data, problems
 from regard.training.events import Finished, Note, OnEvent, ThresholdChosen, ignore_event
 from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
-from regard.training.finetuning.data import DataSource, TableOptions, check_labels, digest, read_splits
+from regard.training.finetuning.data import DataSource, digest, read_splits
 from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory
 from regard.training.finetuning.report import FineTuningReport, SeedResult
 from regard.training.finetuning.trainer import FineTuner

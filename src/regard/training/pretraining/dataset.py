@@ -190,7 +190,8 @@ def _check_special_tokens(tokenizer: Tokenizer, config: PretrainingConfig) -> No
         missing.append("dropped spans (<extra_id_0>)")
     if missing:
         raise InputError(
-            f"this tokenizer has no token for {', '.join(missing)}, which {describe_family(config.model.family)} needs; "
+            f"this tokenizer has no token for {', '.join(missing)}, which "
+            f"{describe_family(config.model.family)} needs; "
             "use another, or leave vocabulary.path empty to train one"
         )
 
