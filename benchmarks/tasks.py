@@ -24,7 +24,7 @@ from benchmarks.race import RESULTS, keep
 from regard.data.readers import ExampleSet
 from regard.tasks.read_examples import read_examples
 from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
-from regard.training.finetuning.data import read_examples, read_splits
+from regard.training.finetuning.data import read_splits
 from regard.training.finetuning.run import distill, fit
 
 ROOT = Path(__file__).resolve().parents[1]

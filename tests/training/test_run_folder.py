@@ -44,9 +44,9 @@ def test_a_run_that_was_cut_goes_on_with_the_same_settings_only(tmp_path: Path) 
     assert run.work.is_dir()
     with pytest.raises(InputError, match="holds an unfinished run: continue it with --resume"):
         folder(tmp_path).open(resume=False)
-    with pytest.raises(InputError, match=r"begun otherwise: training\.num_epochs was 3 and is 9"):
+    with pytest.raises(InputError, match=r"other settings or data: training\.num_epochs was 3 and is 9"):
         folder(tmp_path, "training.num_epochs=9").open(resume=True)
-    with pytest.raises(InputError, match="begun otherwise: data"):
+    with pytest.raises(InputError, match="other settings or data: data"):
         folder(tmp_path, data=(1, 3)).open(resume=True)
     folder(tmp_path).open(resume=True)
 

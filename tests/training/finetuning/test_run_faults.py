@@ -12,6 +12,7 @@ import pytest
 
 from regard.cli import train
 from regard.cli.app import run
+from regard.files.disk import finish_save
 from regard.tasks.task_folder import load_fine_tuned, save_fine_tuned
 from tests.faults import CODES, DiskFaults
 

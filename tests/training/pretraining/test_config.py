@@ -282,6 +282,7 @@ def test_a_configuration_cannot_be_changed_or_extended() -> None:
 
 
 def test_the_choices_are_those_of_the_code_behind_them() -> None:
+    from regard.data.corpus.vocabulary import TokenizerType
     from regard.nn.block import ACTIVATIONS
     from regard.training.optimizer import OptimizerName
     from regard.training.schedule import SchedulerType

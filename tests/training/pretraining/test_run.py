@@ -73,7 +73,7 @@ def test_it_learns_more_than_how_frequent_words_are(name: str, source: Path, uns
         assert result.scores["backwards"]["perplexity"] == math.exp(result.scores["backwards"]["loss"])
     evaluated = events(tmp_path, "evaluation")
     assert [event["step"] for event in evaluated] == [30, 60]
-    assert evaluated[0][asked]["loss"] > evaluated[1][asked]["loss"] == loss
+    assert evaluated[0]["scores"][asked]["loss"] > evaluated[1]["scores"][asked]["loss"] == loss
     first, last = losses(tmp_path)[1][0], losses(tmp_path)[60][0]
     assert last[0] < first[0] - 1
 

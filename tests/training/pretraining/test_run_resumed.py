@@ -180,7 +180,7 @@ def test_a_damaged_checkpoint_is_passed_over(corpus: Path, whole: Path, tmp_path
     damage(tmp_path / "checkpoints" / "step-000000008")
     said: list[str] = []
     trained(corpus, tmp_path, resume=True, say=said.append)
-    assert [line for line in said if "passed over" in line and "step-000000008" in line]
+    assert [line for line in said if "skipped a damaged checkpoint" in line and "step-000000008" in line]
     assert [event["step"] for event in events(tmp_path, "resume")] == [4]
     assert_same(tmp_path, whole)
 
@@ -215,7 +215,7 @@ def test_nothing_but_damaged_checkpoints(corpus: Path, tmp_path: Path) -> None:
 def test_other_settings_are_named(corpus: Path, tmp_path: Path) -> None:
     crashed(corpus, tmp_path, step=4)
     message = (
-        r"was begun with other settings: model\.dropout was 0\.1 and is 0\.2; "
+        r"was started with other settings: model\.dropout was 0\.1 and is 0\.2; "
         r"optimizer\.learning_rate was 0\.01 and is 0\.02\. "
         "Resume with those, or choose another --output"
     )
@@ -239,7 +239,9 @@ def test_another_text_is_refused(corpus: Path, source: Path, unseen: Path, tmp_p
 
 def test_a_run_that_was_begun_is_not_begun_again(corpus: Path, tmp_path: Path) -> None:
     crashed(corpus, tmp_path, step=4)
-    with pytest.raises(InputError, match="holds a run that was begun: go on with --resume, or choose another --output"):
+    with pytest.raises(
+        InputError, match="holds an unfinished run: continue it with --resume, or choose another --output"
+    ):
         trained(corpus, tmp_path)
 
 
