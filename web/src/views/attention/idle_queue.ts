@@ -1,17 +1,17 @@
-// Work that can wait: a little in each frame, so that the page answers meanwhile.
+// A queue of tasks that run a few per frame, so that the page stays responsive.
 
 const queue = new Set<() => void>();
-const FRAME = 10; // milliseconds
+const BUDGET = 10; // milliseconds per frame
 
-/** Do a task soon; what this returns takes it back. */
-export function later(task: () => void): () => void {
+/** Schedules a task; the returned function cancels it. */
+export function runWhenIdle(task: () => void): () => void {
   if (!queue.size) requestAnimationFrame(work);
   queue.add(task);
   return () => void queue.delete(task);
 }
 
 function work(): void {
-  const end = performance.now() + FRAME;
+  const end = performance.now() + BUDGET;
   for (const task of queue) {
     queue.delete(task);
     task();

@@ -1,4 +1,5 @@
-// What the library says of a comparison. Knows the payload's shape and how to read its numbers.
+// The payload of the compare view.
+import { floats } from "../../binary";
 import type { Payload } from "../../view";
 
 export interface Axes {
@@ -27,16 +28,16 @@ interface Base extends Payload {
 
 export interface Charts extends Base {
   readonly kind: "pair" | "grid";
-  /** How many tokens can be shown; 0 is all. */
+  /** Numbers of tokens that can be shown; 0 means all. */
   readonly numbers: readonly number[];
-  /** From this share of the greatest difference on, the colour is full. */
+  /** Differences above this fraction of the largest one have the full color. */
   readonly palette: number;
   readonly tokens: readonly string[];
   readonly sentences: readonly { text: string; model: string; total: number; logits: string }[];
   readonly pairs: readonly Pair[];
   readonly rows?: readonly string[];
   readonly columns?: readonly string[];
-  /** Difference against difference, by the numbers of two pairs. */
+  /** Differences of two pairs against each other, by the indices of the pairs. */
   readonly squares?: readonly { across: number; up: number; axes: Required<Axes> }[];
 }
 
@@ -58,20 +59,10 @@ export interface Sentence extends Base {
 
 export type Comparison = Charts | Sweep | Sentence;
 
-const read = new Map<string, Float32Array>();
-
-/** float32 values from base64; read once. */
-export function floats(text: string): Float32Array {
-  let values = read.get(text);
-  if (!values) {
-    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-    values = new Float32Array(bytes.buffer);
-    if (read.size > 200) read.clear();
-    read.set(text, values);
-  }
-  return values;
-}
-
 export function logits(payload: Charts, sentence: number): Float32Array {
   return floats(payload.sentences[sentence]!.logits);
+}
+
+export function probability(payload: Charts, sentence: number, token: number): number {
+  return Math.exp(logits(payload, sentence)[token]! - payload.sentences[sentence]!.total);
 }

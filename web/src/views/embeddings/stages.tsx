@@ -1,73 +1,80 @@
-// Each stage of the walk with its numbers. Knows the walk; which stage is shown is the view's choice.
+// The stages from sentences to a classifier with their numbers.
 import type { ComponentChildren } from "preact";
 import { Canvas } from "../../canvas";
-import { canvasPainter } from "../../painter";
+import { DataTable } from "../../components";
+import { count, range, shape } from "../../format";
+import { outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
-import { BOX, drawTensor } from "./tensor";
-import { by, STAGES, type Outcome, type Walk } from "./walk";
+import type { Payload } from "../../view";
 
-const COLUMNS = 40; // of a wide matrix; the rest is counted
+interface Evaluation {
+  readonly train: number;
+  readonly test: number;
+  readonly accuracy: number;
+  readonly guess: number;
+  readonly mean: number;
+  readonly deviation: number;
+}
 
-export function Stage({ walk, number }: { walk: Walk; number: number }) {
-  const [count, longest] = walk.matrix;
-  const cls = walk.pooling === "cls";
+export interface Pipeline extends Payload {
+  readonly model: { readonly name: string };
+  readonly layer: number | string;
+  readonly texts: readonly string[];
+  readonly tokens: readonly (readonly string[])[];
+  readonly ids: readonly (readonly number[])[];
+  readonly padded: readonly (readonly number[])[];
+  readonly mask: readonly (readonly number[])[];
+  readonly matrix: readonly [number, number];
+  readonly padding: number;
+  readonly hidden: readonly [number, number, number];
+  readonly slice: readonly [number, number];
+  readonly features: readonly (readonly number[])[];
+  readonly labels: readonly string[];
+  readonly counts: Readonly<Record<string, number>>;
+  readonly pooling: string;
+  readonly masked: Evaluation;
+  readonly unmasked: Evaluation;
+  readonly similarity: number;
+  readonly examples: readonly (readonly [string, string])[];
+  readonly notes: readonly string[];
+}
+
+export const STAGES = ["Sentences", "Tokens", "Ids", "Padding", "Mask", "Hidden states", "Slice", "Learning", "Score"] as const;
+
+const MAX_COLUMNS = 40;
+
+export function Stage({ data, number }: { data: Pipeline; number: number }) {
   const bodies: readonly (() => ComponentChildren)[] = [
-    () => <Sentences walk={walk} />,
+    () => <Sentences data={data} />,
+    () => <Rows rows={data.tokens} kind="token" text="The tokenizer splits each text into tokens of its vocabulary and adds special tokens." />,
+    () => <Rows rows={data.ids} kind="number" text="Each token becomes its index in the vocabulary; texts have different lengths." />,
     () => (
-      <>
-        <p>The tokenizer cuts each text into pieces that it knows, and adds its own signs.</p>
-        <Rows rows={walk.tokens} kind="token" />
-      </>
+      <Rows rows={data.padded} kind="number" mask={data.mask} text={`All rows are padded to the length of the longest text: ${shape(data.matrix)}, of which ${data.padding.toFixed(0)}% is padding.`} />
     ),
     () => (
-      <>
-        <p>Every piece is a number in the vocabulary; texts have as many as they have pieces.</p>
-        <Rows rows={walk.ids} kind="number" />
-      </>
-    ),
-    () => (
-      <>
-        <p>
-          All rows get the length of the longest text: {by([count, longest])}, of which {walk.padding.toFixed(0)}% is padding.
-        </p>
-        <Rows rows={walk.padded} kind="number" pad={walk.mask} />
-      </>
+      <Rows
+        rows={data.mask}
+        kind="number"
+        mask={data.mask}
+        text={`The attention mask, ${shape(data.matrix)}, marks tokens (1) and padding (0), which must not be attended to. The slides omit it; the mean cosine of a text’s vectors with and without it is ${(data.similarity / 100).toFixed(3)} here.`}
+      />
     ),
     () => (
       <>
         <p>
-          The mask, {by([count, longest])}, says what is a token (1) and what is padding (0) and must not be attended to. The slides leave it out; on average the cosine of a
-          text’s vectors with and without it is {(walk.similarity / 100).toFixed(3)} here.
+          {data.model.name} returns {shape(data.hidden)} numbers: texts × tokens × width (layer {data.layer}).
         </p>
-        <Rows rows={walk.mask} kind="number" pad={walk.mask} />
+        <Box data={data} slice={null} />
       </>
     ),
-    () => (
-      <>
-        <p>
-          {walk.model.name} gives {by(walk.hidden)} numbers: texts × tokens × width (layer {walk.layer}).
-        </p>
-        <Box walk={walk} slice={null} />
-      </>
-    ),
-    () => (
-      <>
-        <p>
-          {cls ? "Only each text’s first token is kept, the slice " : "Each text’s tokens are averaged, "}
-          {cls && <code>[:, 0, :]</code>}
-          {cls && ", "}which leaves {by(walk.slice)}.
-        </p>
-        <Box walk={walk} slice={walk.pooling} />
-        <Features walk={walk} />
-      </>
-    ),
+    () => <Slice data={data} />,
     () => (
       <p>
-        Logistic regression learns the label from the {walk.slice[1].toLocaleString("en")} numbers of a text. It sees {walk.masked.train.toLocaleString("en")} texts with
-        their labels; the other {walk.masked.test.toLocaleString("en")} are kept for the score. The model itself is not changed.
+        Logistic regression learns the label from the {count(data.slice[1])} numbers of each text. It is trained on {count(data.masked.train)} texts with their labels and tested on the other{" "}
+        {count(data.masked.test)}. The model itself is not changed.
       </p>
     ),
-    () => <Score masked={walk.masked} unmasked={walk.unmasked} />,
+    () => <Score data={data} />,
   ];
   return (
     <section aria-labelledby={`stage-${number}`}>
@@ -79,132 +86,118 @@ export function Stage({ walk, number }: { walk: Walk; number: number }) {
   );
 }
 
-function Sentences({ walk }: { walk: Walk }) {
-  const counts = Object.entries(walk.counts).map(([label, count]) => `${label}: ${count.toLocaleString("en")}`);
+function Sentences({ data }: { data: Pipeline }) {
+  const counts = Object.entries(data.counts).map(([label, texts]) => `${label}: ${count(texts)}`);
   return (
     <>
       <p>
-        {walk.matrix[0].toLocaleString("en")} texts with labels ({counts.join(", ")}); the first {walk.texts.length}:
+        {count(data.matrix[0])} texts with labels ({counts.join(", ")}); the first {data.texts.length}:
       </p>
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Text</th>
-            <th scope="col">Label</th>
-          </tr>
-        </thead>
-        <tbody>
-          {walk.texts.map((text, number) => (
-            <tr key={number}>
-              <td dir="auto">{text}</td>
-              <td>{walk.labels[number]}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <DataTable headers={["Text", "Label"]} rows={data.texts.map((text, number) => [text, data.labels[number]])} />
     </>
   );
 }
 
 interface RowsProps {
+  readonly text: string;
   readonly rows: readonly (readonly (string | number)[])[];
   readonly kind: "token" | "number";
-  readonly pad?: readonly (readonly number[])[];
+  readonly mask?: readonly (readonly number[])[];
 }
 
-function Rows({ rows, kind, pad }: RowsProps) {
+function Rows({ text, rows, kind, mask }: RowsProps) {
+  const cells = (row: readonly (string | number)[], number: number) => [
+    ...row.slice(0, MAX_COLUMNS).map((content, column) => ({ content, class: mask?.[number]?.[column] === 0 ? `${kind} pad` : kind })),
+    ...(row.length > MAX_COLUMNS ? [{ content: `and ${row.length - MAX_COLUMNS} more`, class: "muted" }] : []),
+  ];
   return (
-    <div class="wide" tabIndex={0} role="region" aria-label="The first texts">
-      <table>
-        <tbody>
-          {rows.map((row, number) => (
-            <tr key={number}>
-              <th scope="row">{number + 1}</th>
-              {row.slice(0, COLUMNS).map((value, column) => (
-                <td key={column} class={pad?.[number]?.[column] === 0 ? `${kind} pad` : kind}>
-                  {value}
-                </td>
-              ))}
-              {row.length > COLUMNS && <td class="muted">and {row.length - COLUMNS} more</td>}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <>
+      <p>{text}</p>
+      <DataTable label="The first texts" rows={rows.map((row, number) => [number + 1, ...cells(row, number)])} />
+    </>
   );
 }
 
-function Box({ walk, slice }: { walk: Walk; slice: string | null }) {
+function Slice({ data }: { data: Pipeline }) {
+  const number = (value: number) => ({ content: value.toFixed(4), class: "number" });
+  return (
+    <>
+      <p>
+        {data.pooling === "cls" ? (
+          <>
+            Only the first token of each text is kept, the slice <code>[:, 0, :]</code>, which leaves {shape(data.slice)}.
+          </>
+        ) : (
+          <>The tokens of each text are averaged, which leaves {shape(data.slice)}.</>
+        )}
+      </p>
+      <Box data={data} slice={data.pooling} />
+      <DataTable
+        label="Features and labels"
+        headers={["Text", ...range(4), "…", data.slice[1] - 1, "Label"]}
+        rows={data.features.map((vector, row) => [row + 1, ...vector.slice(0, 4).map(number), "…", number(vector.at(-1)!), data.labels[row]])}
+      />
+    </>
+  );
+}
+
+export const BOX = { width: 362, height: 226 };
+const [LEFT, TOP, WIDTH, HEIGHT, DEPTH] = [34, 60, 180, 120, 48];
+
+function Box({ data, slice }: { data: Pipeline; slice: string | null }) {
   return (
     <div class="wide">
       <Canvas
         {...BOX}
-        inputs={[walk, slice]}
-        label={`A box of ${by(walk.hidden)} numbers${slice ? `, of which ${by(walk.slice)} are kept` : ""}`}
-        draw={(context) => drawTensor(canvasPainter(context, colors.get().ink), walk.hidden, slice)}
+        inputs={[data, slice]}
+        label={`A tensor of ${shape(data.hidden)} numbers${slice ? `, of which ${shape(data.slice)} are kept` : ""}`}
+        draw={(painter) => drawTensorBox(painter, data.hidden, slice)}
       />
     </div>
   );
 }
 
-function Features({ walk }: { walk: Walk }) {
-  return (
-    <div class="wide" tabIndex={0} role="region" aria-label="Features and labels">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Text</th>
-            {[0, 1, 2, 3].map((column) => (
-              <th key={column} scope="col">
-                {column}
-              </th>
-            ))}
-            <th scope="col">…</th>
-            <th scope="col">{walk.slice[1] - 1}</th>
-            <th scope="col">Label</th>
-          </tr>
-        </thead>
-        <tbody>
-          {walk.features.map((vector, number) => (
-            <tr key={number}>
-              <th scope="row">{number + 1}</th>
-              {vector.slice(0, 4).map((value, column) => (
-                <td key={column} class="number">
-                  {value.toFixed(4)}
-                </td>
-              ))}
-              <td>…</td>
-              <td class="number">{vector.at(-1)!.toFixed(4)}</td>
-              <td>{walk.labels[number]}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
+/** A tensor as a box: texts down, tokens across, width into the depth. `slice` marks what is kept: "cls" the first token, "mean" all. */
+export function drawTensorBox(painter: Painter, sizes: readonly number[], slice: string | null): void {
+  const { ink, muted, other, accent } = colors.get();
+  const [texts, tokens, width] = sizes.map(count) as [string, string, string];
+  const marked = slice === "cls" ? WIDTH / 8 : slice === "mean" ? WIDTH : 0;
+  const [right, bottom] = [LEFT + WIDTH, TOP + HEIGHT];
+  painter.rect(LEFT, TOP, WIDTH, HEIGHT, accent, 0.12);
+  painter.rect(LEFT, TOP, marked, HEIGHT, other, 0.45);
+  // The painter has no polygons: slanted lines fill the side that goes into the depth.
+  for (let x = 0; x < marked; x += 2) painter.line(LEFT + x, TOP, LEFT + x + DEPTH, TOP - DEPTH, other, 0.3, 2);
+  outline(painter, LEFT, TOP, WIDTH, HEIGHT, ink, 0.9, 1.2);
+  const edges = [LEFT, TOP, LEFT + DEPTH, TOP - DEPTH, right, TOP, right + DEPTH, TOP - DEPTH, right, bottom, right + DEPTH, bottom - DEPTH];
+  const back = [LEFT + DEPTH, TOP - DEPTH, right + DEPTH, TOP - DEPTH, right + DEPTH, TOP - DEPTH, right + DEPTH, bottom - DEPTH];
+  painter.lines([...edges, ...back], ink, 0.9, false, 1.2);
+  painter.lines(range(7).flatMap((column) => [LEFT + ((column + 1) * WIDTH) / 8, TOP, LEFT + ((column + 1) * WIDTH) / 8, bottom]), muted, 0.4, false, 1);
+  painter.text(`${texts} texts`, LEFT - 12, TOP + HEIGHT / 2, { align: "center", rotated: true });
+  painter.text(`${tokens} tokens`, LEFT + WIDTH / 2, bottom + 14, { align: "center" });
+  painter.text(`${width} numbers`, right + DEPTH + 8, TOP - DEPTH + 8);
+  if (slice === "cls") painter.text("[:, 0, :]", LEFT + marked / 2, bottom + 30, { size: 12, align: "center", mono: true, color: other });
 }
 
-function Score({ masked, unmasked }: { masked: Outcome; unmasked: Outcome }) {
-  const bars: readonly [string, number, string, string][] = [
-    ["always the commonest label", masked.guess, `${masked.guess.toFixed(2)}%`, "guess"],
-    ["with mask", masked.accuracy, `${masked.accuracy.toFixed(2)}%`, ""],
-    ["without mask, as on the slides", unmasked.accuracy, `${unmasked.accuracy.toFixed(2)}%`, "deck"],
-  ];
+/** Names and percentages of the bars. */
+export const accuracies = ({ masked, unmasked }: Pipeline) =>
+  [["always the most common label", masked.guess], ["with mask", masked.accuracy], ["without mask, as on the slides", unmasked.accuracy]] as const;
+
+function Score({ data }: { data: Pipeline }) {
+  const { masked, unmasked } = data;
   return (
     <>
-      <p>Right answers on the {masked.test.toLocaleString("en")} texts that were kept:</p>
+      <p>Accuracy on the {count(masked.test)} test texts:</p>
       <div class="bars">
-        {bars.map(([name, value, text, kind]) => [
+        {accuracies(data).map(([name, value], number) => [
           <span key={name}>{name}</span>,
-          <i key={`${name} bar`} class={kind} style={{ width: `${value}%` }} aria-hidden="true" />,
-          <strong key={`${name} value`}>{text}</strong>,
+          <i key={`${name} bar`} class={["guess", "", "deck"][number]} style={{ width: `${value}%` }} aria-hidden="true" />,
+          <strong key={`${name} value`}>{value.toFixed(2)}%</strong>,
         ])}
       </div>
       <p>
-        By 5-fold cross-validation on all texts: {masked.mean.toFixed(2)} ± {masked.deviation.toFixed(2)}% with mask, {unmasked.mean.toFixed(2)} ±{" "}
-        {unmasked.deviation.toFixed(2)}% without.
+        With 5-fold cross-validation on all texts: {masked.mean.toFixed(2)} ± {masked.deviation.toFixed(2)}% with mask, {unmasked.mean.toFixed(2)} ± {unmasked.deviation.toFixed(2)}% without.
       </p>
-      {masked.test < 100 && <p class="muted">On {masked.test} texts one more right answer is {(100 / masked.test).toFixed(1)} points: take more texts before you believe it.</p>}
+      {masked.test < 100 && <p class="muted">With {masked.test} test texts one correct answer changes the accuracy by {(100 / masked.test).toFixed(1)} points: use more texts for a reliable result.</p>}
     </>
   );
 }

@@ -1,8 +1,7 @@
-// Figure 1 as the library sends it, and what is chosen of it. Knows names and numbers, no drawing.
-import type { Route } from "../../route";
-import { integerParameter } from "../../route";
+// The payload of the view of Figure 1, and what the route selects.
+import { bytes, halves } from "../../binary";
+import { integerParameter, type Route } from "../../route";
 import type { Payload } from "../../view";
-import { bytes, halves } from "../attention/payload";
 
 export type Part = "encoder" | "decoder";
 export type Role = "flow" | "residual" | "memory" | "positions";
@@ -51,7 +50,7 @@ export interface Box {
   readonly steps: readonly Step[];
 }
 
-export interface Asked {
+export interface TokenPrediction {
   readonly token: string | null;
   readonly probability: number | null;
   readonly best: readonly (readonly [string, number])[];
@@ -62,7 +61,7 @@ export interface Outcome {
   readonly loss: number | null;
   readonly sentences_loss: number | null;
   readonly says: string;
-  readonly places: readonly Asked[];
+  readonly places: readonly TokenPrediction[];
 }
 
 export interface FigurePayload extends Payload {
@@ -84,48 +83,48 @@ export interface FigurePayload extends Payload {
   };
   readonly positions: { readonly arrangement: string | null; readonly shape: readonly [number, number]; readonly data: string | null } | null;
   readonly notes: readonly string[];
-  /** Whether there is a studio that can run the model again. */
+  /** Whether a server can run the model again. */
   readonly studio?: boolean;
 }
 
-export interface Choice {
+export interface Selection {
   readonly mode: "figure" | "positions";
   readonly name: string;
   readonly box: Box;
   readonly layer: number;
   readonly step: Step;
   /** The tensor that is shown, and its name in the code. */
-  readonly called: string;
+  readonly tensorName: string;
   readonly tensor: Tensor;
   readonly head: number;
 }
 
-export function choiceOf(payload: FigurePayload, { parameters }: Route): Choice {
+export function selectionOf(payload: FigurePayload, { parameters }: Route): Selection {
   const names = Object.keys(payload.boxes);
-  const asked = parameters["box"] ?? "";
-  const name = asked in payload.boxes ? asked : (names.find((one) => payload.boxes[one]!.kind === "attention") ?? names[0]!);
+  const wanted = parameters["box"] ?? "";
+  const name = wanted in payload.boxes ? wanted : (names.find((one) => payload.boxes[one]!.kind === "attention") ?? names[0]!);
   const box = payload.boxes[name]!;
   const layer = integerParameter(parameters, "layer", payload.model.depth);
   const step = box.steps[Math.min(layer, box.steps.length - 1)]!;
-  const usual = box.kind === "attention" ? "weights" : "out";
-  const found = step.tensors.find(([one]) => one === parameters["tensor"]) ?? step.tensors.find(([one]) => one === usual) ?? step.tensors.at(-1)!;
-  const tensor = payload.tensors[found[1]]!;
+  const initial = box.kind === "attention" ? "weights" : "out";
+  const [tensorName, index] = step.tensors.find(([one]) => one === parameters["tensor"]) ?? step.tensors.find(([one]) => one === initial) ?? step.tensors.at(-1)!;
+  const tensor = payload.tensors[index]!;
   return {
     mode: parameters["mode"] === "positions" ? "positions" : "figure",
     name,
     box,
     layer,
     step,
-    called: found[0],
+    tensorName,
     tensor,
     head: tensor.shape.length === 3 ? integerParameter(parameters, "head", tensor.shape[0]!) : 0,
   };
 }
 
-/** A matrix of numbers with names for its rows, and for its columns where these are tokens. */
+/** A matrix of numbers with labels of its rows, and of its columns if these are tokens. */
 export interface Matrix {
   readonly values: Float32Array;
-  readonly across: number;
+  readonly width: number;
   readonly rows: readonly string[];
   readonly columns: readonly string[] | null;
 }
@@ -133,30 +132,28 @@ export interface Matrix {
 const decoded = new WeakMap<Tensor, Float32Array>();
 
 export function matrixOf(payload: FigurePayload, tensor: Tensor, head: number): Matrix {
-  let all = decoded.get(tensor);
-  if (!all) {
-    all = tensor.data === undefined ? Float32Array.from(tensor.values ?? []) : halves(bytes(tensor.data));
-    decoded.set(tensor, all);
-  }
-  const across = tensor.shape.length === 1 ? 1 : tensor.shape.at(-1)!;
-  const down = tensor.shape.length === 1 ? tensor.shape[0]! : tensor.shape.at(-2)!;
-  const size = across * down;
+  const all = decoded.get(tensor) ?? (tensor.data === undefined ? Float32Array.from(tensor.values ?? []) : halves(bytes(tensor.data)));
+  decoded.set(tensor, all);
+  const width = tensor.shape.length === 1 ? 1 : tensor.shape.at(-1)!;
+  const height = tensor.shape.length === 1 ? tensor.shape[0]! : tensor.shape.at(-2)!;
   return {
-    values: all.subarray(head * size, (head + 1) * size),
-    across,
-    rows: (tensor.rows && payload.tokens[tensor.rows]) || Array.from({ length: down }, (_, row) => String(row)),
+    values: all.subarray(head * width * height, (head + 1) * width * height),
+    width,
+    rows: rowTokens(payload, tensor) ?? Array.from({ length: height }, (_, row) => String(row)),
     columns: (tensor.columns && payload.tokens[tensor.columns]) || null,
   };
 }
 
-/** A token as it is shown: a space is seen. */
-export const seen = (token: string) => token.replace(/\s+/g, "␣");
+export const rowTokens = (payload: FigurePayload, { rows }: Tensor) => (rows && payload.tokens[rows]) || null;
 
-/** A number as it is shown: four figures, and what JSON and letters call infinity. */
-export function figures(value: number): string {
+/** A token with visible whitespace. */
+export const visibleToken = (token: string) => token.replace(/\s+/g, "␣");
+
+/** A number with four digits. */
+export function formatNumber(value: number): string {
   if (!Number.isFinite(value)) return value < 0 ? "−∞" : "∞";
   if (Number.isInteger(value)) return String(value);
   return Math.abs(value) >= 1000 || Math.abs(value) < 0.001 ? value.toExponential(2) : value.toFixed(3);
 }
 
-export const by = (shape: readonly number[]) => shape.join(" × ");
+export const formatShape = (shape: readonly number[]) => shape.join(" × ");

@@ -1,6 +1,7 @@
-// What the library sends for this view, and how its numbers are written. Draws nothing.
-import type { Route } from "../../route";
-import { integerParameter } from "../../route";
+// The payload of the tasks view.
+import { percent } from "../../format";
+import { integerParameter, type Route } from "../../route";
+import type { Attribution } from "../../token_strips";
 import type { Payload } from "../../view";
 
 export interface Span {
@@ -9,39 +10,21 @@ export interface Span {
   readonly probability: number;
 }
 
-export interface Entity extends Span {
-  readonly text: string;
-  readonly label: string;
-}
-
-export interface Answer extends Span {
-  readonly answer: string;
-}
-
-/** What `regard predict` prints; which keys there are depends on the task. */
-export interface Prediction {
+/** The document of `regard predict`; which keys are present depends on the task. */
+interface PredictionDocument {
   readonly label?: string | readonly string[];
   readonly probabilities?: Readonly<Record<string, number>> | readonly number[];
   readonly value?: number;
-  readonly entities?: readonly Entity[];
+  readonly entities?: readonly (Span & { readonly text: string; readonly label: string })[];
   readonly tags?: readonly string[];
   readonly answer?: string;
   readonly start?: number;
   readonly end?: number;
   readonly probability?: number;
-  readonly nbest?: readonly Answer[];
+  readonly nbest?: readonly (Span & { readonly answer: string })[];
   readonly margin?: number | null;
   readonly choice?: number;
   readonly ending?: string;
-}
-
-export interface Attribution {
-  readonly scores: readonly number[];
-  readonly value: number;
-  readonly baseline: string | null;
-  readonly start: number | null;
-  readonly steps: number | null;
-  readonly error: number | null;
 }
 
 export interface Evidence {
@@ -55,16 +38,16 @@ export interface Evidence {
   readonly gradient: Attribution;
 }
 
-export interface Said {
+export interface Prediction {
   readonly texts: readonly string[];
   readonly image: string | null;
-  readonly prediction: Prediction;
+  readonly prediction: PredictionDocument;
   readonly evidence: readonly Evidence[];
   /** Why there is no evidence. */
   readonly why: string;
 }
 
-export interface Job {
+export interface TrainingJob {
   readonly state: "running" | "done" | "failed" | "cancelled";
   readonly error: string;
   readonly task: string;
@@ -85,66 +68,62 @@ export interface Job {
   readonly stopping: boolean;
 }
 
-export interface Tasks extends Payload {
+export interface StudioInfo {
+  readonly tuned: readonly string[];
+  readonly pretrained: readonly string[];
+  readonly tasks: readonly string[];
+  /** The file format of each task. */
+  readonly formats?: Readonly<Record<string, string>>;
+  /** The folder that the studio writes to. */
+  readonly folder: string;
+  /** The labeled examples that come with Regard. */
+  readonly ours: { readonly examples: number; readonly labels: readonly string[] };
+  readonly training: TrainingJob | null;
+}
+
+export interface TasksPayload extends Payload {
   readonly model: { readonly name: string; readonly family: string; readonly task: string; readonly several: boolean } | null;
-  readonly predictions: readonly Said[];
+  readonly predictions: readonly Prediction[];
   readonly notes: readonly string[];
-  /** In the studio alone. */
-  readonly studio?: {
-    readonly tuned: readonly string[];
-    readonly pretrained: readonly string[];
-    readonly tasks: readonly string[];
-    /** The labelled examples that come with Regard. */
-    /** Where the studio writes. */
-    readonly folder: string;
-    readonly ours: { readonly examples: number; readonly labels: readonly string[] };
-    readonly training: Job | null;
-  };
+  /** Only in the studio. */
+  readonly studio?: StudioInfo;
 }
 
-/** The example that is shown in detail. */
-export function chosen(payload: Tasks, here: Route): Said | undefined {
-  return payload.predictions[integerParameter(here.parameters, "example", payload.predictions.length)];
+export function selectedPrediction(payload: TasksPayload, { parameters }: Route): Prediction | undefined {
+  return payload.predictions[integerParameter(parameters, "example", payload.predictions.length)];
 }
 
-/** What is looked into, of what a prediction stands on. */
-export function looked(said: Said, here: Route): Evidence | undefined {
-  return said.evidence[integerParameter(here.parameters, "about", said.evidence.length)];
+export function selectedEvidence({ evidence }: Prediction, { parameters }: Route): Evidence | undefined {
+  return evidence[integerParameter(parameters, "about", evidence.length)];
 }
 
-/** Names and shares, the largest first; endings are named by their texts. */
-export function shares(said: Said): readonly (readonly [string, number])[] {
-  const { probabilities } = said.prediction;
+/** Labels, or endings, with their probabilities in descending order. */
+export function labelProbabilities({ texts, prediction }: Prediction): readonly (readonly [string, number])[] {
+  const { probabilities } = prediction;
   if (!probabilities) return [];
   const pairs = Array.isArray(probabilities)
-    ? (probabilities as readonly number[]).map((share, place) => [said.texts[place + 1] ?? "", share] as const)
+    ? (probabilities as readonly number[]).map((probability, i) => [texts[i + 1] ?? "", probability] as const)
     : Object.entries(probabilities as Readonly<Record<string, number>>);
   return [...pairs].sort((a, b) => b[1] - a[1]);
 }
 
-export function percent(share: number): string {
-  if (share < 1 && share >= 0.9995) return ">99.9%";
-  if (share > 0 && share < 0.0005) return "<0.1%";
-  return `${(100 * share).toFixed(1)}%`;
-}
-
-export function signed(value: number): string {
-  return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`;
+/** What a bar chart of the prediction shows: entities, answers or labels. */
+export function namedProbabilities(prediction: Prediction): readonly (readonly [string, number])[] {
+  const { entities, nbest } = prediction.prediction;
+  if (entities) return entities.map((one) => [`${one.label} ${one.text}`, one.probability] as const);
+  if (nbest) return nbest.map((one) => [one.answer || "no answer", one.probability] as const);
+  return labelProbabilities(prediction);
 }
 
 /** The prediction in a few words. */
-export function summary(said: Said): string {
-  const { prediction } = said;
-  if (prediction.value !== undefined) return prediction.value.toFixed(3);
-  if (prediction.entities) return prediction.entities.map((one) => `${one.label} ${one.text}`).join(", ") || "no entity";
-  if (prediction.nbest) return `${percent(prediction.probability ?? 0)} ${prediction.answer || "no answer"}`;
-  if (prediction.ending !== undefined) return `${percent(shares(said)[0]?.[1] ?? 0)} ${prediction.ending}`;
-  const all = new Map(shares(said));
-  const names = typeof prediction.label === "string" ? [prediction.label] : (prediction.label ?? []);
-  return names.map((name) => `${percent(all.get(name) ?? 0)} ${name}`).join(", ") || "no label";
-}
-
-/** Offsets count integerParameter characters, and a script's strings count halves of some. */
-export function cut(text: string, start: number, end?: number): string {
-  return Array.from(text).slice(start, end).join("");
+export function summary(one: Prediction): string {
+  const { value, entities, nbest, probability, answer, ending, label } = one.prediction;
+  if (value !== undefined) return value.toFixed(3);
+  if (entities) return entities.map((entity) => `${entity.label} ${entity.text}`).join(", ") || "no entity";
+  if (nbest) return `${percent(probability ?? 0)} ${answer || "no answer"}`;
+  const probabilities = labelProbabilities(one);
+  if (ending !== undefined) return `${percent(probabilities[0]?.[1] ?? 0)} ${ending}`;
+  const byName = new Map(probabilities);
+  const names = typeof label === "string" ? [label] : (label ?? []);
+  return names.map((name) => `${percent(byName.get(name) ?? 0)} ${name}`).join(", ") || "no label";
 }

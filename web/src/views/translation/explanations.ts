@@ -1,7 +1,7 @@
-// What the four sub-steps mean for each kind of model, in words. Knows no numbers but the model's own shape.
-import type { Choice } from "./payload";
+// Explanations of the four sub-steps for each kind of model.
+import type { Selection } from "./payload";
 
-export const SCORES: Record<string, string> = {
+const SCORES: Record<string, string> = {
   "scaled dot": "q · k / √d",
   dot: "s · h",
   general: "s · W h",
@@ -9,36 +9,35 @@ export const SCORES: Record<string, string> = {
 };
 
 const RECIPES = {
-  luong: "State and context side by side go through a layer that was trained with the rest, and give the word (Luong’s recipe).",
-  deck: "The context joins the last word’s vector as the input of the cell, whose new state gives the word (the deck’s recipe).",
+  luong: "State and context are concatenated and go through a trained layer that predicts the word (Luong’s recipe).",
+  deck: "The context joins the vector of the last word as the input of the cell, whose new state predicts the word (the recipe of the lecture).",
 };
 
-/** Who scores the states. */
-export function asker({ model }: Choice): string {
-  if (model.kind === "transformer") return "The query q, made of the decoder’s vector at this step";
-  const state = model.recipe === "deck" ? "The decoder’s state s of the step before" : "The decoder’s state s at this step";
+/** What scores the encoder states. */
+export function queryName({ model }: Selection): string {
+  if (model.kind === "transformer") return "The query q, computed from the decoder’s vector at this step";
+  const state = model.recipe === "deck" ? "The decoder’s state s of the previous step" : "The decoder’s state s at this step";
   return model.score === "additive" ? `${state}, as W s` : state;
 }
 
-/** One line for each sub-step. */
-export function narration(choice: Choice): readonly string[] {
-  const { model, payload, mean, look } = choice;
+/** One explanation per sub-step. */
+export function explanations({ model, payload, mean, attention }: Selection): readonly string[] {
   const count = payload.source.tokens.length;
-  const states = `The encoder left a state for each of the ${count} tokens of the source, its end among them: vectors of ${look?.states[0]?.length ?? 0} numbers.`;
-  const width = look?.context.length ?? 0;
+  const states = `The encoder computes a state for each of the ${count} tokens of the source, including its end: vectors of ${attention?.states[0]?.length ?? 0} numbers.`;
+  const width = attention?.context.length ?? 0;
   if (model.kind !== "transformer")
     return [
-      `${states} The decoder looks at all of them.`,
+      `${states} The decoder attends to all of them.`,
       `Each state h gets a score: ${SCORES[model.score]}.`,
-      "Softmax makes weights of the scores, which sum to 1. Each state times its weight: some are amplified, the others are drowned out.",
-      `Their sum is the context vector. ${RECIPES[model.recipe ?? "luong"]}`,
+      "The softmax turns the scores into weights that sum to 1. Each state is multiplied by its weight.",
+      `The sum is the context vector. ${RECIPES[model.recipe ?? "luong"]}`,
     ];
   return [
-    `${states} A head makes a key k and a value v of each.`,
-    mean ? "Each head scores for itself: choose one to see its scores." : `Each key gets a score: ${SCORES[model.score]}, here the product times ${model.scale?.toFixed(4)}.`,
+    `${states} A head computes a key k and a value v from each.`,
+    mean ? "Each head has its own scores: select one to see them." : `Each key gets a score: ${SCORES[model.score]}, here the product times ${model.scale?.toFixed(4)}.`,
     mean
-      ? "Softmax makes weights of each head’s scores; shown is their mean, which alignments use. Each value times its own head’s weight, heads side by side: some are amplified, the others are drowned out."
-      : "Softmax makes weights of the scores, which sum to 1. Each value times its weight: some are amplified, the others are drowned out.",
-    `Their sum is the context vector${mean ? `, ${width} numbers of all these heads` : ` of this head, ${width} numbers`}. The contexts of all heads, side by side, go through a matrix and are added to the decoder’s vector.`,
+      ? "The softmax turns the scores of each head into weights; shown is their mean, which alignments use. Each value is multiplied by the weight of its own head; the heads are next to each other."
+      : "The softmax turns the scores into weights that sum to 1. Each value is multiplied by its weight.",
+    `The sum is the context vector${mean ? `, ${width} numbers of these heads` : ` of this head, ${width} numbers`}. The contexts of all heads are concatenated, multiplied by a matrix and added to the decoder’s vector.`,
   ];
 }
