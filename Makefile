@@ -43,6 +43,7 @@ check: $(VENV)/ready-to-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m regard.verbs.stub --check
 	$(BIN)/python web/build.py --check
 
 format: $(VENV)/ready-to-test

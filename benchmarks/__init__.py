@@ -1,1 +1,1 @@
-"""Speed against peers, as ratios taken in one run: `python -m benchmarks.NAME`. Never part of the tests."""
+"""Speed compared with peers, as ratios measured in one run: `python -m benchmarks.NAME`. Not part of the tests."""

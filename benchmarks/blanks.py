@@ -1,10 +1,9 @@
-"""What a pretrained BERT knows of everyday life: 30 sentences with a blank, and whether a right word is in its top 10.
+"""Cloze test of a pretrained BERT: 30 sentences with a blank; a correct word must be among the top 10 predictions.
 
     python -m benchmarks.blanks MODEL [--json]
 
-The sentences and the words that are right lie in blanks.tsv, written before any model was judged by them. A blank
-counts when one of its words is among the 10 likeliest tokens of the whole vocabulary; pieces of words and punctuation
-take places there like any other token.
+The sentences and their correct words are in blanks.tsv, written before any model was evaluated on them. A blank counts
+if one of its words is among the 10 most probable tokens of the full vocabulary, including word pieces and punctuation.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ TOP = 10
 
 @dataclass(frozen=True)
 class Blank:
-    """A sentence with `_` in place of one word, and the words that are right there."""
+    """A sentence with `_` in place of one word, and the correct words."""
 
     sentence: str
     accepted: list[str]
@@ -38,7 +37,7 @@ class Blank:
 
 @dataclass(frozen=True)
 class Answer(Blank):
-    """What a model says to a blank: its likeliest tokens, and the rank of the first right one, from 1."""
+    """A model's most probable tokens for a blank, and the rank of the first correct one, from 1."""
 
     top: list[str]
     rank: int | None
@@ -65,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def read_blanks(path: Path) -> list[Blank]:
-    """Lines of a sentence, a tab, and the right words with commas between them."""
+    """Read lines of: sentence, tab, correct words separated by commas."""
     blanks = []
     with open_text(path) as lines:
         for number, line in enumerate(lines, start=1):
@@ -77,7 +76,7 @@ def read_blanks(path: Path) -> list[Blank]:
 
 
 def answers(model: Bert, tokenizer: Tokenizer, blanks: Sequence[Blank]) -> list[Answer]:
-    """The model's likeliest tokens for each blank, all sentences in one packed batch."""
+    """The model's most probable tokens for each blank, with all sentences in one packed batch."""
     if model.masked is None or tokenizer.mask is None:
         raise InputError("this model cannot fill a blank: it lacks a masked-word head or a mask token")
     mask = tokenizer.token(tokenizer.mask)

@@ -1,11 +1,11 @@
-"""The BERT that comes with Regard: judged, and written into src/regard/builtin with a card made of the figures.
+"""Evaluate the built-in BERT, and write it to src/regard/builtin with a model card made from the figures.
 
-    python -m benchmarks.builtin_bert MODEL --events FILE ... [--device auto]     judge it, a part at a time
-    python -m benchmarks.builtin_bert MODEL --write                               write it, from what was kept
+    python -m benchmarks.builtin_bert MODEL --events FILE ... [--device auto]     evaluate, one part at a time
+    python -m benchmarks.builtin_bert MODEL --write                               write, from the stored figures
 
-MODEL is what the last of its runs of `regard pretrain` left; FILE are the events.jsonl of all of them, in order. Judged
-on the held-out text (masked words, next sentences), on SST-2 (fine-tuned, and by frozen features) and by the blanks of
-blanks.tsv; kept in benchmarks/results/regard-bert.json. The package gets the weights in half precision.
+MODEL is the output of the last `regard pretrain` run, FILE the events.jsonl of all runs in order. Evaluated on held-out
+text (masked tokens, next sentences), SST-2 (fine-tuned, and with frozen features) and the cloze test in blanks.tsv;
+stored in benchmarks/results/regard-bert.json. The package contains the weights in half precision.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from regard.models import Bert
 from regard.text import Tokenizer
 from regard.training.pretraining import evaluate
 from regard.training.pretraining.objectives import masking_for
-from regard.training.pretraining.text import Text
+from regard.training.pretraining.token_stream import TokenStream
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "src" / "regard" / "builtin" / "regard-bert"
@@ -44,10 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("--events", nargs="+", type=Path, default=[], metavar="FILE")
-    parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="with corpus/ and sst2/ in it")
+    parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="folder with corpus/ and sst2/")
     parser.add_argument("--scratch", type=Path, default=Path("/tmp/regard-heldout"), metavar="DIR")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--write", action="store_true", help="into src/regard/builtin/regard-bert; judges nothing")
+    parser.add_argument("--write", action="store_true", help="write src/regard/builtin/regard-bert without evaluating")
     options = parser.parse_args(arguments)
     model, tokenizer = regard.load(options.model)
     assert isinstance(model, Bert) and tokenizer is not None
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(path: Path, losses: Sequence[str] = ("words", "pairs")) -> dict[str, Any]:
-    """What a run took, and where its losses were on the way, at ten places."""
+    """Duration of a run, and its losses at ten points."""
     events = [json.loads(line) for line in path.read_text().splitlines()]
     steps = [event for event in events if event["event"] == "step"]
     end = next(event for event in events if event["event"] == "end")
@@ -79,12 +79,12 @@ def run(path: Path, losses: Sequence[str] = ("words", "pairs")) -> dict[str, Any
 
 
 def judged(model: Bert, tokenizer: Tokenizer, options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Each figure as it is found, the quick ones first."""
+    """Yield each figure, the fast ones first."""
     yield "blanks", [asdict(answer) for answer in answers(model, tokenizer, read_blanks(BLANKS))]
     folder = options.scratch / f"{tokenizer.size}"
     if not (folder / "manifest.json").is_file():
         build_corpus(options.data / "corpus" / "heldout.txt.xz", folder, tokenizer=tokenizer)
-    text = Text.of(Corpus.open(folder))
+    text = TokenStream.of(Corpus.open(folder))
     model.to(choose(options.device))
     asked = masking_for(tokenizer, replace=(1.0, 0.0, 0.0))
     for length, rows in ((128, 2048), (512, 512)):

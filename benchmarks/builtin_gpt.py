@@ -1,12 +1,12 @@
-"""The GPT that comes with Regard: judged, and written into src/regard/builtin with a card made of the figures.
+"""Evaluate the built-in GPT, and write it to src/regard/builtin with a model card made from the figures.
 
-    python -m benchmarks.builtin_gpt MODEL --events FILE ... [--device auto]     judge it, a part at a time
-    python -m benchmarks.builtin_gpt MODEL --write                               write it, from what was kept
+    python -m benchmarks.builtin_gpt MODEL --events FILE ... [--device auto]     evaluate, one part at a time
+    python -m benchmarks.builtin_gpt MODEL --write                               write, from the stored figures
 
-MODEL is what the last of its runs of `regard pretrain gpt` left; FILE are the events.jsonl of all of them, in order.
-Judged by bits per byte of the held-out text, by LAMBADA's development passages, HellaSwag and PIQA, and by five texts,
-one for each prompt, all with their first seed; kept in benchmarks/results/regard-gpt.json. The package gets the weights
-in half precision.
+MODEL is the output of the last `regard pretrain gpt` run, FILE the events.jsonl of all runs in order. Evaluated by bits
+per byte on held-out text, on LAMBADA's development passages, HellaSwag and PIQA, and with five generated texts, one per
+prompt, all with the first seed; stored in benchmarks/results/regard-gpt.json. The package contains the weights in half
+precision.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from benchmarks.builtin_bert import run
 from benchmarks.race import RESULTS, keep
 from regard.checkpoints.load import write_model
 from regard.device import choose
-from regard.inference.generation.filters import Sampling
-from regard.inference.generation.writing import Writer
-from regard.inference.likelihood import read_items, run_benchmark
-from regard.inference.perplexity import measure_perplexity, read_whole
+from regard.inference.benchmark import run_benchmark
+from regard.inference.benchmark_data import read_items
+from regard.inference.generation.logits_filters import Sampling
+from regard.inference.generation.text_generator import TextGenerator
+from regard.inference.perplexity import measure_perplexity, read_text_file
 from regard.models import Gpt
 from regard.text import Tokenizer
 
@@ -54,10 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("--events", nargs="+", type=Path, default=[], metavar="FILE")
-    parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="with corpus/ and the tasks in it")
-    parser.add_argument("--limit", type=int, metavar="N", help="examples of a task, to try this out")
+    parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="folder with corpus/ and the tasks")
+    parser.add_argument("--limit", type=int, metavar="N", help="examples per task, for a quick trial")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--write", action="store_true", help="into src/regard/builtin/regard-gpt; judges nothing")
+    parser.add_argument("--write", action="store_true", help="write src/regard/builtin/regard-gpt without evaluating")
     options = parser.parse_args(arguments)
     model, tokenizer = regard.load(options.model)
     assert isinstance(model, Gpt) and tokenizer is not None
@@ -74,9 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def judged(model: Gpt, tokenizer: Tokenizer, data: Path, limit: int | None) -> Iterator[tuple[str, Any]]:
-    """Each figure as it is found, the quick ones first."""
+    """Yield each figure, the fast ones first."""
     yield "samples", [sample(model, tokenizer, prompt) for prompt in PROMPTS]
-    text = read_whole(data / "corpus" / "heldout.txt.xz")
+    text = read_text_file(data / "corpus" / "heldout.txt.xz")
     yield "held_out", asdict(measure_perplexity(model, tokenizer, text[: limit and limit * 1000]))
     for task, (file, labels) in TASKS.items():
         items = read_items(task, data / file, labels=data / labels if labels else None, limit=limit)
@@ -84,8 +85,8 @@ def judged(model: Gpt, tokenizer: Tokenizer, data: Path, limit: int | None) -> I
 
 
 def sample(model: Gpt, tokenizer: Tokenizer, prompt: str) -> dict[str, str]:
-    writer = Writer(model, tokenizer)
-    writing = writer.write(writer.prompt(prompt, max_tokens=LENGTH), sampling=WRITING, seed=0)
+    writer = TextGenerator(model, tokenizer)
+    writing = writer.stream(writer.encode_prompt(prompt, max_new_tokens=LENGTH), sampling=WRITING, seed=0)
     for _ in writing:
         pass
     return {"prompt": prompt, "text": writing.texts[0].text}

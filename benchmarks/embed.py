@@ -2,9 +2,9 @@
 
     python -m benchmarks.embed [--texts FILE] [--count 400] [--rounds 5] [--keep]
 
-One run, the same sentences, one real model (all-MiniLM-L6-v2 from the extra `checkpoints`), contestants taking turns.
-Engines that are not installed (extra `bench`) are left out, and named. FILE is one text a line, or a TSV's first
-column; default: SST-2 beside the project.
+One run, the same sentences, one real model (all-MiniLM-L6-v2 from the extra `checkpoints`), alternating contestants.
+Engines that are not installed (extra `bench`) are skipped and named. FILE has one text per line, or is a TSV whose
+first column is used; default: SST-2 beside the project.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def sentence_transformers(folder: Path, texts: list[str], scratch: Path) -> Call
 
 
 def _by_length(texts: list[str], tokenizer: Tokenizer) -> Iterator[tuple[list[int], list[list[int]]]]:
-    """The places of 32 texts of nearly equal length, and their token ids."""
+    """The indices of 32 texts of similar length, and their token ids."""
     ids, _ = tokenizer.ids_batch(texts, max_length=256)
     order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
     for start in range(0, len(order), 32):

@@ -1,10 +1,10 @@
-"""What a pretrained model knows without fine-tuning: logistic regression on its vectors of 2,000 SST-2 sentences.
+"""Frozen features: logistic regression on a pretrained model's vectors of 2,000 SST-2 sentences.
 
     python -m benchmarks.features_sst2 MODEL [--layer -1] [--data DIR] [--device auto] [--json]
 
-The first 2,000 rows of DIR/train.tsv, a layer pooled by mean and by [CLS], and the mean accuracy over 20 random splits
-into three quarters to learn from and one to be judged on. Of the same vectors also divided by one number, the mean
-distance from their centre: what scikit-learn holds weights small by depends on how large the vectors are.
+The first 2,000 rows of DIR/train.tsv, one layer with mean and [CLS] pooling, and the mean accuracy over 20 random
+splits into 75% training and 25% test data. The same is measured for vectors divided by their mean distance from the
+centroid, because the effect of scikit-learn's regularization depends on the scale of the vectors.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def accuracies(model: str | os.PathLike[str], data: Path, *, layer: int = -1, device: str) -> dict[str, float]:
-    """The accuracy for each pooling, as the vectors are and scaled."""
+    """The accuracy for each pooling, with unscaled and scaled vectors."""
     examples = rows(data / "train.tsv").examples[:ROWS]
     texts, labels = [one.text for one in examples], np.array([str(one.label) for one in examples])
     found = {}
@@ -61,7 +61,7 @@ def accuracies(model: str | os.PathLike[str], data: Path, *, layer: int = -1, de
 
 
 def split_accuracy(vectors: Any, labels: Any, *, scaled: bool = False) -> float:
-    """The mean accuracy of logistic regression over the splits 0, 1, 2 and so on."""
+    """The mean accuracy of logistic regression over the given number of splits."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import train_test_split
 

@@ -1,10 +1,10 @@
-"""How fast fine-tuning is on a CPU: SST-2 in `regard train` and in transformers' Trainer, as a ratio of one run.
+"""Fine-tuning speed on a CPU: SST-2 with `regard train` and with transformers' Trainer, as a ratio of one run.
 
     python -m benchmarks.finetune_speed MODEL [--rows 0] [--rounds 2] [--batch 32] [--data DIR] [--keep]
 
-One epoch of DIR/train.tsv, or of its first rows, from the same weights, in float32, texts cut at 128 tokens, AdamW with
-warm-up and linear decay. The Trainer pads each batch to its longest text, as its own collator does. Tokenising is part
-of neither's time; nothing is evaluated or saved. Contestants take turns; the best round counts.
+One epoch of DIR/train.tsv, or of its first rows, from the same weights, in float32, texts truncated to 128 tokens,
+AdamW with warmup and linear decay. The Trainer pads each batch to its longest text, as its default collator does.
+Tokenization is not timed; nothing is evaluated or saved. Contestants alternate; the best round counts.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from regard.data.readers import read_texts
 from regard.tasks.folder import Solved
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
-from regard.training.finetuning.config import Config
-from regard.training.finetuning.trainer import Trainer
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.trainer import FineTuner
 from regard.training.stopping import Stop
 
 OURS, PEER = "regard", "transformers"
@@ -36,7 +36,7 @@ LENGTH, RATE = 128, 5e-5
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--rows", type=int, default=0, help="of the training data; 0: all")
+    parser.add_argument("--rows", type=int, default=0, help="rows of the training data; 0 for all")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--data", type=Path, default=SST2, metavar="DIR")
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     seconds = race(contestants, rounds=options.rounds)
     ratio = seconds[OURS] / seconds[PEER]
-    print(f"{len(examples):,} texts, best of {options.rounds} rounds in turns, {machine()}")
+    print(f"{len(examples):,} texts, best of {options.rounds} rounds in layer_starts, {machine()}")
     for name, lasted in seconds.items():
         print(f"{name:<14}{lasted:8.1f} s an epoch  {len(examples) / lasted:7.1f} texts/s")
     print(f"time, ours over theirs: {ratio:.3f}")
@@ -66,10 +66,12 @@ def ours(folder: str, examples: list[Any], batch: int) -> Callable[[], None]:
     task = Classify.learn(examples)
     tuned = Tuned.new(encoder, task)
     items = task.items(examples, Solved(task, tuned, tokenizer, LENGTH).rows)
-    config = Config.load(overrides=["training.epochs=1", f"training.batch={batch}", f"training.rate={RATE}"])
+    config = FineTuningConfig.load(
+        overrides=["training.num_epochs=1", f"training.batch_size={batch}", f"training.learning_rate={RATE}"]
+    )
 
     def work() -> None:
-        Trainer(copy.deepcopy(tuned), task, items, config, seed=0, device=torch.device("cpu")).go(Stop())
+        FineTuner(copy.deepcopy(tuned), task, items, config, seed=0, device=torch.device("cpu")).go(Stop())
 
     return work
 

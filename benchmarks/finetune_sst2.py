@@ -1,10 +1,10 @@
-"""How well a pretrained BERT learns a task: fine-tuned on SST-2, its accuracy on the dev set for each seed.
+"""Fine-tuning quality: a pretrained BERT on SST-2, accuracy on the dev set for each seed.
 
     python -m benchmarks.finetune_sst2 MODEL [--data DIR] [--seeds 3] [--set KEY=VALUE]
                                        [--device auto] [--keep NAME]
 
-One recipe for every model and seed, that of configs/tasks/sst2.toml: all of DIR/train.tsv. The accuracy is that of
-DIR/dev.tsv after the last epoch, never of the best one. The result is one line of JSON.
+One configuration for every model and seed, configs/tasks/sst2.toml, on all of DIR/train.tsv. The accuracy is measured
+on DIR/dev.tsv after the last epoch, not after the best one. The result is one line of JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.race import keep
 from regard.data.examples import Text
 from regard.data.readers import Read, read_texts
-from regard.training.finetuning.config import DEFAULTS, Config
+from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
 from regard.training.finetuning.run import fit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,9 +66,9 @@ def accuracies(
     device: str,
     settings: Sequence[str] = (),
 ) -> list[float]:
-    """The share of `dev` told right after training on `train`, for each seed from 0 on."""
-    overrides = [f"run.seeds={seeds}", "training.select=last", *settings]
-    config = Config.load(RECIPE, overrides=overrides, defaults=DEFAULTS["classify"])
+    """The accuracy on `dev` after training on `train`, for each seed from 0."""
+    overrides = [f"run.num_seeds={seeds}", "training.select=last", *settings]
+    config = FineTuningConfig.load(RECIPE, overrides=overrides, defaults=DEFAULTS["classify"])
     with tempfile.TemporaryDirectory() as scratch:
         report = fit("classify", train, dev, model=os.fspath(model), output=scratch, config=config, device=device)
     return [round(one.scores["accuracy"] / 100, 4) for one in report.outcomes]

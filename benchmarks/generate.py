@@ -1,15 +1,15 @@
-"""How fast tokens are said: GPT-2 small greedily and MarianMT by beam search, against transformers' `generate`.
+"""Generation speed: GPT-2 small with greedy search and MarianMT with beam search, against transformers' `generate`.
 
     python -m benchmarks.generate [--batch 1 8] [--beam 5] [--sentences 8] [--device cpu] [--precision fp32]
                                   [--prompt 32] [--tokens 128] [--rounds 4] [--modes off graphs] [--tiny]
                                   [--keep NAME]
 
-Both have the same random weights and, in float32, must say the same tokens, or nothing is timed; with bfloat16 each
-rounds in its own way, and the share of equal tokens is told. Prefill is a call for one token, decoding what a call for
-many takes beyond it. Neither tells log-probabilities. Matrices are laid out anew in the first call only, as where many
-texts are written. Contestants take turns, and each one's best round counts; the speed at which memory is read takes its
-turn too, as the sum of a matrix far larger than any cache times a vector. The limit of decoding is to read all weights
-once a step. On a GPU `--modes` are those of `regard.nn.fast.cuda_graphs.bursting`.
+Both have the same random weights and must generate the same tokens in float32, otherwise nothing is timed; in bfloat16
+rounding differs, and the share of equal tokens is reported. Prefill is a call for one token; decoding is the time of a
+call for many tokens minus prefill. Neither returns log-probabilities. Matrices are packed in the first call only, as
+in real use. Contestants alternate, and the best round counts. Memory bandwidth is measured in the same rounds, as the
+product of a matrix much larger than any cache with a vector: the lower bound of a step is reading all weights once. On
+a GPU, `--modes` are those of the CUDA graph decoder in `regard.nn.fast.cuda_graphs`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.generators import BEGIN, END, PADDING, gpt2, marian
 from benchmarks.race import keep, machine, race
 from regard.device import choose
 from regard.inference.generation import Beam, beam_search, sample
-from regard.inference.generation.quick import keeping
+from regard.inference.generation.fast_decoder import reuse_packed_weights
 from regard.nn import Padded
 from regard.nn.fast.cuda_graphs import bursting
 
@@ -40,8 +40,8 @@ Work = Callable[[], object]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", nargs="*", type=int, default=[1, 8], help="sizes of GPT-2's batches; none to leave")
-    parser.add_argument("--beam", type=int, default=0, help="the width of MarianMT's beam; 0 leaves it out")
+    parser.add_argument("--batch", nargs="*", type=int, default=[1, 8], help="batch sizes for GPT-2; none skips it")
+    parser.add_argument("--beam", type=int, default=0, help="number of beams for MarianMT; 0 skips it")
     parser.add_argument("--sentences", type=int, default=8)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", choices=TYPES, default="fp32")
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found: dict[str, Any] = {}
     for name, part in parts.items():
         try:
-            with keeping():
+            with reuse_packed_weights():
                 found[name] = part()
         except Exception as error:  # the other parts are worth their time all the same
             found[name] = {"error": f"{type(error).__name__}: {error}"[:500]}
@@ -83,7 +83,7 @@ def completed(name: str, options: argparse.Namespace, device: torch.device, rows
 
     def say(count: int) -> Said:
         with bursting(mode):
-            steps = list(sample(ours, prompts, sampling=None, end=None, max_tokens=count))
+            steps = list(sample(ours, prompts, sampling=None, end=None, max_new_tokens=count))
         return [[token for token in row if token is not None] for row in zip(*steps, strict=True)]
 
     def generate(count: int) -> Said:
@@ -109,8 +109,8 @@ def translated(name: str, options: argparse.Namespace, device: torch.device) -> 
     width = options.beam
 
     def say(count: int) -> Said:
-        beam = Beam(width=width, nbest=width)
-        found = beam_search(ours, sources, Padded(there), beam=beam, end=END, max_tokens=count)
+        beam = Beam(num_beams=width, num_return_sequences=width)
+        found = beam_search(ours, sources, Padded(there), beam=beam, end=END, max_new_tokens=count)
         return [list(one.ids) for row in found for one in row]
 
     def generate(count: int) -> Said:
@@ -133,7 +133,7 @@ def _compared(
     rows: int,
     size: int,
 ) -> dict[str, Any]:
-    """Who says how much in a second, printed as soon as it is known."""
+    """Tokens per second of each contestant, printed as soon as measured."""
     count, said, result = options.tokens, {}, {}
     for who, work in contestants.items():
         begin = time.perf_counter()
@@ -174,7 +174,7 @@ def _compared(
 
 
 def _agreement(name: str, said: dict[str, Said], *, exact: bool) -> float | None:
-    """The share of tokens before the first that differs, of those transformers said."""
+    """The share of transformers' tokens before the first difference."""
     if len(said) < 2:
         return None
     same = total = 0
@@ -204,7 +204,7 @@ def _placed(pair: tuple[Any, nn.Module], options: argparse.Namespace, device: to
 
 
 def _bytes(model: Any) -> int:
-    """What a step reads: the layers of the decoder, and the output layer, which is the embedding."""
+    """Bytes read per step: the decoder layers and the output layer, which is the embedding."""
     tensors: list[Tensor] = [*model.decoder.parameters(), model.embedding.tokens.weight]
     unread = 0
     for block in model.decoder.layers:

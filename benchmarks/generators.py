@@ -1,6 +1,6 @@
-"""Models that generate, twice: transformers' own with random weights, and ours with the same.
+"""The models of the generation benchmark: transformers' with random weights, and ours with the same weights.
 
-Knows shapes and names. Weights are larger than fresh ones, so that what is said depends on what was said before.
+The weights are larger than freshly initialized ones, so that the generated tokens depend on the earlier ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAMES = {
 
 
 def gpt2(*, tiny: bool) -> tuple[Any, nn.Module]:
-    """GPT-2 small: theirs and ours."""
+    """GPT-2 small: transformers' and ours."""
     shape = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 1000} if tiny else {}
     config = _library().GPT2Config(**shape, bos_token_id=0, eos_token_id=0, attn_implementation="sdpa")
     theirs = _library().GPT2LMHeadModel(config).eval()
@@ -44,7 +44,7 @@ def gpt2(*, tiny: bool) -> tuple[Any, nn.Module]:
 
 
 def marian(*, tiny: bool) -> tuple[Any, nn.Module]:
-    """MarianMT of the base sizes, which is the Transformer of 2017 with its sines before its cosines."""
+    """MarianMT of the base sizes, the Transformer of 2017 with sines before cosines."""
     depth, width, heads, ffn, vocabulary = (2, 32, 4, 64, 1000) if tiny else (6, 512, 8, 2048, 58101)
     shape = {f"{part}_{name}": value for part in ("encoder", "decoder") for name, value in
              (("layers", depth), ("attention_heads", heads), ("ffn_dim", ffn))}  # fmt: skip

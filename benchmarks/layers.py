@@ -1,10 +1,10 @@
-"""What the layer lab costs: reading a text once for all layers, against one embedding pass, as a ratio of one run.
+"""Cost of comparing layers: reading a text once for all layers, against one embedding pass, as a ratio of one run.
 
     python -m benchmarks.layers MODEL [--rows 500] [--rounds 3] [--data DIR] [--keep]
 
-The first rows of SST-2 and the first sentences of CoNLL-2003. The embedding pass is `Embedder`'s, of the last layer:
-the mean of a text, and the vectors of all tokens for sentences to tag. Contestants take turns; the best round counts.
-What the heads cost is told apart.
+The first rows of SST-2 and the first sentences of CoNLL-2003. The embedding pass is `Embedder` on the last layer: mean
+pooling for texts, and all token vectors for tagging. Contestants alternate; the best round counts. The cost of the
+probe heads is reported separately.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def compared(model: str, examples: list[Any], *, rounds: int, pooling: str) -> dict[str, float]:
-    """Seconds of each in its best round. A fifth of the examples is dev, so that every one of them is read once."""
+    """Seconds of each in its best round. 20% of the examples are dev data; each example is read once."""
     embedder = Embedder(model, pooling=pooling).fit()
     texts = [example.text for example in examples]
     cut = len(examples) * 4 // 5

@@ -1,8 +1,8 @@
-"""The reversed-sequence lesson at 20 steps and 16 features: accuracy with and without attention, and what it costs.
+"""The sequence-reversal lesson with 20 steps and 16 features: accuracy and cost with and without attention.
 
     python -m benchmarks.lesson_reverse
 
-Seconds of the wall mean little on a machine that has other work; the seconds the processors spent are kept as well.
+Wall-clock time is unreliable on a busy machine, so CPU time is recorded as well.
 """
 
 from __future__ import annotations

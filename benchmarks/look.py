@@ -1,17 +1,17 @@
-"""A page of 512 tokens: how large it is, how soon it is seen, and how quickly another head is, with BertViz beside it.
+"""An attention page of 512 tokens: its size, time to first paint, and time to switch heads, compared with BertViz.
 
     python -m benchmarks.look [--text FILE] [--tokens 512] [--bertviz FOLDER] [--scripts FOLDER] [--rounds 5] [--keep]
 
-The built-in model, and one of 12 x 12 heads with new weights, whose maps are nothing to look at but as large as any.
-Two FOLDERs hold what no environment of ours does; without them only ours is measured, or only BertViz's size is:
+Measured with the built-in model and with a randomly initialized model of 12 x 12 heads. Two FOLDERs hold what is not in
+our environment; without them only Regard, or only BertViz's page size, is measured:
 
     pip install --target BERTVIZ bertviz ipython
     npm install --prefix SCRIPTS d3@5.7.0 jquery@2.2.4 requirejs@2.3.6
 
-BertViz's page fetches these three from another host and shows nothing without it; here the browser gets them from
-SCRIPTS, at once (jquery 2.2.4 for its 2.0.0, which npm does not have). Times are from the opening of the file in a
-Chromium that Playwright drives: `first paint` of anything, `drawn` when the lines are on the screen, `other head` from
-the choice to the second frame after it, the middle one of all and the slowest. Without them only sizes are told.
+BertViz's page loads these three scripts from another host and shows nothing without them; here the browser gets them
+from SCRIPTS (jquery 2.2.4 instead of 2.0.0, which npm does not have). Times start when Chromium, driven by Playwright,
+opens the file: `first paint` of anything, `drawn` when the lines are visible, `other head` from the selection to the
+second frame after it (median and maximum). Without Chromium only sizes are reported.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from typing import Any
 import torch
 
 from benchmarks.race import keep, machine
-from regard.interpret import Attention, attention, opened
-from regard.interpret.attention.payload import payload_of
+from regard.inference.load_model import load_model
+from regard.interpret.attention.maps import AttentionRecord
+from regard.interpret.attention.recording import record_attention
 from regard.models import Bert, BertConfig
-from regard.render.bundle import page
 from regard.text import Tokenizer
 
 LIMITS = {"built-in 8 x 6": 10.0, "12 x 12": 16.0}  # MB
@@ -66,7 +66,7 @@ FIRST_PAINT = """() => performance.getEntriesByName("first-contentful-paint")[0]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", type=Path, default=README, help="what is looked at; the README by default")
+    parser.add_argument("--text", type=Path, default=README, help="input text; the README by default")
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--bertviz", type=Path, default=None)
     parser.add_argument("--scripts", type=Path, default=None)
@@ -74,14 +74,14 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results/look.json")
     options = parser.parse_args()
     text = options.text.read_text(encoding="utf-8")
-    built_in, tokenizer = opened("regard-bert")
+    built_in, tokenizer = load_model("regard-bert")
     assert isinstance(tokenizer, Tokenizer)
     torch.manual_seed(0)
     large = Bert(BertConfig(vocabulary=tokenizer.size), heads=()).eval()
     figures: dict[str, Any] = {"tokens": options.tokens}
     with tempfile.TemporaryDirectory() as folder:
         for name, model in (("built-in 8 x 6", built_in), ("12 x 12", large)):
-            found = attention(model, tokenizer, text, max_tokens=options.tokens)
+            found = record_attention(model, tokenizer, text, max_tokens=options.tokens)
             ours = Path(folder) / "ours.html"
             figures[name] = {
                 "limit MB": LIMITS[name],
@@ -103,7 +103,7 @@ def main() -> None:
         print(keep("look", figures))
 
 
-def _made(path: Path, make: Callable[[Attention], str], found: Attention) -> dict[str, object]:
+def _made(path: Path, make: Callable[[AttentionRecord], str], found: AttentionRecord) -> dict[str, object]:
     begin = time.perf_counter()
     content = make(found)
     seconds = time.perf_counter() - begin
@@ -116,11 +116,11 @@ def _made(path: Path, make: Callable[[Attention], str], found: Attention) -> dic
     }
 
 
-def _regard(found: Attention) -> str:
-    return page(payload_of("x", found))
+def _regard(found: AttentionRecord) -> str:
+    return found.to_html()
 
 
-def _bertviz(found: Attention) -> str:
+def _bertviz(found: AttentionRecord) -> str:
     from bertviz import head_view
 
     one = found.maps[0]
@@ -130,7 +130,7 @@ def _bertviz(found: Attention) -> str:
 
 
 def _seen(path: Path, opened: Callable[[Any, Path], list[float]], *, rounds: int) -> dict[str, object]:
-    """What is told of a page in a browser; {} without one."""
+    """Measurements of a page in a browser; {} without one."""
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     try:
         from playwright.sync_api import Error, sync_playwright
@@ -165,13 +165,13 @@ def _seen(path: Path, opened: Callable[[Any, Path], list[float]], *, rounds: int
 
 
 def _ours_opened(tab: Any, path: Path) -> list[float]:
-    """When the lines were there, and how long each of five other heads took."""
+    """Time until the lines are drawn, and for each of five switches to another head."""
     tab.goto(path.as_uri())
     return [tab.evaluate(DRAWN, "canvas"), *(tab.evaluate(OTHER_HEAD, [step, step % 6]) for step in range(1, 6))]
 
 
 def _theirs_opened(scripts: Path, tab: Any, path: Path) -> list[float]:
-    """The same of BertViz, where other heads are those of one layer; their boxes are the last group of its drawing."""
+    """The same for BertViz, switching heads within one layer."""
     for name, file in SCRIPTS.items():
         tab.route(re.compile(rf"https://[^/]+/.*/{name}(\.min)?(\.js)?$"), _given(scripts / "node_modules" / file))
     tab.goto(path.as_uri(), wait_until="commit")

@@ -1,11 +1,11 @@
-"""The same budget, a better model: what a fixed time of pretraining on one device is worth.
+"""Quality for a fixed time budget: what a given time of pretraining on one device achieves.
 
     python -m benchmarks.pretrain_budget --corpus FILES --heldout FILES [--config configs/bert-small-300s.toml]
                                          [--budget 300s] [--set KEY=VALUE] [--output DIR] [--sst2 DIR] [--keep NAME]
 
-Runs `regard pretrain bert`, which evaluates on the held-out text (rows of 128 tokens, the first 2,048 of them, 15% of
-the positions, all replaced by [MASK]), then judges the model by SST-2: fine-tuned with three seeds, and by frozen
-features. Set vocabulary.path to compare with other models: losses mean nothing across vocabularies.
+Runs `regard pretrain bert`, which evaluates on the held-out text (the first 2,048 rows of 128 tokens, 15% of the
+positions, all replaced by [MASK]), then evaluates the model on SST-2: fine-tuned with three seeds, and with frozen
+features. Set vocabulary.path to compare with other models: losses of different vocabularies are not comparable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks import features_sst2, finetune_sst2
 from benchmarks.race import keep
 from regard.device import choose
-from regard.training.pretraining.config import Config
+from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.run import pretrain
 
 SEEDS = 3
@@ -34,13 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--config", default="configs/bert-small-300s.toml", metavar="FILE")
     parser.add_argument("--budget", metavar="TIME")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--output", metavar="DIR", help="where the run goes; by default it is thrown away")
+    parser.add_argument("--output", metavar="DIR", help="folder of the run; by default temporary")
     parser.add_argument("--sst2", type=Path, default=finetune_sst2.SST2, metavar="DIR")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--keep", metavar="NAME", help="write benchmarks/results/NAME.json")
     options = parser.parse_args(arguments)
     overrides = [*options.set, *([f"schedule.budget={options.budget}"] if options.budget else [])]
-    config = Config.read(options.config, family="bert", overrides=overrides)
+    config = PretrainingConfig.read(options.config, family="bert", overrides=overrides)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(options.output or scratch, "run")
         figures = run(config, options, folder)
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(json.dumps(figures))
 
 
-def run(config: Config, options: argparse.Namespace, folder: Path) -> dict[str, object]:
+def run(config: PretrainingConfig, options: argparse.Namespace, folder: Path) -> dict[str, object]:
     plan: dict[str, Any] = {}
 
     def listen(event: Mapping[str, Any]) -> None:

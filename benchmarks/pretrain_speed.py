@@ -1,13 +1,13 @@
-"""How fast pretraining is on one GPU: BERT base and GPT-2 small against transformers' own, as ratios of one run.
+"""Pretraining speed on one GPU: BERT base and GPT-2 small against transformers, as ratios of one run.
 
     python -m benchmarks.pretrain_speed --corpus DIR [--kinds bert128 bert512 gpt2] [--seconds 8] [--no-peers]
                                         [--device cuda] [--tiny] [--keep NAME]
 
-Ours is what `regard pretrain` runs, on the folder of a built corpus: rows cut by a thread, copied, masked, trained on.
-The peer is BertForPreTraining or GPT2LMHeadModel in a plain loop that reads one batch of random ids, on the GPU from
-the start. Both have one shape and as many rows, are compiled, and use bfloat16, SDPA, dropout 0.1, clipped gradients
-and fused AdamW. The share of the highest speed (of a large matrix product, measured) counts the same work for both.
-Contestants take turns; the best round counts. `--tiny` tries all of it on a small scale.
+Ours is `regard pretrain` on the folder of a built corpus: rows are cut by a thread, copied, masked and trained on. The
+peer is BertForPreTraining or GPT2LMHeadModel in a plain loop over one batch of random ids that is already on the GPU.
+Both have the same shape and number of rows, are compiled, and use bfloat16, SDPA, dropout 0.1, gradient clipping and
+fused AdamW. Model FLOPs utilization is relative to the measured speed of a large matrix product and counts the same
+work for both. Contestants alternate; the best round counts. `--tiny` runs everything at a small scale.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from torch import Tensor, nn
 from benchmarks.race import keep, machine, race
 from regard.data.masking import IGNORED
 from regard.device import choose, half_type
-from regard.training.pretraining.config import Config
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.dataset import Dataset, open_dataset
 from regard.training.pretraining.plan import flops_per_token, peak_flops
-from regard.training.pretraining.prepare import Material, open_material
 from regard.training.pretraining.sections import Family
-from regard.training.pretraining.trainer import Trainer
+from regard.training.pretraining.trainer import Pretrainer
 from regard.training.world import World
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -47,7 +47,7 @@ Work = Callable[[], Tensor]  # one step, which returns its loss
 
 @dataclass(frozen=True)
 class Kind:
-    """A file of configs/, and the rows of a step."""
+    """A file in configs/, and the rows per step."""
 
     family: Family
     file: str
@@ -60,14 +60,20 @@ KINDS = {
     "bert512": Kind("bert", "bert-base.toml", rows=128, length=512),
     "gpt2": Kind("gpt", "gpt2-small.toml", rows=32, length=1024),
 }
-TINY = ("model.width=32", "model.depth=2", "model.heads=2", "model.ffn=64", "vocabulary.size=1")
+TINY = (
+    "model.hidden_size=32",
+    "model.num_hidden_layers=2",
+    "model.num_attention_heads=2",
+    "model.intermediate_size=64",
+    "vocabulary.vocab_size=1",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, metavar="DIR")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND")
-    parser.add_argument("--seconds", type=float, default=8, help="of measurement, for each contestant")
+    parser.add_argument("--seconds", type=float, default=8, help="measurement time per contestant")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="two layers and four short rows")
@@ -86,20 +92,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _forget()
 
 
-def settings(kind: Kind, *, tiny: bool) -> Config:
-    """The whole batch in one pass, all rows full, and dropout as BERT and GPT-2 have it."""
+def settings(kind: Kind, *, tiny: bool) -> PretrainingConfig:
+    """One forward pass per batch, full rows, and the dropout of BERT and GPT-2."""
     rows, length = (4, 32) if tiny else (kind.rows, kind.length)
-    overrides = [f"data.length={length}", f"data.batch={rows * length}", "data.micro=0"]
+    overrides = [f"data.max_length={length}", f"data.tokens_per_batch={rows * length}", "data.tokens_per_micro_batch=0"]
     overrides += ["model.dropout=0.1", "model.attention_dropout=0.1", *(TINY if tiny else ())]
-    overrides += ["objective.short_pairs=0"] if kind.family == "bert" else []
-    return Config.read(CONFIGS / kind.file, family=kind.family, overrides=overrides)
+    overrides += ["objective.short_seq_prob=0"] if kind.family == "bert" else []
+    return PretrainingConfig.read(CONFIGS / kind.file, family=kind.family, overrides=overrides)
 
 
 def compared(
-    kind: str, config: Config, text: Material, *, device: torch.device, seconds: float, peers: bool
+    kind: str, config: PretrainingConfig, text: Dataset, *, device: torch.device, seconds: float, peers: bool
 ) -> dict[str, Any]:
-    """What there is to say of each contestant, printed as soon as it is known."""
-    vocabulary, tokens = text.tokenizer.size, config.data.batch
+    """The figures of each contestant, printed as soon as measured."""
+    vocabulary, tokens = text.tokenizer.size, config.data.tokens_per_batch
     makers: dict[str, Callable[[], Work]] = {OURS: lambda: ours(begun(config, text, device))}
     if peers:
         makers[PEER] = lambda: theirs(config, vocabulary, device)
@@ -125,7 +131,7 @@ def compared(
         rows[name] |= {"utilisation": round(share, 4)}
         told = f"{speed:,.0f} tokens/s, {1000 * lasts:.2f} ms a step, {share:.1%} of {peak / 1e12:.1f} TFLOP/s"
         print(f"{kind} {name}: {told}", flush=True)
-    result: dict[str, Any] = {"rows": tokens // config.data.length, "length": config.data.length}
+    result: dict[str, Any] = {"rows": tokens // config.data.max_length, "length": config.data.max_length}
     result |= {"vocabulary": vocabulary, "peak_tflops": round(peak / 1e12, 1), **rows}
     if PEER in rows:
         result["ratio"] = round(rows[OURS]["tokens_per_second"] / rows[PEER]["tokens_per_second"], 3)
@@ -133,32 +139,34 @@ def compared(
     return result
 
 
-def material(config: Config, corpus: str) -> Material:
-    """The text of a corpus, or of a run that made one. A GPT gets as many words as GPT-2 has, or more."""
-    found = open_material(Config(), [corpus], Path(corpus), held_out=False)
+def material(config: PretrainingConfig, corpus: str) -> Dataset:
+    """The corpus of a folder or of a run. For a GPT the vocabulary is at least as large as GPT-2's."""
+    found = open_dataset(PretrainingConfig(), [corpus], Path(corpus), held_out=False)
     if config.model.family == "bert":
         return found
-    size = max(config.vocabulary.size, found.tokenizer.size)
+    size = max(config.vocabulary.vocab_size, found.tokenizer.size)
     words: Any = SimpleNamespace(size=size, cls=None, sep=None, pad=None, bos=None, eos=None)
     return replace(found, tokenizer=words)
 
 
-def begun(config: Config, text: Material, device: torch.device) -> Trainer:
-    """The run itself and not one like it, so that what is measured is what is used. It writes nothing."""
+def begun(config: PretrainingConfig, text: Dataset, device: torch.device) -> Pretrainer:
+    """The real pretraining run, so that measurements match real use. It writes nothing."""
     silent: dict[str, Any] = {"say": lambda text: None, "note": lambda event, **values: None}
-    return Trainer(config, text, NOWHERE, world=World(), device=device, start="", **silent)
+    return Pretrainer(config, text, NOWHERE, world=World(), device=device, start="", **silent)
 
 
-def ours(run: Trainer) -> Work:
+def ours(run: Pretrainer) -> Work:
     steps = run._train(0)
     return lambda: next(steps).losses["loss"]
 
 
-def theirs(config: Config, vocabulary: int, device: torch.device) -> Work:
-    ids = torch.randint(vocabulary, (config.data.batch // config.data.length, config.data.length), device=device)
+def theirs(config: PretrainingConfig, vocabulary: int, device: torch.device) -> Work:
+    ids = torch.randint(
+        vocabulary, (config.data.tokens_per_batch // config.data.max_length, config.data.max_length), device=device
+    )
     inputs = {"input_ids": ids, "labels": ids}
     if config.model.family == "bert":
-        hidden = torch.rand(ids.shape, device=device) < config.objective.mask_rate
+        hidden = torch.rand(ids.shape, device=device) < config.objective.mlm_probability
         inputs["labels"] = torch.where(hidden, ids, IGNORED)
         inputs["next_sentence_label"] = torch.randint(2, (len(ids),), device=device)
     model = _peer(config, vocabulary).to(device).train()
@@ -167,14 +175,19 @@ def theirs(config: Config, vocabulary: int, device: torch.device) -> Work:
     parameters = list(model.parameters())
     chosen, half = config.optimizer, half_type(config.run.precision, device)
     optimizer = torch.optim.AdamW(
-        parameters, lr=1e-4, betas=chosen.betas, eps=chosen.eps, weight_decay=chosen.weight_decay, fused=True
+        parameters,
+        lr=1e-4,
+        betas=chosen.adam_betas,
+        eps=chosen.adam_epsilon,
+        weight_decay=chosen.weight_decay,
+        fused=True,
     )
 
     def step() -> Tensor:
         with torch.autocast(device.type, half, enabled=half is not None):
             loss: Tensor = model(**inputs).loss
         torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(parameters, chosen.clip)
+        nn.utils.clip_grad_norm_(parameters, chosen.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
         return loss.detach()
@@ -182,33 +195,35 @@ def theirs(config: Config, vocabulary: int, device: torch.device) -> Work:
     return step
 
 
-def _peer(config: Config, vocabulary: int) -> Any:
+def _peer(config: PretrainingConfig, vocabulary: int) -> Any:
     import transformers
 
     library: Any = transformers  # much of it has no types
     library.logging.set_verbosity_error()
     model = config.model
-    # These names its GPT-2 understands as well.
+    # These names also work for transformers' GPT-2.
     shape = {
         "vocab_size": vocabulary,
-        "hidden_size": model.width,
-        "num_hidden_layers": model.depth,
-        "num_attention_heads": model.heads,
-        "max_position_embeddings": model.positions,
+        "hidden_size": model.hidden_size,
+        "num_hidden_layers": model.num_hidden_layers,
+        "num_attention_heads": model.num_attention_heads,
+        "max_position_embeddings": model.max_position_embeddings,
         "attn_implementation": "sdpa",
     }
     if model.family == "bert":
         dropout = {"hidden_dropout_prob": model.dropout, "attention_probs_dropout_prob": model.attention_dropout}
-        bert = library.BertConfig(**shape, **dropout, intermediate_size=model.ffn)
+        bert = library.BertConfig(**shape, **dropout, intermediate_size=model.intermediate_size)
         return library.BertForPreTraining(bert)
     dropout = {"resid_pdrop": model.dropout, "embd_pdrop": model.dropout, "attn_pdrop": model.attention_dropout}
-    gpt = library.GPT2LMHeadModel(library.GPT2Config(**shape, **dropout, n_inner=model.ffn, use_cache=False))
+    gpt = library.GPT2LMHeadModel(
+        library.GPT2Config(**shape, **dropout, n_inner=model.intermediate_size, use_cache=False)
+    )
     gpt.loss_type = "ForCausalLM"  # which it would find itself, with a warning that cuts the compiled model in two
     return gpt
 
 
 def readied(make: Callable[[], Work], device: torch.device) -> tuple[Work, float]:
-    """A step that is compiled and warm, and the most memory that it and its model took, in GiB (on a GPU)."""
+    """A compiled and warmed-up step, and the peak memory of model and step in GiB (on a GPU)."""
     before = torch.cuda.memory_allocated()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -218,7 +233,7 @@ def readied(make: Callable[[], Work], device: torch.device) -> tuple[Work, float
 
 
 def timed(steps: dict[str, Work], device: torch.device, *, seconds: float) -> dict[str, float]:
-    """Seconds of each one's step, in the best of some rounds in turns that together last about `seconds` each."""
+    """Seconds per step of each contestant, best of alternating rounds that last about `seconds` in total each."""
     counts = {}
     for name, step in steps.items():
         begin = time.perf_counter()
@@ -236,7 +251,7 @@ def _repeat(step: Work, count: int, device: torch.device) -> None:
 
 
 def _forget() -> None:
-    """Free what the last kind compiled and kept: a second shape of the same code would be compiled for any shape."""
+    """Reset the compiler: a second shape of the same code would be compiled with dynamic shapes."""
     torch.compiler.reset()
     gc.collect()
     torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Fair timing on a noisy machine: contestants take turns, and each one's best round counts."""
+"""Timing on a noisy machine: contestants alternate, and the best round of each counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def race(contestants: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, float]:
-    """The best seconds of each contestant over `rounds` rounds, after one round to warm up."""
+    """The best time of each contestant over `rounds` rounds, after one warm-up round."""
     best = dict.fromkeys(contestants, float("inf"))
     for number in range(rounds + 1):
         for name, work in contestants.items():
@@ -27,7 +27,7 @@ def race(contestants: Mapping[str, Callable[[], object]], *, rounds: int) -> dic
 
 
 def machine() -> str:
-    """The processor and torch, in words."""
+    """The CPU and the torch version."""
     import torch
 
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []

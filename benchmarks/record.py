@@ -1,9 +1,9 @@
-"""What looking inside costs: a forward nobody records, against the same forward with the recording calls taken out.
+"""Cost of recording: a forward pass that is not recorded, against the same pass with the recording calls removed.
 
     python -m benchmarks.record [--rounds 300] [--device cpu|cuda] [--keep]
 
-The first ratio must be within 1% of 1. The others show recording itself: queries and keys kept, every map rebuilt, and
-the explicit path that an edit needs.
+The first ratio must be within 1% of 1. The others measure recording itself: storing queries and keys, rebuilding every
+map, and the explicit path that an edit needs.
 """
 
 from __future__ import annotations

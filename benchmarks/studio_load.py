@@ -1,18 +1,18 @@
-"""The studio under malformed requests, overload and slow clients, on this machine alone.
+"""The studio under malformed requests, overload and slow clients, on this machine.
 
     python -m benchmarks.studio_load [--model NAME] [--requests 10000] [--seconds 15] [--only fuzz,slow] [--keep]
 
 Starts `regard studio` on a free port of 127.0.0.1 and prints one JSON document:
 
-`fuzz`      malformed requests, eight at a time, from a fixed seed: answers by status, connections that were reset or
-            closed without an answer, and how much the studio's resident memory grew beyond what it had after a
-            warm-up of valid questions to every view.
-`overload`  an open loop of Poisson arrivals, each on a connection of its own, at 0.9 and at 4 times the capacity that
-            a closed loop has shown first: latencies, the share of capacity that is still answered, requests lost.
-`slow`      clients that send headers or a body too slowly, or nothing, and clients that leave the queue.
+`fuzz`      malformed requests, eight at a time, from a fixed seed: responses by status, connections that were reset or
+            closed without a response, and the growth of the studio's resident memory after a warm-up of valid requests
+            to every view.
+`overload`  an open loop of Poisson arrivals, each on its own connection, at 0.9 and 4 times the capacity that a closed
+            loop measured before: latencies, goodput relative to capacity, lost requests.
+`slow`      clients that send headers or a body too slowly or not at all, and clients that leave the queue.
 
-Latencies are those of this client, which shares the machine's cores with the studio. Where other programs run too, the
-goodput by processor time, which is answers for each second that the studio itself has computed, says more.
+Latencies are measured by this client, which shares the cores with the studio. If other programs are running, goodput
+per CPU second of the studio is more reliable.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ JSON = "application/json"
 
 @dataclass
 class Studio:
-    """A studio that runs as a process of its own."""
+    """A studio that runs in its own process."""
 
     process: subprocess.Popen[str]
     port: int
@@ -78,14 +78,14 @@ class Studio:
 
     @property
     def processor(self) -> float:
-        """Seconds of processor time that it has used."""
+        """CPU time used, in seconds."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def request(
         self, path: str, body: bytes = b"", *, method: str = "POST", kind: str = JSON, headers: str = "", tab: str = ""
     ) -> bytes:
-        """A whole request as bytes; the connection is closed after its answer."""
+        """A complete request as bytes; the connection is closed after the response."""
         lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", "Connection: close"]
         lines += [f"Authorization: Bearer {self.token}", f"X-Regard-Tab: {tab}", f"Content-Type: {kind}"]
         lines += [f"Content-Length: {len(body)}", *headers.splitlines(), "", ""]
@@ -114,7 +114,7 @@ def started(model: list[str]) -> Iterator[Studio]:
 
 @dataclass
 class Answer:
-    """What came of a request. `status` is 0 where the connection ended without an answer."""
+    """The outcome of a request. `status` is 0 if the connection was closed without a response."""
 
     status: int = 0
     seconds: float = 0.0
@@ -156,7 +156,7 @@ def question(studio: Studio, name: str, arguments: object, *, tab: str = "", suf
 
 
 async def ready(studio: Studio) -> list[str]:
-    """Wait until all models are loaded; gives their names."""
+    """Wait until all models are loaded, and return their names."""
     while True:
         answer = await send(studio, studio.request("/api/models", method="GET"))
         models = json.loads(answer.body)["models"]
@@ -169,7 +169,7 @@ async def ready(studio: Studio) -> list[str]:
 
 
 def malformed(studio: Studio, models: list[str], chance: random.Random) -> tuple[str, bytes, bool]:
-    """The kind of one malformed request, its bytes, and whether its client leaves before an answer."""
+    """The kind of a malformed request, its bytes, and whether its client disconnects before the response."""
     kind = chance.choice([*KINDS])
     made = KINDS[kind](studio, models, chance)
     return kind, made, kind == "client leaves"
@@ -375,7 +375,7 @@ async def fuzz(studio: Studio, models: list[str], requests: int) -> dict[str, An
 
 @dataclass
 class Load:
-    """The answers of an open loop. Latencies are in seconds."""
+    """The responses of an open loop. Latencies are in seconds."""
 
     rate: float
     seconds: float
@@ -474,7 +474,7 @@ async def slow(studio: Studio, model: str) -> dict[str, Any]:
         return {"answer": received[:12].decode("latin-1"), "seconds": round(time.perf_counter() - begin, 2)}
 
     async def leaving() -> dict[str, Any]:
-        """Long questions whose askers leave: how soon is the next question answered?"""
+        """Long requests whose clients disconnect: how soon is the next request answered?"""
         long = {"model": model, "text": "a good day and a long film " * 12}
         tasks = [
             asyncio.create_task(send(studio, question(studio, "ablation", long, tab=str(number))))

@@ -1,12 +1,12 @@
-"""What fine-tuning reaches on real data: each task from its file in configs/tasks, and the table docs/results.md.
+"""Fine-tuning on real data: each task with its file in configs/tasks, and the table in docs/results.md.
 
     python -m benchmarks.tasks [NAME ...] [--model MODEL] [--data DIR] [--seeds 3] [--device auto]
-    python -m benchmarks.tasks --choose NAME --set training.rate=2e-4 ...     judged on a tenth of the training data
-    python -m benchmarks.tasks student [--model MODEL]                        3 layers that learn from SST-2's model
-    python -m benchmarks.tasks --table                                        writes docs/results.md from what was kept
+    python -m benchmarks.tasks --choose NAME --set training.learning_rate=2e-4 ...   on 10% of the training data
+    python -m benchmarks.tasks student [--model MODEL]                      3 layers distilled from the SST-2 model
+    python -m benchmarks.tasks --table                                      write docs/results.md from stored results
 
-Settings are to be chosen with --choose, which never reads the data that is reported on; that data is read once a seed,
-after the last epoch. Results are kept in benchmarks/results/tasks/NAME-MODEL.json, with date, commit and machine.
+Settings are selected with --choose, which never reads the evaluation data; that data is read once per seed, after the
+last epoch. Results are stored in benchmarks/results/tasks/NAME-MODEL.json, with date, commit and machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.race import RESULTS, keep
 from regard.data.readers import Read
-from regard.training.finetuning.config import DEFAULTS, Config
+from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
 from regard.training.finetuning.data import read_data
 from regard.training.finetuning.run import distill, fit
 from regard.training.finetuning.sources import read_examples
@@ -35,7 +35,7 @@ STUDENT, LAYERS, KEEPS = "student", 3, 97
 
 @dataclass(frozen=True)
 class Figure:
-    """What is trained and judged, by which score, and what is wanted. Without `dev`: the last tenth of a split."""
+    """Training and evaluation data, metric and target. Without `dev`: the last 10% of a split."""
 
     title: str
     task: str
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, default=DATA, metavar="DIR")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--choose", action="store_true", help="judge on a tenth of the training data; keep nothing")
+    parser.add_argument("--choose", action="store_true", help="evaluate on 10%% of the training data; store nothing")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     parser.add_argument("--table", action="store_true", help="write docs/results.md")
     options = parser.parse_args(arguments)
@@ -90,8 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         figure = FIGURES[name]
         train, dev = data(figure, options.data, tenth=options.choose)
-        chosen = [f"run.seeds={options.seeds}", "training.select=last", *options.settings]
-        config = Config.load(recipe(name, called), overrides=chosen, defaults=DEFAULTS[figure.task])
+        chosen = [f"run.num_seeds={options.seeds}", "training.select=last", *options.settings]
+        config = FineTuningConfig.load(recipe(name, called), overrides=chosen, defaults=DEFAULTS[figure.task])
         with tempfile.TemporaryDirectory() as scratch:
             report = fit(
                 figure.task, train, dev, model=options.model, output=scratch, config=config, device=options.device
@@ -109,13 +109,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def student(options: argparse.Namespace, called: str) -> dict[str, Any]:
-    """A model for SST-2, and what a student of it with fewer layers keeps of its accuracy, for each seed."""
+    """An SST-2 model, and the share of its accuracy that a student with fewer layers retains, for each seed."""
     train, dev = data(FIGURES["sst2"], options.data, tenth=options.choose)
     teachers, students = [], []
     for seed in range(options.seeds):
         chosen = [f"run.seed={seed}", "training.select=last"]
-        config = Config.load(recipe("sst2", called), overrides=chosen, defaults=DEFAULTS["classify"])
-        lessons = Config.load(
+        config = FineTuningConfig.load(recipe("sst2", called), overrides=chosen, defaults=DEFAULTS["classify"])
+        lessons = FineTuningConfig.load(
             recipe(STUDENT, called), overrides=[*chosen, *options.settings], defaults=DEFAULTS["distill"]
         )
         with tempfile.TemporaryDirectory() as scratch:
@@ -142,13 +142,13 @@ def student(options: argparse.Namespace, called: str) -> dict[str, Any]:
 
 
 def recipe(name: str, called: str) -> Path:
-    """The file of a figure's settings: the model's own, where other settings were chosen for it, or that of all."""
+    """The configuration file of a task: the model-specific one if it exists, else the general one."""
     own = ROOT / f"configs/tasks/{name}-{called}.toml"
     return own if own.exists() else ROOT / f"configs/tasks/{name}.toml"
 
 
 def data(figure: Figure, folder: Path, *, tenth: bool) -> tuple[Read[Any], Read[Any]]:
-    """What to learn from, and what to judge on."""
+    """Training data and evaluation data."""
     files = [read_examples(figure.task, str(folder / name), labelled=True) for name in figure.train]
     train = Read([example for read in files for example in read.examples], " + ".join(figure.train), files[0].how)
     if not figure.dev:
@@ -200,7 +200,7 @@ def table() -> str:
 
 
 PUBLISHED = """\
-## Beside them: what the lectures show
+## Published results shown in the lectures
 
 Of large models, trained on all of each task's data; most on test sets that are not public.
 

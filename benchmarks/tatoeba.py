@@ -1,12 +1,12 @@
-"""The translators that come with Regard: trained on Tatoeba's pairs, scored, and written as a folder with a card.
+"""The built-in translators: trained on Tatoeba pairs, evaluated, and written as a folder with a model card.
 
     python -m benchmarks.tatoeba de-en|fr-en [--config configs/tatoeba.toml] [--data DIR] [--work DIR] [--resume]
                                              [--output DIR] [--set KEY=VALUE ...] [--device auto] [--keep]
 
-2,000 pairs are held out to be scored once, and as many to judge each epoch on; no sentence of either, on either side,
-is among those that are learned from. What is scored is what is written: the weights in half precision. The folder is
-src/regard/builtin/regard-de-en, at most 16 MB; its card is made of benchmarks/tatoeba.md and the figures, which --keep
-also writes to benchmarks/results. The result is one line of JSON.
+2,000 pairs are held out for one final evaluation, and 2,000 for evaluation after each epoch; no sentence of either, on
+either side, is in the training data. What is evaluated is what is written: the weights in half precision. The folder
+is src/regard/builtin/regard-de-en, at most 16 MB; its card is made from benchmarks/tatoeba.md and the figures, which
+--keep also writes to benchmarks/results. The result is one line of JSON.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from benchmarks.race import keep, machine
 from benchmarks.translate import show
 from regard.data.translation_pairs import Pair, parted, read_pairs
 from regard.device import choose
-from regard.inference.generation.search import Beam
-from regard.inference.translation import Translator, load
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation import Translator, load_translator
 from regard.inference.translation.bleu import bleu
-from regard.inference.translation.folder import write
-from regard.training.translation.config import Config
-from regard.training.translation.report import Report
+from regard.inference.translation.folder import save_translator
+from regard.training.translation.config import TranslationConfig
+from regard.training.translation.report import TranslationReport
 from regard.training.translation.run import fit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,7 +37,7 @@ BUILT_IN = ROOT / "src" / "regard" / "builtin"
 CARD = Path(__file__).with_suffix(".md")
 LARGEST = 16_000_000  # bytes
 HELD_OUT, BEAM = 2000, 5
-# Its archive, its language, and the lectures' sentence.
+# Archive, language, and the sentence of the lectures.
 PAIRS = {
     "de-en": ("tatoeba-en-de/deu-eng.zip", "German", "Ich muss auf den Markt gehen."),
     "fr-en": ("tatoeba-en-fr/fra-eng.zip", "French", "Je suis étudiant."),
@@ -49,9 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("pair", choices=sorted(PAIRS))
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "tatoeba.toml", metavar="FILE")
     parser.add_argument("--data", type=Path, default=DATA, metavar="DIR")
-    parser.add_argument("--work", type=Path, metavar="DIR", help="keep the run there; --resume goes on with it")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="folder of the run; --resume continues it")
     parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="by default the package's own folder")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="default: the folder in the package")
     parser.add_argument("--held-out", type=int, default=HELD_OUT, metavar="N")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE")
     parser.add_argument("--device", default="auto")
@@ -66,15 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]:
-    """Train, round, score once, and write."""
+    """Train, convert to half precision, evaluate once, and write."""
     archive, language, sentence = PAIRS[options.pair]
-    config = Config.read(options.config, overrides=options.set)
+    config = TranslationConfig.read(options.config, overrides=options.set)
     train, dev, test = parted(
         read_pairs(options.data / archive, columns="1,0"), None, out=options.held_out, seed=config.run.seed
     )
     assert test is not None
     report = fit(train, dev, output=work, config=config, resume=options.resume, device=options.device, on_event=show)
-    translator = load(work, device=choose(options.device))
+    translator = load_translator(work, device=choose(options.device))
     translator.model.half().float()  # as it will be read
     figures = {
         "pair": options.pair,
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]
     }
     card = card_of(figures, report, language=language, name=f"regard-{options.pair}")
     translator.model.half()
-    write(translator, output, files={"README.md": card.encode()})
+    save_translator(translator, output, files={"README.md": card.encode()})
     size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
     if size > LARGEST:
         raise SystemExit(f"{output} has {size:,} bytes, more than {LARGEST:,}: take a smaller model or vocabulary")
@@ -99,19 +99,19 @@ def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]
 
 
 def scored(translator: Translator, pairs: Sequence[Pair]) -> dict[str, Any]:
-    found = translator.translate([pair.source for pair in pairs], beam=Beam(width=BEAM))
+    found = translator.translate([pair.source for pair in pairs], beam=Beam(num_beams=BEAM))
     scores = bleu([several[0].text for several in found], [pair.target for pair in pairs])
     return {"beam": BEAM, **scores.document()}
 
 
 def lecture(translator: Translator, sentence: str, parts: dict[str, list[Pair]]) -> dict[str, Any]:
-    """What becomes of the lectures' sentence, and where it stands in the data with which translations."""
-    found = translator.translate([sentence], beam=Beam(width=BEAM))[0][0]
+    """The translation of the lectures' sentence, and its occurrences in the data."""
+    found = translator.translate([sentence], beam=Beam(num_beams=BEAM))[0][0]
     stands = {name: [pair.target for pair in pairs if pair.source == sentence] for name, pairs in parts.items()}
     return {"sentence": sentence, "translation": found.text, "stands": stands}
 
 
-def card_of(figures: dict[str, Any], report: Report, *, language: str, name: str) -> str:
+def card_of(figures: dict[str, Any], report: TranslationReport, *, language: str, name: str) -> str:
     model, told = report.settings["model"], figures["lecture"]
     learned = told["stands"]["train"]
     return CARD.read_text(encoding="utf-8").format(

@@ -1,12 +1,12 @@
-"""How well a model translates: trained on Multi30k with a configuration, BLEU of its test set of 2016.
+"""Translation quality: a model trained on Multi30k with a configuration, BLEU on the test set of 2016.
 
     python -m benchmarks.translate [--config configs/multi30k-transformer.toml] [--pair en-de] [--data DIR]
                                    [--output DIR] [--beam 5] [--set KEY=VALUE ...] [--device auto] [--keep NAME]
                                    [--choose]
 
-Everything is chosen on val: the epoch or the average, how long it trains, and with --choose, which does not open the
-test set, the settings. The test set is translated once, at the end, and its BLEU is sacrebleu's on detokenised text, as
-it is and in lower case (-lc). The result is one line of JSON.
+Everything is selected on val: the epoch or the average, the number of epochs and, with --choose, which does not open
+the test set, the settings. The test set is translated once, at the end; BLEU is sacrebleu's on detokenized text, cased
+and lowercased (-lc). The result is one line of JSON.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Any
 from benchmarks.race import keep
 from regard.data.translation_pairs import read_pairs
 from regard.device import choose
-from regard.inference.generation.search import Beam
-from regard.inference.translation import load
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation import load_translator
 from regard.inference.translation.bleu import bleu
-from regard.training.translation.config import Config
+from regard.training.translation.config import TranslationConfig
 from regard.training.translation.run import fit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,14 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "multi30k-transformer.toml", metavar="FILE")
     parser.add_argument("--pair", default="en-de", metavar="SRC-TGT", help="en-de, en-fr, de-en, fr-en, ...")
     parser.add_argument("--data", type=Path, default=MULTI30K, metavar="DIR")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="keep the translator there")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="folder for the translator")
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--choose", action="store_true", help="score val instead of the test set")
+    parser.add_argument("--choose", action="store_true", help="evaluate on val instead of the test set")
     parser.add_argument("--keep", metavar="NAME", help="write benchmarks/results/NAME.json")
     options = parser.parse_args(arguments)
-    config = Config.read(options.config, overrides=options.set)
+    config = TranslationConfig.read(options.config, overrides=options.set)
     with tempfile.TemporaryDirectory() as folder:
         output = options.output or Path(folder) / "translator"
         name = "val" if options.choose else TEST
@@ -57,16 +57,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(json.dumps(figures))
 
 
-def run(config: Config, data: Path, pair: str, output: Path, *, test: str, width: int, device: str) -> dict[str, Any]:
-    """Train, choose on val, and translate the set named `test` once."""
+def run(
+    config: TranslationConfig, data: Path, pair: str, output: Path, *, test: str, width: int, device: str
+) -> dict[str, Any]:
+    """Train, select on val, and translate the set `test` once."""
     sides = pair.split("-")
     train, dev, last = (read_pairs(*(data / f"{name}.{side}.gz" for side in sides)) for name in ("train", "val", test))
     begin = time.perf_counter()
     report = fit(train, dev, output=output, config=config, device=device, on_event=show)
     trained = time.perf_counter() - begin
-    translator = load(output, device=choose(device))
+    translator = load_translator(output, device=choose(device))
     begin = time.perf_counter()
-    found = translator.translate([one.source for one in last.examples], beam=Beam(width=width))
+    found = translator.translate([one.source for one in last.examples], beam=Beam(num_beams=width))
     seconds = time.perf_counter() - begin
     scores = bleu([several[0].text for several in found], [one.target for one in last.examples])
     return {

@@ -92,9 +92,9 @@ def missing(reason: str) -> NoReturn:
 @pytest.fixture(scope="session")
 def page_built() -> None:
     """Pages need the built script."""
-    from regard.render.bundle import built
+    from regard.render.bundle import is_built
 
-    if not built():
+    if not is_built():
         missing("the page was not built: python web/build.py")
 
 

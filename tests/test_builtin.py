@@ -12,7 +12,7 @@ import torch
 import regard
 from benchmarks.blanks import BLANKS, answers, read_blanks
 from regard.inference import translation as translate
-from regard.inference.generation import Beam, Sampling, Writer
+from regard.inference.generation import Beam, Sampling, TextGenerator
 from regard.known import DEFAULT, WRITER, builtin_folder, builtins
 from regard.models import Bert, Gpt
 from regard.text import Tokenizer
@@ -89,9 +89,9 @@ def test_the_writer_is_what_its_card_says() -> None:
     card = (builtin_folder(WRITER) / "README.md").read_text(encoding="utf-8")
     assert f"{figures['held_out']['bits_per_byte']:.3f}" in card
     told = figures["samples"][0]
-    writer = Writer(*regard.load(WRITER))
-    prompt = writer.prompt(told["prompt"], max_tokens=20)
-    said = "".join(text for _, text in writer.write(prompt, sampling=Sampling(temperature=0.8, top_p=0.9), seed=0))
+    writer = TextGenerator(*regard.load(WRITER))
+    prompt = writer.encode_prompt(told["prompt"], max_new_tokens=20)
+    said = "".join(text for _, text in writer.stream(prompt, sampling=Sampling(temperature=0.8, top_p=0.9), seed=0))
     assert told["text"].startswith(said) and len(said) > 20
 
 
@@ -100,7 +100,7 @@ def test_the_translators_are_what_their_cards_say(name: str) -> None:
     figures = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     assert sum(file.stat().st_size for file in builtin_folder(name).iterdir()) <= 16e6
     told = figures["lecture"]
-    found = translate.load(builtin_folder(name)).translate([told["sentence"]], beam=Beam(width=5))[0][0]
+    found = translate.load_translator(builtin_folder(name)).translate([told["sentence"]], beam=Beam(num_beams=5))[0][0]
     card = (builtin_folder(name) / "README.md").read_text(encoding="utf-8")
     assert found.text == told["translation"] and f'It says: "{found.text}"' in card
     assert f"| {figures['test']['bleu']:.1f} |" in card and "tatoeba.org" in card and "CC BY" in card

@@ -35,7 +35,7 @@ MODULES = (
     "regard.training.pretraining.run",
     "regard.training.finetuning.run",
     "regard.training.translation.run",
-    "regard.inference.embed",
+    "regard.inference.embedding",
 )
 
 
@@ -90,9 +90,15 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory, tiny_bert_folder: Path) 
         build_corpus(inputs / "story.txt", folder, tokenizer=tokenizer, shard_bytes=3000)
 
     build(inputs / "corpus")
-    tuning = ["training.epochs=2", "training.batch=8", "training.rate=3e-3", "training.length=32", "run.seeds=2"]
+    tuning = [
+        "training.num_epochs=2",
+        "training.batch_size=8",
+        "training.learning_rate=3e-3",
+        "training.max_length=32",
+        "run.num_seeds=2",
+    ]
     tuning += ["run.checkpoint_every=4 steps"]
-    translating = [*SMALL_TRANSLATOR, "training.epochs=2", "run.checkpoint_every=3 steps"]
+    translating = [*SMALL_TRANSLATOR, "training.num_epochs=2", "run.checkpoint_every=3 steps"]
 
     def sets(values: list[str]) -> list[str]:
         return [part for value in values for part in ("--set", value)]

@@ -9,7 +9,7 @@ import torch
 
 from regard.errors import InputError
 from regard.models import Bert, BertConfig, Seq2SeqConfig
-from regard.nn import Layer, Recurrent, sinusoids
+from regard.nn import LayerConfig, Recurrent, sinusoids
 
 CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: Seq2SeqConfig(score="addditive"), "did you mean 'additive'"),  # type: ignore[arg-type]
@@ -18,9 +18,9 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: Seq2SeqConfig(feedback="argmax"), "unknown feedback 'argmax'"),  # type: ignore[arg-type]
     (lambda: Recurrent(4, 4, cell="rnn"), "unknown cell 'rnn'"),  # type: ignore[arg-type]
     (lambda: sinusoids(torch.arange(3), 4, arrangement="half"), "did you mean 'halves'"),  # type: ignore[arg-type]
-    (lambda: Layer(8, 2, 16, norm="batch"), "unknown norm 'batch'"),  # type: ignore[arg-type]
-    (lambda: Layer(8, 2, 16, activation="gleu"), "did you mean 'gelu'"),
-    (lambda: Layer(10, 4, 16), "4 heads do not divide a width of 10"),
+    (lambda: LayerConfig(8, 2, 16, norm="batch"), "unknown norm 'batch'"),  # type: ignore[arg-type]
+    (lambda: LayerConfig(8, 2, 16, activation="gleu"), "did you mean 'gelu'"),
+    (lambda: LayerConfig(10, 4, 16), "4 heads do not divide a width of 10"),
     (lambda: Bert(BertConfig(), heads=["maskd"]), "did you mean 'masked'"),
     (lambda: Bert(BertConfig(family="distilbert"), heads=["next"]), "unknown head 'next'"),
     (lambda: Bert(BertConfig(family="bart")), "did you mean 'bert'"),

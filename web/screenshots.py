@@ -25,9 +25,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from regard.known import builtins
 from regard.server.app import create_app
-from regard.server.model_kind import ModelKind
-from regard.server.model_registry import ModelRegistry
+from regard.server.model_registry import ModelKind, ModelRegistry
 from regard.server.serve import HOST, create_server, listen
+from regard.server.studio import Studio
 from regard.server.token_auth import generate_token
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,7 +92,7 @@ def main() -> None:
         sys.exit(f"error: {failed[0]}")
     with listen(0) as taken, sync_playwright() as playwright:
         token = generate_token()
-        server = create_server(create_app(registry, token=token))
+        server = create_server(create_app(Studio(registry), token=token))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]})
         thread.start()
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])

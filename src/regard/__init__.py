@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from regard.checkpoints.loading import load as load
     from regard.checkpoints.loading import save as save
-    from regard.inference.features import Embedder as Embedder
+    from regard.inference.embedding.embedder import Embedder as Embedder
     from regard.nn.recording import knock_out as knock_out
     from regard.nn.recording import record as record
     from regard.training.estimators import Tagger as Tagger
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from regard.training.finetuning.run import fit as fit
 
 _HOMES = {
-    "Embedder": "regard.inference.features",
+    "Embedder": "regard.inference.embedding.embedder",
     "Tagger": "regard.training.estimators",
     "TextClassifier": "regard.training.estimators",
     "evaluate": "regard.training.finetuning.evaluate",
@@ -39,12 +39,22 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("regard")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'regard' has no attribute {name!r}; it has {', '.join(__all__)}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    from regard.verbs import FUNCTIONS
+
+    if name not in FUNCTIONS:
+        raise AttributeError(f"module 'regard' has no attribute {name!r}; it has {', '.join(__dir__())}")
+    from regard.verbs import find
+    from regard.verbs.python import python_function
+
+    globals()[name] = python_function(find(FUNCTIONS[name]))
+    return globals()[name]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    from regard.verbs import FUNCTIONS
+
+    return sorted({*__all__, *FUNCTIONS})

@@ -48,6 +48,7 @@ class Document(Section):
     """A file of settings: every field is a section."""
 
     example: ClassVar[str]  # of a setting, for errors
+    renamed: ClassVar[Mapping[str, str]] = {}  # "section.old_key" -> "new_key"
 
     @classmethod
     def load(
@@ -57,16 +58,18 @@ class Document(Section):
         overrides: Sequence[str] = (),
         defaults: Mapping[str, Mapping[str, object]] | None = None,
         check: Callable[[Tables, Mapping[str, str]], None] = lambda document, origins: None,
+        saved: bool = False,
     ) -> Self:
-        """The settings in a file, or the defaults, with single ones put in their place: "optimizer.rate=2e-3".
+        """The settings in a file, or the defaults, with single ones put in their place: "optimizer.learning_rate=2e-3".
 
         InputError names the file or option that is at fault. `check` may raise one of its own: it gets all that is set,
-        and for each setting that was given where it came from.
+        and for each setting that was given where it came from. With `saved` the file is one that a run wrote: keys that
+        have been renamed since are accepted.
         """
         document: Tables = {name: {} for name in cls.model_fields}
         document |= {section: dict(table) for section, table in (defaults or {}).items()}
         origins: dict[str, str] = {}
-        given = [(cls._read(Path(path)), str(path))] if path is not None else []
+        given = [(cls._read(Path(path), saved=saved), str(path))] if path is not None else []
         given += [(cls._override(text), f"--set {text}") for text in overrides]
         for tables, origin in given:
             for section, table in tables.items():
@@ -90,7 +93,7 @@ class Document(Section):
         return f"{SAVED}{hashlib.sha256(text).hexdigest()}\n".encode() + text
 
     def differences(self, other: Self) -> list[str]:
-        """What `other` sets otherwise, in words: "optimizer.rate was 0.001 and is 0.002"."""
+        """What `other` sets otherwise, in words: "optimizer.learning_rate was 0.001 and is 0.002"."""
         return changes(self._flat(), other._flat())
 
     def sections(self) -> list[str]:
@@ -101,7 +104,7 @@ class Document(Section):
         return {f"{name}.{key}": value for name in self.sections() for key, value in getattr(self, name)}
 
     @classmethod
-    def _read(cls, path: Path) -> dict[str, Any]:
+    def _read(cls, path: Path, *, saved: bool) -> dict[str, Any]:
         try:
             tables = tomllib.loads(read_file(path, limit=LIMIT).decode("utf-8"))
         except InputError:
@@ -110,8 +113,15 @@ class Document(Section):
             raise InputError(f"{path}: cannot be read: {error.strerror}; expected a TOML file of settings") from None
         except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, too many digits or brackets
             raise InputError(f"{path}: is no TOML: {error}") from None
+        if saved:
+            tables = {name: cls.with_new_keys(name, t) if isinstance(t, dict) else t for name, t in tables.items()}
         cls._refuse_unknown(tables, str(path))
         return tables
+
+    @classmethod
+    def with_new_keys(cls, section: str, table: Mapping[str, Any]) -> dict[str, Any]:
+        """A section as an earlier version saved it, with the keys' present names."""
+        return {cls.renamed.get(f"{section}.{key}", key): value for key, value in table.items()}
 
     @classmethod
     def _override(cls, text: str) -> dict[str, Any]:
@@ -147,6 +157,8 @@ class Document(Section):
                 )
             for key in table:
                 if key not in (fields := cls._fields(section)):
+                    if (new := cls.renamed.get(f"{section}.{key}")) in fields:
+                        raise InputError(f"{origin}: {section}.{key} is now called {section}.{new}; use that name")
                     raise InputError(f"{origin}: unknown key {key!r} in [{section}]; {nearest(key, fields)}")
 
 

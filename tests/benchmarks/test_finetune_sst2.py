@@ -32,8 +32,11 @@ def rows_of(count: int, *, seed: int) -> list[Text]:
 
 
 def accuracy(model: Path, train: list[Text], dev: list[Text], *, rate: float = 2e-3, epochs: int = 3) -> float:
-    settings = [f"training.rate={rate}", f"training.epochs={epochs}", "training.batch=16"]
-    settings += ["training.optimizer=adamw", "training.adversarial=0"]  # so small a model learns little otherwise
+    settings = [f"training.learning_rate={rate}", f"training.num_epochs={epochs}", "training.batch_size=16"]
+    settings += [
+        "training.optimizer=adamw",
+        "training.adversarial_epsilon=0",
+    ]  # so small a model learns little otherwise
     [found] = accuracies(
         model, *(Read(rows, "", "") for rows in (train, dev)), seeds=1, settings=settings, device="cpu"
     )
@@ -62,12 +65,21 @@ def test_prints_one_line_of_json_and_keeps_it(
         lines = "".join(f"{row.text}\t{row.label}\n" for row in rows_of(count, seed=seed))
         (tmp_path / f"{name}.tsv").write_text(lines, encoding="utf-8")
     monkeypatch.setattr(race, "RESULTS", tmp_path / "results")
-    options = ["--seeds", "2", "--set", "training.epochs=1", "--set", "training.rate=2e-3", "--device", "cpu"]
+    options = [
+        "--seeds",
+        "2",
+        "--set",
+        "training.num_epochs=1",
+        "--set",
+        "training.learning_rate=2e-3",
+        "--device",
+        "cpu",
+    ]
     main([str(tiny_bert_folder), "--data", str(tmp_path), *options, "--keep", "tried"])
     printed = capsys.readouterr()
     figures = json.loads(printed.out)
     kept = json.loads((tmp_path / "results" / "tried.json").read_text())
     assert kept | figures == kept
-    assert (figures["train"], figures["dev"]) == (40, 20) and "training.rate=2e-3" in figures["settings"]
+    assert (figures["train"], figures["dev"]) == (40, 20) and "training.learning_rate=2e-3" in figures["settings"]
     assert len(figures["accuracy"]) == 2 and "tried.json" in printed.err
     assert figures["mean"] == pytest.approx(sum(figures["accuracy"]) / 2, abs=1e-4)

@@ -11,26 +11,30 @@ import torch
 from benchmarks import pretrain_cpu, race
 from benchmarks.pretrain_cpu import main, padded, settings, theirs
 from benchmarks.pretrain_speed import begun, ours
-from regard.training.pretraining.config import Config
-from regard.training.pretraining.prepare import Material, open_material
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.dataset import Dataset, open_dataset
 
 CPU = torch.device("cpu")
 
 
-def small(config: Config) -> Config:
+def small(config: PretrainingConfig) -> PretrainingConfig:
     return config.model_copy(update={"data": config.data.model_copy(update={"length": 32, "batch": 512})})
 
 
 @pytest.fixture
-def text(corpus_folder: Path) -> Material:
-    return open_material(settings(), [str(corpus_folder)], corpus_folder, held_out=False)
+def text(corpus_folder: Path) -> Dataset:
+    return open_dataset(settings(), [str(corpus_folder)], corpus_folder, held_out=False)
 
 
 def test_the_model_is_the_small_one_and_learns_pairs_too() -> None:
     config = settings(0.1)
-    assert (config.model.width, config.model.depth, config.vocabulary.size) == (128, 2, 8192)
+    assert (config.model.hidden_size, config.model.num_hidden_layers, config.vocabulary.vocab_size) == (128, 2, 8192)
     assert (config.model.dropout, config.model.attention_dropout) == (0.1, 0.1)
-    assert (config.objective.pairs, config.objective.short_pairs, config.optimizer.name) == ("next", 0.1, "adamw")
+    assert (config.objective.sentence_pairs, config.objective.short_seq_prob, config.optimizer.name) == (
+        "next",
+        0.1,
+        "adamw",
+    )
 
 
 def test_rows_are_padded_and_only_hidden_words_are_asked() -> None:
@@ -52,7 +56,7 @@ def test_rows_are_padded_and_only_hidden_words_are_asked() -> None:
     }
 
 
-def test_without_dropout_both_have_the_same_losses_step_by_step(text: Material) -> None:
+def test_without_dropout_both_have_the_same_losses_step_by_step(text: Dataset) -> None:
     config = small(settings())
     quick = config.optimizer.model_copy(update={"rate": 2e-3, "weight_decay": 1.0})  # so that all of it shows
     config = config.model_copy(update={"optimizer": quick})
@@ -62,7 +66,7 @@ def test_without_dropout_both_have_the_same_losses_step_by_step(text: Material) 
     assert len(set(losses)) == 6
 
 
-def test_with_dropout_both_have_it(text: Material) -> None:
+def test_with_dropout_both_have_it(text: Dataset) -> None:
     config = small(settings(0.5))
     plain = ours(begun(small(settings()), text, CPU))().item()
     for step in (ours(begun(config, text, CPU)), theirs(begun(config, text, CPU), count=1)):

@@ -16,20 +16,20 @@ from benchmarks import pretrain_speed, race
 from benchmarks.pretrain_speed import KINDS, begun, compared, main, material, ours, settings, theirs, timed
 from regard.nn import Attention
 from regard.nn.dropout import Dropout
-from regard.training.pretraining.config import Config
-from regard.training.pretraining.trainer import Trainer
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.trainer import Pretrainer
 
 CPU = torch.device("cpu")
 VOCABULARY = 300
 
 
 @pytest.fixture(params=["bert128", "gpt2"])
-def config(request: pytest.FixtureRequest) -> Config:
+def config(request: pytest.FixtureRequest) -> PretrainingConfig:
     return settings(KINDS[request.param], tiny=True)
 
 
 @pytest.fixture
-def run(config: Config, corpus_folder: Path) -> Trainer:
+def run(config: PretrainingConfig, corpus_folder: Path) -> Pretrainer:
     return begun(config, material(config, str(corpus_folder)), CPU)
 
 
@@ -53,14 +53,23 @@ class Fake(nn.Module):
 def test_kinds_are_what_they_are_called(name: str, rows: int, length: int, words: int) -> None:
     found = settings(KINDS[name], tiny=False)
     model = found.model
-    assert (model.width, model.depth, model.heads, model.ffn) == (768, 12, 12, 3072)
+    assert (model.hidden_size, model.num_hidden_layers, model.num_attention_heads, model.intermediate_size) == (
+        768,
+        12,
+        12,
+        3072,
+    )
     assert (model.dropout, model.attention_dropout, found.optimizer.name) == (0.1, 0.1, "adamw")
-    assert (found.data.batch, found.data.length, found.data.micro) == (rows * length, length, 0)
-    assert found.vocabulary.size == words
+    assert (found.data.tokens_per_batch, found.data.max_length, found.data.tokens_per_micro_batch) == (
+        rows * length,
+        length,
+        0,
+    )
+    assert found.vocabulary.vocab_size == words
     assert (found.run.precision, found.run.compile, found.schedule.budget) == ("auto", "auto", "")
 
 
-def test_ours_reads_full_rows_of_the_corpus_and_learns(run: Trainer) -> None:
+def test_ours_reads_full_rows_of_the_corpus_and_learns(run: Pretrainer) -> None:
     seen: list[Tensor] = []
     run.objective.register_forward_pre_hook(lambda _, args, inputs: seen.append(inputs["ids"]), with_kwargs=True)
     before = {name: parameter.clone() for name, parameter in run.model.named_parameters()}
@@ -73,7 +82,7 @@ def test_ours_reads_full_rows_of_the_corpus_and_learns(run: Trainer) -> None:
     assert all(not torch.equal(parameter, before[name]) for name, parameter in run.model.named_parameters())
 
 
-def test_the_peer_has_the_same_shape_and_dropout(run: Trainer, config: Config) -> None:
+def test_the_peer_has_the_same_shape_and_dropout(run: Pretrainer, config: PretrainingConfig) -> None:
     peer = pretrain_speed._peer(config, run.material.tokenizer.size)
     assert sum(p.numel() for p in peer.parameters()) == sum(p.numel() for p in run.model.parameters())
     assert {module.p for module in peer.modules() if isinstance(module, nn.Dropout)} == {0.1}
@@ -82,7 +91,7 @@ def test_the_peer_has_the_same_shape_and_dropout(run: Trainer, config: Config) -
     assert peer.config._attn_implementation == "sdpa"
 
 
-def test_the_peer_learns_from_as_many_rows(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_peer_learns_from_as_many_rows(config: PretrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake()
     monkeypatch.setattr(pretrain_speed, "_peer", lambda *_: fake)
     config = config.model_copy(update={"data": config.data.model_copy(update={"batch": 100 * 32})})
@@ -101,7 +110,7 @@ def test_the_peer_learns_from_as_many_rows(config: Config, monkeypatch: pytest.M
         assert asked.all() and fake.given.keys() == {"input_ids", "labels"}
 
 
-def test_the_peer_trains(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_peer_trains(config: PretrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     peer = pretrain_speed._peer(config, VOCABULARY)
     monkeypatch.setattr(pretrain_speed, "_peer", lambda *_: peer)
     before = {name: parameter.clone() for name, parameter in peer.named_parameters()}
@@ -125,7 +134,9 @@ def test_a_step_s_time_is_that_of_the_best_round(monkeypatch: pytest.MonkeyPatch
     assert done["fast"] == pytest.approx(100, abs=6) and done["slow"] == pytest.approx(25, abs=6)
 
 
-def test_figures_follow_from_the_time(config: Config, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_follow_from_the_time(
+    config: PretrainingConfig, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pretrain_speed, "timed", lambda *_, **__: {"regard": 0.5, "transformers": 0.75})
     monkeypatch.setattr(pretrain_speed, "peak_flops", lambda *_: 1e9)
     text = material(config, str(corpus_folder))
@@ -138,7 +149,7 @@ def test_figures_follow_from_the_time(config: Config, corpus_folder: Path, monke
 
 
 def test_a_peer_that_is_not_there_is_left_out(
-    config: Config, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    config: PretrainingConfig, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing(*_: Any) -> Any:
         raise ImportError("no module named so")

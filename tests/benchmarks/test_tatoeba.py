@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks import tatoeba
-from regard.inference.translation import load
+from regard.inference.translation import load_translator
 from tests.inference.translation.conftest import SMALL, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -41,11 +41,11 @@ def test_a_folder_with_its_card(data: Path, tmp_path: Path, capsys: pytest.Captu
     assert "{" not in card and f"| {figures['test']['bleu']:.1f} |" in card and figures["test"]["signature"] in card
     learned = bool(figures["lecture"]["stands"]["train"])
     assert ('gehen." is in what it learned from, as I have to go.' in card) == learned
-    translator = load(folder)
+    translator = load_translator(folder)
     assert {parameter.dtype for parameter in translator.model.parameters()} == {torch.float32}
     assert '"float16"' in (folder / "config.json").read_text()
     told = figures["lecture"]
-    assert translator.translate([told["sentence"]], beam=tatoeba.Beam(width=5))[0][0].text == told["translation"]
+    assert translator.translate([told["sentence"]], beam=tatoeba.Beam(num_beams=5))[0][0].text == told["translation"]
 
 
 def test_what_is_too_large_is_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,9 +58,9 @@ def test_what_is_too_large_is_refused(data: Path, tmp_path: Path, monkeypatch: p
 def test_the_configured_model_fits(tmp_path: Path) -> None:
     """Counted without training: half precision takes two bytes a parameter."""
     from regard.models import Transformer, TransformerConfig
-    from regard.training.translation.config import Config
+    from regard.training.translation.config import TranslationConfig
 
-    settings = Config.read(tatoeba.ROOT / "configs" / "tatoeba.toml")
+    settings = TranslationConfig.read(tatoeba.ROOT / "configs" / "tatoeba.toml")
     model = settings.model
     config = TransformerConfig(
         vocabulary=settings.vocabulary.size,

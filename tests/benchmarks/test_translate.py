@@ -13,8 +13,9 @@ from benchmarks.translate import main
 pytestmark = pytest.mark.usefixtures("one_thread")
 WORDS = {"the": "der", "dog": "Hund", "cat": "Katze", "sees": "sieht", "eats": "isst"}
 QUICK = (
-    "vocabulary.size=270 model.width=16 model.depth=1 model.heads=2 model.ffn=16 training.epochs=2 training.tokens=100 "
-    "training.warmup=4"
+    "vocabulary.vocab_size=270 model.hidden_size=16 model.num_hidden_layers=1 model.num_attention_heads=2 "
+    "model.intermediate_size=16 training.num_epochs=2 training.tokens_per_batch=100 "
+    "training.warmup_steps=4"
 )
 
 

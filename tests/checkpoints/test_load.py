@@ -35,7 +35,7 @@ BERT = BertConfig(**TEXT, positions=22)
 GPT2 = GptConfig(**TEXT, positions=22)
 T5 = T5Config(**TEXT, head_width=5, decoder_depth=3)
 IDS = torch.randint(5, 53, (3, 7), generator=torch.Generator().manual_seed(0))
-LAYOUT = Padded.of([7, 4, 6])
+LAYOUT = Padded.from_lengths([7, 4, 6])
 
 
 def saved(config: Config, folder: Path, heads: list[str] | None = None) -> Any:

@@ -11,10 +11,9 @@ import pytest
 import regard
 from regard.cli import ablate as verb
 from regard.cli.app import run
-from regard.interpret.faithfulness.ablation import ablate, sweep
-from regard.interpret.faithfulness.everywhere import asked_at
-from regard.interpret.faithfulness.surgery_payload import SWEPT
-from regard.interpret.faithfulness.trial import trial_of
+from regard.interpret.ablation.ablation import ablate, sweep_heads
+from regard.interpret.ablation.payload import MAX_SWEEP_TARGETS
+from regard.interpret.attribution.probe import pretrained_probe
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
@@ -34,7 +33,7 @@ def call(tiny_bert_folder: Path) -> Callable[..., int]:
 def test_the_document_of_heads_and_layers(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call(TEXT, "--heads", "0.1,1.*", "--layers", "0", "--top", "3", "--json") == 0
     out, error = capsys.readouterr()
-    trial = trial_of(*regard.load(tiny_bert_folder), TEXT)
+    trial = pretrained_probe(*regard.load(tiny_bert_folder), TEXT)
     heads = [(0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
     assert json.loads(out) == json.loads(json.dumps(ablate(trial, heads=heads, layers=[0], top=3).document()))
     assert error == ""
@@ -43,7 +42,9 @@ def test_the_document_of_heads_and_layers(call: Callable[..., int], tiny_bert_fo
 def test_the_document_of_a_sweep(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call(TEXT, "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert document == json.loads(json.dumps(sweep(trial_of(*regard.load(tiny_bert_folder), TEXT)).document()))
+    assert document == json.loads(
+        json.dumps(sweep_heads(pretrained_probe(*regard.load(tiny_bert_folder), TEXT)).document())
+    )
     assert len(document["ranked"]) == 8
 
 
@@ -71,13 +72,13 @@ def test_at_every_token(call: Callable[..., int], tiny_bert_folder: Path, tmp_pa
     text = "the good film was a dull day for them and him"
     assert call(text, "--at", "plain", "--heads", "1.1", "--output", str(tmp_path / "a.json")) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'a.json'}\n"
-    trial = asked_at(*regard.load(tiny_bert_folder), text, at="plain")
+    trial = pretrained_probe(*regard.load(tiny_bert_folder), text, at="plain")
     wanted = json.loads(json.dumps(ablate(trial, heads=[(1, 1)]).document()))
     assert json.loads((tmp_path / "a.json").read_text("utf-8")) == wanted
     assert call(text, "--at", "masked", "--top", "1") == 0
     out, error = capsys.readouterr()
     assert len(out.splitlines()) == 5
-    assert error == f"every head was tried at {SWEPT} of the {len(trial.places)} tokens, evenly spread\n"
+    assert error == f"every head was tried at {MAX_SWEEP_TARGETS} of the {len(trial.targets)} tokens, evenly spread\n"
 
 
 def test_a_drawing(call: Callable[..., int], tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def test_a_drawing(call: Callable[..., int], tmp_path: Path) -> None:
         ((TEXT, "--heads", "all"), "expected LAYER.HEAD"),
         ((TEXT, "--layers", "x"), "expected its number from 0"),
         (("no blank",), "expected a text with a blank"),
-        ((TEXT, "second"), "a second text is for a tuned model"),
+        ((TEXT, "second"), "a second text is for a fine-tuned model"),
         ((TEXT, "--output", "a.pdf"), "ends in .html, .svg, .png, .json"),
         ((TEXT, "--output", "nowhere/a.svg"), "there is no folder"),
     ],

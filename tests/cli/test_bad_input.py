@@ -15,8 +15,8 @@ from regard.cli.app import run
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
-QUICK = ("--set", "training.epochs=1", "--set", "training.batch=8", "--device", "cpu")
-SETTINGS = ("training.rate=5e-3", "training.epochs=12", "training.select=last", "training.length=32")
+QUICK = ("--set", "training.num_epochs=1", "--set", "training.batch_size=8", "--device", "cpu")
+SETTINGS = ("training.learning_rate=5e-3", "training.num_epochs=12", "training.select=last", "training.max_length=32")
 LEARNED = [part for setting in SETTINGS for part in ("--set", setting)]
 WORDS = "the film was good and my day was so long ."
 THINGS = ("film", "good", "day")

@@ -12,8 +12,8 @@ import pytest
 import regard
 from regard.cli import benchmark
 from regard.cli.app import run
-from regard.inference.likelihood import TASKS, read_items, run_benchmark
-from regard.inference.likelihood.published import published
+from regard.inference.benchmark import run_benchmark
+from regard.inference.benchmark_data import TASKS, published, read_items
 from regard.wording import amount
 from tests.inference.folders import tiny_gpt
 
@@ -99,7 +99,7 @@ def test_ctrl_c(call: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsy
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("regard.inference.likelihood.causal.Causal._together", interrupted)
+    monkeypatch.setattr("regard.inference.causal_lm.CausalScorer._together", interrupted)
     assert call("lambada", "--data", "lambada.txt", "--json") == 130
     assert capsys.readouterr() == ("", "interrupted\n")
 

@@ -12,7 +12,7 @@ import pytest
 from regard.cli import compare
 from regard.cli.app import run
 from regard.interpret.masked_lm.comparison import compare as compared
-from regard.interpret.masked_lm.sentences import WARNING
+from regard.interpret.masked_lm.templates import WARNING
 
 Captured = pytest.CaptureFixture[str]
 

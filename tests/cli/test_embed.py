@@ -22,7 +22,7 @@ import pytest
 from regard import Embedder
 from regard.cli import embed
 from regard.cli.app import run
-from regard.inference.embed.partial import Partial, hold
+from regard.inference.embedding.shards import ShardFolder, locked_shard_folder
 
 TEXTS = ["the film was funny", "so dull", "they love it"]
 Captured = pytest.CaptureFixture[str]
@@ -131,7 +131,7 @@ def test_the_plain_report(call: Callable[..., int], tmp_path: Path, capsys: Capt
     captured = capsys.readouterr()
     assert captured.out == "out.parquet: 4 texts, 32 wide, pooling mean\n"
     assert "1 blank lines were skipped" in captured.err
-    assert "1 of 4 texts had more than 128 tokens: embedded in windows" in captured.err
+    assert "1 of 4 texts had more than 128 tokens and were embedded in windows" in captured.err
     assert "embedding: 4 texts in" in captured.err
     table = pq.read_table(tmp_path / "out.parquet")
     assert table["line"].to_pylist() == [1, 2, 3, 5]
@@ -189,15 +189,15 @@ TELLING = """
 import sys
 from regard.cli.app import run
 from regard.cli import embed
-from regard.inference.embed.partial import Partial
+from regard.inference.embedding.shards import ShardFolder
 
-write = Partial.write
+write = ShardFolder.write
 
 def telling(self, number, blocks):
     write(self, number, blocks)
     print(number, flush=True)
 
-Partial.write = telling
+ShardFolder.write = telling
 sys.exit(run(sys.argv[1:], registers=[embed.register]))
 """
 
@@ -241,9 +241,9 @@ def test_a_run_that_is_stopped_continues_behind_what_is_finished(
     assert call("in.txt", "--shard-size", "10", "--layers", "-2") == 2
     assert "layers was '-1' and is '-2'" in capsys.readouterr().err
     written: list[int] = []
-    write = Partial.write
+    write = ShardFolder.write
     with monkeypatch.context() as patch:
-        patch.setattr(Partial, "write", lambda self, n, blocks: (written.append(n), write(self, n, blocks))[1])
+        patch.setattr(ShardFolder, "write", lambda self, n, blocks: (written.append(n), write(self, n, blocks))[1])
         assert call("in.txt", "--shard-size", "10", "--json") == 0
     assert written == sorted(set(range(60)) - kept)
     captured = capsys.readouterr()
@@ -259,13 +259,13 @@ def test_a_run_that_is_stopped_continues_behind_what_is_finished(
 def test_an_interrupted_pipe_leaves_nothing_and_says_so(
     call: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    def interrupt(self: Partial, number: int, blocks: Any) -> None:
+    def interrupt(self: ShardFolder, number: int, blocks: Any) -> None:
         if number == 2:
             signal.raise_signal(signal.SIGINT)
         write(self, number, blocks)
 
-    write = Partial.write
-    monkeypatch.setattr(Partial, "write", interrupt)
+    write = ShardFolder.write
+    monkeypatch.setattr(ShardFolder, "write", interrupt)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines(*TEXTS))))
     assert call("-", "--shard-size", "1") == 130
     assert "standard input cannot be continued: nothing is kept" in capsys.readouterr().err
@@ -275,7 +275,7 @@ def test_an_interrupted_pipe_leaves_nothing_and_says_so(
 def test_two_runs_cannot_write_one_output(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
     record = {"format": 1, "continuable": True, "input": "", "model": "", "settings": {}}
     (tmp_path / "in.txt").write_bytes(lines(*TEXTS))
-    with hold(tmp_path / "out.npy.partial", record):
+    with locked_shard_folder(tmp_path / "out.npy.partial", record):
         assert call("in.txt") == 2
     assert f"in use by process {os.getpid()}, which writes the same output" in capsys.readouterr().err
 

@@ -11,8 +11,8 @@ from PIL import Image
 
 from regard.cli import figure as verb
 from regard.cli.app import run
-from regard.interpret import opened
-from regard.interpret.figure.figure import figure
+from regard.inference.load_model import load_model
+from regard.interpret.figure.figure import draw_figure
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
@@ -37,8 +37,8 @@ def test_the_table(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None
     assert call(TEXT) == 0
     out, error = capsys.readouterr()
     assert error == ""
-    found = figure(*opened(tiny_bert_folder), TEXT)
-    whole, alone = found.damage.outcomes[0].loss, found.damage.of(["residual"]).loss
+    found = draw_figure(*load_model(tiny_bert_folder), TEXT)
+    whole, alone = found.ablation.outcomes[0].loss, found.ablation.of(["residual"]).loss
     assert whole is not None and alone is not None
     assert "encoder: [CLS] the film was [MASK] [SEP]" in out
     assert "Multi-Head Attention" in out and "weights (4, 6, 6)" in out
@@ -49,12 +49,12 @@ def test_the_table(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None
 def test_the_json_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call(TEXT, "--json", "--layer", "1", "--without", "scaling,positions") == 0
     document = json.loads(capsys.readouterr().out)
-    found = figure(*opened(tiny_bert_folder), TEXT, switches="positions,scaling")
+    found = draw_figure(*load_model(tiny_bert_folder), TEXT, without="positions,scaling")
     assert document["without"] == ["positions", "scaling"] and document["layer"] == 1
     assert [box["name"] for box in document["boxes"]] == [box.name for box in found.boxes]
     last = document["damage"]["outcomes"][-1]
     assert last["without"] == ["positions", "scaling"]
-    assert last["loss"] == pytest.approx(found.damage.of(["positions", "scaling"]).loss)
+    assert last["loss"] == pytest.approx(found.ablation.of(["positions", "scaling"]).loss)
     assert [one["disabled"] is None for one in document["switches"]] == [False, True, True, True]
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 import regard
-from regard.cli import fill
 from regard.cli.app import run
-from regard.inference import fill_blanks
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
@@ -25,7 +22,7 @@ def call(tiny_bert_folder: Path) -> Callable[..., int]:
     """Run `regard fill` in this process with the tiny model."""
 
     def regard_fill(*arguments: str) -> int:
-        return run(["fill", *arguments, "--model", str(tiny_bert_folder)], registers=[fill.register])
+        return run(["fill", *arguments, "--model", str(tiny_bert_folder)])
 
     return regard_fill
 
@@ -34,7 +31,7 @@ def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, cap
     assert call("the _ was [MASK]", "--top", "3", "--json") == 0
     out, error = capsys.readouterr()
     document = json.loads(out)
-    assert document == asdict(fill_blanks(*regard.load(tiny_bert_folder), "the _ was [MASK]", top=3))
+    assert document == regard.fill("the _ was [MASK]", model=tiny_bert_folder, top=3).to_dict()
     assert list(document) == ["text", "masks", "joint", "exact"]
     assert [len(candidates) for candidates in document["masks"]] == [3, 3]
     assert set(document["masks"][0][0]) == {"token", "id", "probability"}
@@ -50,11 +47,11 @@ def test_targets(call: Callable[..., int], capsys: Captured) -> None:
 
 
 def test_the_table_of_one_blank(call: Callable[..., int], capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard import inference as predict
-    from regard.inference import Candidate, Filled
+    from regard.inference import Candidate, FillResult, masked_lm
 
     words = [Candidate("improvisation", 7, 0.5), Candidate("日本", 8, 0.0125), Candidate("x", 9, 1e-9)]
-    monkeypatch.setattr(predict, "fill_blanks", lambda *_, **__: Filled("stick to _", [words], [], True))
+    result = FillResult(text="stick to _", masks=[words], joint=[], exact=True)
+    monkeypatch.setattr(masked_lm, "fill_blanks", lambda *_, **__: result)
     assert call("stick to _") == 0
     assert capsys.readouterr() == (
         "stick to _\n"
@@ -107,7 +104,7 @@ def test_a_search_that_may_have_missed_something_is_told(call: Callable[..., int
         (["no blank"], "expected a text with a blank, got 'no blank'; mark it with _ or [MASK]"),
         (["a _", "--targets", "films"], "'films' is film ##s"),
         (["a _", "--targets", ", "], "targets is empty"),
-        (["a _", "--top", "0"], "--top"),
+        (["a _", "--top", "0"], "top is 0"),
         (["film " * 130 + "_"], "has 133 tokens, special ones included, and this model reads 128"),
     ],
 )
@@ -121,7 +118,7 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, call: Callabl
 
 
 def test_a_sentence_encoder_is_refused_by_name(minilm_folder: Path, capsys: Captured) -> None:
-    assert run(["fill", "a _ film", "--model", str(minilm_folder)], registers=[fill.register]) == 2
+    assert run(["fill", "a _ film", "--model", str(minilm_folder)]) == 2
     error = capsys.readouterr().err
     assert (
         "this bert model has none: it was tuned for a task" in error and "its folder holds the encoder alone" in error
@@ -130,7 +127,7 @@ def test_a_sentence_encoder_is_refused_by_name(minilm_folder: Path, capsys: Capt
 
 def test_a_tuned_model_is_told_what_it_lacks(tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
     write_task(deciding(Tokenizer.open(tiny_bert_folder), 3), tmp_path / "tuned")
-    assert run(["fill", "a _ film", "--model", str(tmp_path / "tuned")], registers=[fill.register]) == 2
+    assert run(["fill", "a _ film", "--model", str(tmp_path / "tuned")]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "it was tuned for a task" in error and "sentence-transformers" not in error
     assert error.endswith("take the pretrained model it was made from, or another with that head, such as regard-bert")

@@ -17,9 +17,9 @@ import pytest
 import regard
 from regard.cli import generate
 from regard.cli.app import run
-from regard.inference.generation import Beam, Said, Sampling, Writer
-from regard.interpret.generation.speaking import Speech, payload_of, together
-from regard.interpret.generation.wish import Wish
+from regard.inference.generation import Beam, Sampling, TextGenerator, TextStream
+from regard.interpret.generation.config import GenerationConfig
+from regard.interpret.generation.generation import Generation, generate_side_by_side, generation_payload
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
 Captured = pytest.CaptureFixture[str]
@@ -47,8 +47,10 @@ def call(t5: Path) -> Call:
 
 
 def texts(folder: Path, prompt: str, *, sampling: Sampling | None, seed: int, number: int = 1) -> list[str]:
-    writer = Writer(*regard.load(folder))
-    writing = writer.write(writer.prompt(prompt, max_tokens=12), sampling=sampling, seed=seed, number=number)
+    writer = TextGenerator(*regard.load(folder))
+    writing = writer.stream(
+        writer.encode_prompt(prompt, max_new_tokens=12), sampling=sampling, seed=seed, num_return_sequences=number
+    )
     list(writing)
     return [one.text for one in writing.texts]
 
@@ -61,7 +63,7 @@ def test_the_text_and_nothing_else(call: Call, t5: Path, gpt: Path, capsys: Capt
 
 
 def test_settings_reach_the_sampler(call: Call, t5: Path, capsys: Captured) -> None:
-    sampling = Sampling(temperature=1.4, top_p=0.97, top_k=20, min_p=0.01, repetition=1.5)
+    sampling = Sampling(temperature=1.4, top_p=0.97, top_k=20, min_p=0.01, repetition_penalty=1.5)
     (expected,) = texts(t5, "the film", sampling=sampling, seed=2)
     arguments = "--temperature 1.4 --top-p 0.97 --top-k 20 --min-p 0.01 --repetition 1.5 --seed 2 --max-tokens 12"
     assert call("the film", *arguments.split()) == 0
@@ -83,15 +85,21 @@ def test_several_texts(call: Call, t5: Path, capsys: Captured) -> None:
     assert call("a day", "-n", "3", "--max-tokens", "12", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert [one["text"] for one in document["texts"]] == expected
-    assert document["settings"] == {"repetition": 1.0, "temperature": 0.8, "top_k": None, "top_p": 0.9, "min_p": 0.0}
+    assert document["settings"] == {
+        "repetition_penalty": 1.0,
+        "temperature": 0.8,
+        "top_k": None,
+        "top_p": 0.9,
+        "min_p": 0.0,
+    }
     assert (document["prompt"], document["cut"], document["seed"]) == ("a day", 0, 0)
     assert set(document["texts"][0]) == {"text", "tokens", "reason"}
 
 
 def test_a_beam(call: Call, t5: Path, capsys: Captured) -> None:
-    writer = Writer(*regard.load(t5))
-    beam = Beam(width=4, nbest=2, length_penalty=0.5, early=True)
-    expected = writer.search(writer.prompt("the film", max_tokens=6), beam=beam)
+    writer = TextGenerator(*regard.load(t5))
+    beam = Beam(num_beams=4, num_return_sequences=2, length_penalty=0.5, early_stopping=True)
+    expected = writer.beam_search(writer.encode_prompt("the film", max_new_tokens=6), beam=beam)
     arguments = ["--beam", "4", "--nbest", "2", "--length-penalty", "0.5", "--early", "--max-tokens", "6"]
     assert call("the film", *arguments) == 0
     out = "".join(f"=== {n}  score {one.score:.4f}\n{one.text}\n" for n, one in enumerate(expected, 1))
@@ -99,7 +107,12 @@ def test_a_beam(call: Call, t5: Path, capsys: Captured) -> None:
     assert call("the film", *arguments, "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["method"], [one["score"] for one in document["texts"]]) == ("beam", [e.score for e in expected])
-    assert document["settings"] == {"width": 4, "length_penalty": 0.5, "nbest": 2, "early": True}
+    assert document["settings"] == {
+        "num_beams": 4,
+        "length_penalty": 0.5,
+        "num_return_sequences": 2,
+        "early_stopping": True,
+    }
 
 
 def test_stop_strings(call: Call, t5: Path, capsys: Captured) -> None:
@@ -126,9 +139,10 @@ def test_a_prompt_that_is_too_long_is_told(call: Call, gpt: Path, capsys: Captur
     out, error = capsys.readouterr()
     document = json.loads(out)
     assert (document["cut"], document["prompt"]) == (35, prompt)
-    assert error == (
-        "the prompt is too long for this model's context: its first 35 tokens were cut "
-        "('abcdefghijabcdefghijabcdefghijabcde'), 25 are read\n"
+    assert (
+        "first 35 tokens were cut" in error
+        and "abcdefghijabcdefghijabcdefghijabcde" in error
+        and "25 are read" in error
     )
     assert call("a", "--max-tokens", "99", model=gpt) == 0
     assert capsys.readouterr().err == "this model's context has room for 32 more tokens, not for 99\n"
@@ -170,17 +184,17 @@ def test_a_page(
     plain = capsys.readouterr()
     assert call(*arguments, "--page", str(place), model=folder) == 0
     assert capsys.readouterr() == plain
-    beam = Beam(width=3, nbest=2, length_penalty=0.5) if "beam" in options else None
+    beam = Beam(num_beams=3, num_return_sequences=2, length_penalty=0.5) if "beam" in options else None
     sampling = Sampling(temperature=0.0 if "temperature" in options else 0.8, top_p=0.9)
-    speech = Speech(
-        Writer(*regard.load(folder)),
+    speech = Generation(
+        TextGenerator(*regard.load(folder)),
         "the film",
-        Wish(Sampling() if beam else sampling, beam, 5 if "seed" in options else 0, 6),
+        GenerationConfig(Sampling() if beam else sampling, beam, 5 if "seed" in options else 0, 6),
         str(folder),
     )
-    together([speech], lambda news: None)
+    generate_side_by_side([speech], lambda news: None)
     payload = shown(place)
-    assert payload == json.loads(json.dumps(payload_of("the film", [speech])))
+    assert payload == json.loads(json.dumps(generation_payload("the film", [speech])))
     (run,) = payload["runs"]
     assert "stochastic parrots" in payload["caveat"] and "--page page.html" in payload["cli"]
     assert len(run["tokens"]) and all(token["bars"] for token in run["tokens"])
@@ -203,9 +217,9 @@ def shown(place: Path) -> dict[str, Any]:
         (["--top-p", "0"], "top-p is 0.0; expected a share above 0"),
         (["--top-p", "1.2"], "top-p is 1.2"),
         (["--temperature", "-1"], "temperature is -1.0; expected a number from 0"),
-        (["--beam", "999"], "the beam's width is 999, and the vocabulary has only"),
-        (["--beam", "0"], "width is 0; expected at least 1"),
-        (["--beam", "2", "--nbest", "3"], "3 hypotheses are asked of a beam of width 2"),
+        (["--beam", "999"], "num_beams is 999, and the vocabulary has only"),
+        (["--beam", "0"], "num_beams is 0; expected at least 1"),
+        (["--beam", "2", "--nbest", "3"], "num_return_sequences is 3"),
         (["--beam", "2", "--top-p", "0.5"], "--top-p does not go with --beam"),
         (["--beam", "2", "--number", "3"], "--number does not go with --beam"),
         (["--nbest", "2"], "--nbest needs --beam N"),
@@ -237,16 +251,16 @@ def test_an_interruption_leaves_what_was_said(
     call: Call, page_built: None, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (whole,) = [json.loads(text)["texts"][0]["text"] for text in [_json(call, capsys, "the film")]]
-    take, count = Said.push, 0
+    take, count = TextStream.push, 0
 
-    def push(self: Said, token: int) -> str:
+    def push(self: TextStream, token: int) -> str:
         nonlocal count
         count += 1
         if count % 4 == 0:
             raise KeyboardInterrupt
         return take(self, token)
 
-    monkeypatch.setattr(Said, "push", push)
+    monkeypatch.setattr(TextStream, "push", push)
     assert call("the film", "--max-tokens", "12", "--seed", "5") == 130
     out, error = capsys.readouterr()
     assert error == "interrupted\n" and out.endswith("\n")

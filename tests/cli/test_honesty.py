@@ -10,10 +10,10 @@ import pytest
 
 from regard.cli import honesty as verb
 from regard.cli.app import run
-from regard.interpret.faithfulness.grounds import grounds
-from regard.interpret.faithfulness.honesty import measure_honesty
-from regard.interpret.faithfulness.meter import Check
-from regard.interpret.faithfulness.trial import open_trial
+from regard.interpret.attribution.evidence import gather_evidence
+from regard.interpret.attribution.probe import open_probe
+from regard.interpret.faithfulness.checks import FaithfulnessCheck
+from regard.interpret.faithfulness.faithfulness import measure_faithfulness
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
@@ -41,7 +41,7 @@ def call(folders: Path) -> Callable[..., int]:
 def test_the_document(call: Callable[..., int], folders: Path, capsys: Captured) -> None:
     assert call("deciding", TEXT, "--label", "negative", "--seed", "2", "--json") == 0
     out, error = capsys.readouterr()
-    wanted = measure_honesty(open_trial(folders / "deciding", TEXT), label="negative", seed=2).document()
+    wanted = measure_faithfulness(open_probe(folders / "deciding", TEXT), label="negative", seed=2).document()
     assert json.loads(out) == json.loads(json.dumps(wanted))
     assert error == ""
 
@@ -58,7 +58,7 @@ def test_an_honest_map(call: Callable[..., int], capsys: Captured) -> None:
 
 
 def test_what_is_rounded_to_zero_has_no_sign() -> None:
-    told = verb._told(Check("permuted attention", -1e-9, 0.1, {"uniform": -4e-4, "tau": -6e-4}))
+    told = verb._told(FaithfulnessCheck("permuted attention", -1e-9, 0.1, {"uniform": -4e-4, "tau": -6e-4}))
     assert "0.000 (at least 0.10; uniform 0.000, tau -0.001)" in told and "-0.000" not in told
 
 
@@ -72,7 +72,7 @@ def test_a_map_that_says_nothing(call: Callable[..., int], capsys: Captured) -> 
 def test_files(call: Callable[..., int], folders: Path, tmp_path: Path, capsys: Captured) -> None:
     assert call("deciding", TEXT, "--output", str(tmp_path / "a.json")) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'a.json'}\n"
-    wanted = measure_honesty(open_trial(folders / "deciding", TEXT)).document()
+    wanted = measure_faithfulness(open_probe(folders / "deciding", TEXT)).document()
     assert json.loads((tmp_path / "a.json").read_text("utf-8")) == json.loads(json.dumps(wanted))
     assert call("deciding", TEXT, "--output", str(tmp_path / "a.svg")) == 0
     assert "honest (" in (tmp_path / "a.svg").read_text("utf-8")
@@ -82,7 +82,7 @@ def test_a_pretrained_model_has_no_verdict(tiny_bert_folder: Path, capsys: Captu
     text = "the _ was a good film"
     assert run(["honesty", str(tiny_bert_folder), text, "--layer", "1"], registers=[verb.register]) == 0
     out, error = capsys.readouterr()
-    found = grounds(open_trial(tiny_bert_folder, text), layer=1)
+    found = gather_evidence(open_probe(tiny_bert_folder, text), layer=1)
     assert out.startswith(f"{found.label} {found.probability:.1%}; the map of layer 1, mean of all heads")
     assert "verdict" not in out and "no verdict: the meter judges" in error
     assert f"{found.integrated.scores[5]:.3f}" in next(line for line in out.splitlines() if " good " in line)

@@ -12,9 +12,9 @@ import torch
 from PIL import Image
 
 import regard
-from regard.cli import look
 from regard.cli.app import run
-from regard.interpret import attention, opened
+from regard.inference.load_model import load_model
+from regard.interpret.attention.recording import record_attention
 from regard.models import Vit, VitConfig
 
 Captured = pytest.CaptureFixture[str]
@@ -24,7 +24,7 @@ Call = Callable[..., int]
 @pytest.fixture
 def call(tiny_bert_folder: Path) -> Call:
     def regard_look(*arguments: str) -> int:
-        return run(["look", *arguments, "--model", str(tiny_bert_folder)], registers=[look.register])
+        return run(["look", *arguments, "--model", str(tiny_bert_folder)])
 
     return regard_look
 
@@ -33,8 +33,8 @@ def test_the_json_document(call: Call, tiny_bert_folder: Path, capsys: Captured)
     assert call("the film", "was good", "--layer", "1", "--head", "2", "--json") == 0
     out, error = capsys.readouterr()
     document = json.loads(out)
-    found = attention(*opened(tiny_bert_folder), "the film", "was good")
-    assert list(document) == ["model", "family", "texts", "cut", "grid", "maps", "output"]
+    found = record_attention(*load_model(tiny_bert_folder), "the film", "was good")
+    assert list(document) == ["model", "family", "texts", "truncated", "grid", "maps"]
     assert document["texts"] == ["the film", "was good"]
     np.testing.assert_allclose(document["maps"][0]["weights"][0][0], found.maps[0].weights[1, 2], atol=1e-6)
     assert error == ""
@@ -43,8 +43,8 @@ def test_the_json_document(call: Call, tiny_bert_folder: Path, capsys: Captured)
 def test_the_table(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("the film was good") == 0
     lines = capsys.readouterr().out.splitlines()
-    weights = attention(*opened(tiny_bert_folder), "the film was good").maps[0].weights[-1].mean(0)
-    assert lines[0] == "encoder attention of bert, layer 1, the mean of its heads: where each token looks most"
+    weights = record_attention(*load_model(tiny_bert_folder), "the film was good").maps[0].weights[-1].mean(0)
+    assert lines[0].startswith("encoder attention of bert, layer 1, mean of all heads")
     tokens = ["[CLS]", "the", "film", "was", "good", "[SEP]"]
     for line, token, row in zip(lines[2:], tokens, weights, strict=True):
         assert line.split() == [token, f"{row.max():.1%}", tokens[int(row.argmax())]]
@@ -63,7 +63,7 @@ def test_drawings(call: Call, tmp_path: Path, capsys: Captured, chosen: list[str
 def test_the_page(call: Call, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     from regard.render import bundle
 
-    monkeypatch.setattr(bundle, "page", lambda payload: json.dumps(payload))
+    monkeypatch.setattr(bundle, "page", lambda payload, title: json.dumps(payload))
     assert call("the film </script>", "--layer", "1", "--output", str(tmp_path / "a.html")) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'a.html'}\n"
     payload = json.loads((tmp_path / "a.html").read_text(encoding="utf-8"))
@@ -74,7 +74,7 @@ def test_the_page(call: Call, tmp_path: Path, capsys: Captured, monkeypatch: pyt
 
 def test_a_long_text_is_cut_and_told(call: Call, tmp_path: Path, capsys: Captured) -> None:
     assert call("film " * 200, "--output", str(tmp_path / "a.svg")) == 0
-    assert capsys.readouterr().err == "74 tokens were cut, and 128 are looked at\n"
+    assert capsys.readouterr().err == "74 tokens were truncated; 128 remain\n"
 
 
 def test_a_picture(tmp_path: Path, capsys: Captured) -> None:
@@ -83,29 +83,29 @@ def test_a_picture(tmp_path: Path, capsys: Captured) -> None:
     regard.save(Vit(shape), tmp_path / "vit")
     Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(tmp_path / "cat.png")
     arguments = ["look", "--image", str(tmp_path / "cat.png"), "--model", str(tmp_path / "vit")]
-    assert run([*arguments, "--json"], registers=[look.register]) == 0
+    assert run([*arguments, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["grid"] == [2, 2]
     assert document["maps"][0]["rows"]["tokens"] == ["[CLS]", "1,1", "1,2", "2,1", "2,2"]
-    assert run([*arguments, "--output", str(tmp_path / "out.svg")], registers=[look.register]) == 0
+    assert run([*arguments, "--output", str(tmp_path / "out.svg")]) == 0
     assert (tmp_path / "out.svg").read_text().count("<image") == 4
-    assert run([*arguments, "a text"], registers=[look.register]) == 2
-    assert "reads no text" in capsys.readouterr().err
+    assert run([*arguments, "a text"]) == 2
+    assert "leave the text out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "the text is empty; expected a text, or --image FILE"),
+        ([], "the text is empty"),
         (["  "], "the text is empty"),
         (["a", ""], "the second text is empty"),
         (["a", "--layer", "2"], "no layer 2: this model's encoder attention has layers 0 to 1"),
         (["a", "--layer", "-1"], "no layer -1"),
         (["a", "--layer", "0", "--head", "4"], "no head 4: this model's encoder attention has heads 0 to 3"),
-        (["a", "--head", "0"], "--head 0 of which layer? name it with --layer"),
+        (["a", "--head", "0"], "head is 0, but no layer is given"),
         (["a", "--kind", "cross"], "no cross attention in this bert model; it has encoder"),
         (["a", "--kind", "nonsense"], "--kind"),
-        (["a", "--output", "a.pdf"], "--output is 'a.pdf'; expected a name that ends in .html, .svg, .png"),
+        (["a", "--output", "a.pdf"], "--output is 'a.pdf'; expected a file name that ends in .html, .svg, .png"),
         (["a", "--output", "nowhere/a.svg"], "there is no folder"),
         (["--image", "nowhere.png"], "nowhere.png: no such file; expected an image"),
     ],

@@ -11,7 +11,7 @@ import pytest
 import regard
 from regard.cli import next as next_sentence
 from regard.cli.app import run
-from regard.inference import next_likelihood
+from regard.inference import predict_next_sentence
 
 Captured = pytest.CaptureFixture[str]
 PAIR = ("the film was good.", "they love it")
@@ -28,7 +28,7 @@ def call(tiny_bert_folder: Path) -> Callable[..., int]:
 
 
 def test_the_likelihood(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
-    expected = next_likelihood(*regard.load(tiny_bert_folder), *PAIR).is_next
+    expected = predict_next_sentence(*regard.load(tiny_bert_folder), *PAIR).is_next
     assert call(*PAIR, "--json") == 0
     out, error = capsys.readouterr()
     assert (json.loads(out), error) == ({"is_next": expected}, "")

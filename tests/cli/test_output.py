@@ -117,9 +117,9 @@ HOSTILE = "[blink]x[/blink] \x1b]8;;http://x\x07 \x1b[5m \u202e"
 
 def test_what_is_said_while_a_bar_is_drawn_is_no_style_and_no_link() -> None:
     """rich would read escape sequences in what is printed meanwhile, and markup in what it draws."""
-    for bar in ("progress(HOSTILE, total=4)", "ticking(1)"):
+    for bar in ("progress(HOSTILE, total=4)", "status_line(1)"):
         _, drawn = shown_on_a_terminal(
-            "from regard.cli.output import note, progress, ticking\n"
+            "from regard.cli.output import note, progress, status_line\n"
             f"HOSTILE = {HOSTILE!r}\n"
             f"with {bar} as change:\n"
             f"    change({'1' if 'total' in bar else 'HOSTILE'})\n"

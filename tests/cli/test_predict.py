@@ -15,7 +15,7 @@ import torch
 import regard
 from regard.cli import predict
 from regard.cli.app import run
-from regard.render.bundle import built
+from regard.render.bundle import is_built
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
@@ -74,7 +74,7 @@ def test_page_of_piped_lines(
 def test_refused_before_any_work(call: Call, tmp_path: Path, capsys: Captured) -> None:
     assert call("model", "the film", "--page", "page.pdf") == 2
     assert "expected a name that ends in .html" in capsys.readouterr().err
-    if built():
+    if is_built():
         assert call("model", "the film", "--page", "nowhere/page.html") == 2
         printed = capsys.readouterr()
         assert "there is no folder" in printed.err
@@ -92,6 +92,6 @@ def test_unbuilt_page_says_what_to_run(call: Call, capsys: Captured, monkeypatch
 
 
 def test_without_a_page_nothing_is_looked_into(call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.interpret.faithfulness.evidence.evidence", pytest.fail)
+    monkeypatch.setattr("regard.interpret.attribution.prediction_evidence.prediction_evidence", pytest.fail)
     assert call("model", "the film is long") == 0
     assert json.loads(capsys.readouterr().out)["text"] == "the film is long"

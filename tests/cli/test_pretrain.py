@@ -53,7 +53,7 @@ def call(*more: str, corpus: str = "story.txt", output: str = "run", **changed: 
 def test_results_on_stdout_and_the_rest_on_stderr(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretrain, "SAY_EVERY", 0.0)
     monkeypatch.setattr("regard.training.pretraining.reporter.LOG_EVERY", 0.0)
-    assert call(objective_pairs="next", run_evaluate_every="6 steps") == 0
+    assert call(objective_sentence_pairs="next", run_evaluate_every="6 steps") == 0
     out, error = capsys.readouterr()
     first, words, pairs = out.splitlines()
     assert first.startswith("run: 12 steps, 2,") and re.search(r" tokens in \ds$", first)
@@ -69,7 +69,7 @@ def test_results_on_stdout_and_the_rest_on_stderr(capsys: Captured, monkeypatch:
 
 
 def test_one_json_document(capsys: Captured) -> None:
-    assert call("--json", family="gpt", schedule_steps=2) == 0
+    assert call("--json", family="gpt", schedule_max_steps=2) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["output"] == "run" and document["steps"] == 2 and document["tokens"] > 0
     assert set(document) == {"output", "steps", "tokens", "seconds", "tokens_per_second", "scores"}
@@ -79,7 +79,7 @@ def test_one_json_document(capsys: Captured) -> None:
 
 @pytest.mark.parametrize(("family", "names"), [("t5", ["dropped stretches"]), ("elmo", ["next word", "previous word"])])
 def test_other_families(family: str, names: list[str], capsys: Captured) -> None:
-    assert call(family=family, run_evaluate_every="1 steps", schedule_steps=2) == 0
+    assert call(family=family, run_evaluate_every="1 steps", schedule_max_steps=2) == 0
     out, error = capsys.readouterr()
     lines = out.splitlines()[1:]
     assert [line.partition(":")[0] for line in lines] == names
@@ -92,7 +92,7 @@ def test_other_families(family: str, names: list[str], capsys: Captured) -> None
 
 
 def test_a_run_is_resumed_with_its_own_settings(capsys: Captured) -> None:
-    assert call("--resume", schedule_steps=2) == 0  # there is none yet: it begins
+    assert call("--resume", schedule_max_steps=2) == 0  # there is none yet: it begins
     told = capsys.readouterr()
     assert "run: 2 steps" in told.out and "plan: 2 steps" in told.err
     bare = ["pretrain", "bert", "-c", "story.txt", "-o", "run", "--resume"]
@@ -107,7 +107,7 @@ def test_a_run_is_resumed_with_its_own_settings(capsys: Captured) -> None:
     assert run([*bare, "--set", "run.seed=1"], registers=[pretrain.register]) == 2
     error = capsys.readouterr().err
     assert "was begun with other settings: " in error and "run.seed was 0 and is 1" in error
-    assert call(schedule_steps=2) == 2
+    assert call(schedule_max_steps=2) == 2
     assert "go on with --resume" in capsys.readouterr().err
 
 
@@ -125,14 +125,14 @@ WRONG: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "empty gpt": ({"corpus": "empty.txt", "family": "gpt"}, [], "the corpus is empty: there is no text in empty.txt"),
     "missing": ({"corpus": "storry.txt"}, [], "there is no file storry.txt; did you mean story.txt"),
     "one document": (
-        {"corpus": "single.txt", "objective_pairs": "next"},
+        {"corpus": "single.txt", "objective_sentence_pairs": "next"},
         [],
         "the text to train on is one document, so next-sentence pairs cannot be made: put a blank line between",
     ),
     "latin-1": ({"corpus": "latin.txt"}, [], "latin.txt line 2: byte 8 of the line, 0xe9, is not UTF-8; convert the"),
     "utf-16": ({"corpus": "utf16.txt"}, [], "utf16.txt line 1: this is UTF-16, expected UTF-8; convert it: iconv"),
     "vocabulary": (
-        {"vocabulary_size": 5000},
+        {"vocabulary_vocab_size": 5000},
         [],
         "a vocabulary of 5,000 entries was asked for, and this text supports 126 (pieces that occur at least 2 times)",
     ),
@@ -146,9 +146,9 @@ WRONG: dict[str, tuple[dict[str, Any], list[str], str]] = {
         ["--config", "settings.toml"],
         "settings.toml: unknown key 'raet' in [optimizer]; did you mean 'rate'?",
     ),
-    "no length": ({"schedule_steps": 0}, [], "how long to train? give a budget such as --budget 20min, or --set"),
+    "no length": ({"schedule_max_steps": 0}, [], "how long to train? give a budget such as --budget 20min, or --set"),
     "two lengths": ({}, ["--budget", "5min"], "how long to train? give a budget such as --budget 20min, or --set"),
-    "no duration": ({"schedule_steps": 0}, ["--budget", "soon"], "'soon' is no duration; expected hours, minutes"),
+    "no duration": ({"schedule_max_steps": 0}, ["--budget", "soon"], "'soon' is no duration; expected hours, minutes"),
     "output below a file": (
         {"output": "story.txt/run"},
         [],
@@ -161,12 +161,12 @@ WRONG: dict[str, tuple[dict[str, Any], list[str], str]] = {
         "the text to evaluate on has 10 tokens, too few for one row of 30: use more text, or shorter rows",
     ),
     "short text": (
-        {"corpus": "short.txt", "vocabulary_size": 40, "objective_pairs": "none"},
+        {"corpus": "short.txt", "vocabulary_vocab_size": 40, "objective_sentence_pairs": "none"},
         [],
-        "too few for one row of 30: use more text, or a smaller data.length",
+        "too few for one row of 30: use more text, or a smaller data.max_length",
     ),
     "no pairs in what is kept": (
-        {"corpus": "three.txt", "objective_pairs": "next"},
+        {"corpus": "three.txt", "objective_sentence_pairs": "next"},
         [],
         "use more text, or longer rows; or name a text to evaluate on with --heldout",
     ),
@@ -188,30 +188,30 @@ def test_what_is_wrong_is_told_in_one_line(name: str, capsys: Captured) -> None:
 def test_what_was_wrong_can_be_put_right_in_the_same_folder(name: str) -> None:
     changed, more, _ = WRONG[name]
     assert call(*more, **changed) == 2
-    assert call(schedule_steps=1) == 0
+    assert call(schedule_max_steps=1) == 0
 
 
 @pytest.mark.parametrize(("family", "least"), [("bert", 0), ("elmo", 0), ("gpt", 257), ("t5", 358)])
 def test_the_size_that_an_error_names_is_one_that_works(family: str, least: int, capsys: Captured) -> None:
-    assert call(family=family, vocabulary_size=5000) == 2
+    assert call(family=family, vocabulary_vocab_size=5000) == 2
     error = capsys.readouterr().err
     named = re.search(
-        r"ask for that many or fewer, or give more text.*: --set (vocabulary\.size)=(\d+)$", error.strip()
+        r"ask for that many or fewer, or give more text.*: --set (vocabulary\.vocab_size)=(\d+)$", error.strip()
     )
     assert named is not None and int(named[2]) > least
-    assert call(family=family, vocabulary_size=int(named[2]) + 1) == 2
-    assert call(family=family, vocabulary_size=10) == 2
-    few = re.search(r": --set vocabulary\.size=(\d+)$", capsys.readouterr().err.strip())
+    assert call(family=family, vocabulary_vocab_size=int(named[2]) + 1) == 2
+    assert call(family=family, vocabulary_vocab_size=10) == 2
+    few = re.search(r": --set vocabulary\.vocab_size=(\d+)$", capsys.readouterr().err.strip())
     assert few is not None and (int(few[1]) == least or not least)
-    assert call(family=family, vocabulary_size=int(few[1]) - 1) == 2
-    assert call(family=family, vocabulary_size=int(few[1]), schedule_steps=1, output="few") == 0
-    assert call(family=family, vocabulary_size=int(named[2]), schedule_steps=1) == 0
+    assert call(family=family, vocabulary_vocab_size=int(few[1]) - 1) == 2
+    assert call(family=family, vocabulary_vocab_size=int(few[1]), schedule_max_steps=1, output="few") == 0
+    assert call(family=family, vocabulary_vocab_size=int(named[2]), schedule_max_steps=1) == 0
 
 
 def test_a_file_that_cannot_be_read_is_not_a_matter_of_size(capsys: Captured) -> None:
     assert call(family="t5", corpus="latin.txt") == 2
     error = capsys.readouterr().err
-    assert "is not UTF-8" in error and "vocabulary.size" not in error
+    assert "is not UTF-8" in error and "vocabulary.vocab_size" not in error
 
 
 def test_a_bar_is_put_away_when_the_build_fails(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
@@ -232,14 +232,14 @@ def test_a_bar_is_put_away_when_the_build_fails(monkeypatch: pytest.MonkeyPatch,
         raise InputError("a bad line")
 
     monkeypatch.setattr(pretrain, "progress", progress)
-    monkeypatch.setattr("regard.training.pretraining.prepare.build_corpus", build)
+    monkeypatch.setattr("regard.training.pretraining.dataset.build_corpus", build)
     assert call() == 2
     assert seen == ["3 more", "4 more", "away"]
 
 
 def test_two_names_of_one_corpus(place: Path, capsys: Captured) -> None:
     (place / "more.txt").write_text(story(30, seed=4), encoding="utf-8")
-    assert call("--corpus", "more.txt", schedule_steps=1) == 0
+    assert call("--corpus", "more.txt", schedule_max_steps=1) == 0
     assert "corpus: 150 documents" in capsys.readouterr().err
 
 

@@ -22,8 +22,8 @@ import regard
 from regard.cli.app import build, run, verbs
 from regard.data.translation_pairs import Pair
 from regard.inference.translation import Translator
-from regard.inference.translation.align import usual_looking
-from regard.inference.translation.folder import write
+from regard.inference.translation.alignment import default_alignment_heads
+from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.probes import layers as lab
 from regard.interpret.probes.fitting import Recipe
@@ -31,7 +31,7 @@ from regard.tasks.folder import Solved, write_task
 from regard.tasks.texts import Classify
 from regard.text import Tokenizer
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Model
+from regard.training.translation.config import TranslatorSection
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
 
@@ -48,7 +48,7 @@ REGISTERS = {register.__module__.rpartition(".")[2]: register for register in ve
 
 TEXTS, ROWS, TAGS, SETTINGS = (f"{EVIL}{name}" for name in ("texts.txt", "rows.tsv", "tags.conll", "settings.toml"))
 BERT, GPT, SOLVED, TRANSLATOR = (f"{name}{EVIL}" for name in ("bert", "gpt", "solved", "translator"))
-QUICK = "training.epochs=1"
+QUICK = "training.num_epochs=1"
 HERE = ("--device", "cpu")
 EXACT = ("generate", "score", "translate")  # what they print is data, which scripts get as it is
 
@@ -81,7 +81,7 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     "cost": [(2, [EVIL, "--tokens", "1B"]), (2, [SETTINGS, "--tokens", "1B"])],
     "pretrain": [
         (2, ["bert", "-c", TEXTS, "-o", "x", "--config", SETTINGS]),
-        (2, ["bert", "-c", EVIL, "-o", "x", "--set", "schedule.steps=1"]),
+        (2, ["bert", "-c", EVIL, "-o", "x", "--set", "schedule.max_steps=1"]),
     ],
     "train": [
         (
@@ -136,9 +136,17 @@ def place(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     subwords = train_subwords(
         [Pair("the film was", f"der {WORD}"), Pair("a day", f"ein {WORD}")] * 4, size=290, joint=True
     )
-    shape = Model(kind="transformer", width=16, depth=1, heads=2, ffn=32, embedding=16, dropout=0.0)
+    shape = TranslatorSection(
+        family="transformer",
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        embedding_size=16,
+        dropout=0.0,
+    )
     translating = new_model(shape, subwords, seed=0).eval()
-    write(Translator(translating, subwords, usual_looking(translating)), folder / TRANSLATOR)
+    save_translator(Translator(translating, subwords, default_alignment_heads(translating)), folder / TRANSLATOR)
     tags = "the DT O\ngood JJ O\nwater{0} NN I-{0}\n\nthey PR O\nmake VB O\nsound NN I-{0}\n\n".format(
         WORD.replace(" ", "")
     )

@@ -15,7 +15,7 @@ from regard.cli.app import run
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
-QUICK = ("--set", "training.epochs=2", "--set", "training.batch=4", "--device", "cpu")
+QUICK = ("--set", "training.num_epochs=2", "--set", "training.batch_size=4", "--device", "cpu")
 REVIEWS = [("the film is good", "pos"), ("it was dull", "neg"), ("we love it", "pos"), ("a bad day", "neg")] * 6
 
 
@@ -133,7 +133,7 @@ def test_entities_have_their_place_in_the_text(
         encoding="utf-8",
     )
     options = ["--train", sentences, "--dev", sentences, "-m", tiny_bert_folder, *QUICK]
-    options += ["--set", "training.epochs=30", "--set", "training.rate=5e-3"]
+    options += ["--set", "training.num_epochs=30", "--set", "training.learning_rate=5e-3"]
     assert call("train", "tag", *options, "-o", tmp_path / "run") == 0
     capsys.readouterr()
     assert call("predict", tmp_path / "run", "my  word, the film!", "--device", "cpu") == 0
@@ -156,8 +156,8 @@ def test_answers_are_parts_of_their_context(
     squad, asked = tmp_path / "squad.json", tmp_path / "asked.jsonl"
     squad.write_text(json.dumps(data), encoding="utf-8")
     asked.write_text(json.dumps({"question": "how was the film?", "context": context}) + "\n", encoding="utf-8")
-    options = ["--train", squad, "--dev", squad, "-m", tiny_bert_folder, *QUICK, "--set", "training.epochs=20"]
-    assert call("train", "answer", *options, "-o", tmp_path / "run", "--set", "training.rate=3e-3") == 0
+    options = ["--train", squad, "--dev", squad, "-m", tiny_bert_folder, *QUICK, "--set", "training.num_epochs=20"]
+    assert call("train", "answer", *options, "-o", tmp_path / "run", "--set", "training.learning_rate=3e-3") == 0
     assert "exact_match         100.00" in capsys.readouterr().out
     assert call("predict", tmp_path / "run", asked, "--device", "cpu") == 0
     found = json.loads(capsys.readouterr().out)
@@ -238,7 +238,7 @@ def test_the_threshold_of_no_answer_is_settled_on_dev_and_kept(
         tiny_bert_folder,
         *QUICK,
         "--set",
-        "training.rate=1e-3",
+        "training.learning_rate=1e-3",
         "--json",
     ]
     assert call("train", "answer", *options, "-o", tmp_path / "run") == 0

@@ -25,9 +25,27 @@ PAIRS = [
     for does in ("sees", "eats")
 ] * 3
 QUICK = [
-    *("--set", "vocabulary.size=280", "--set", "model.width=16", "--set", "model.depth=1", "--set", "model.heads=2"),
-    *("--set", "model.ffn=32", "--set", "model.embedding=8", "--set", "training.epochs=2", "--device", "cpu"),
-    *("--set", "training.tokens=150", "--set", "training.warmup=4"),
+    *(
+        "--set",
+        "vocabulary.vocab_size=280",
+        "--set",
+        "model.hidden_size=16",
+        "--set",
+        "model.num_hidden_layers=1",
+        "--set",
+        "model.num_attention_heads=2",
+    ),
+    *(
+        "--set",
+        "model.intermediate_size=32",
+        "--set",
+        "model.embedding_size=8",
+        "--set",
+        "training.num_epochs=2",
+        "--device",
+        "cpu",
+    ),
+    *("--set", "training.tokens_per_batch=150", "--set", "training.warmup_steps=4"),
 ]
 
 
@@ -96,7 +114,7 @@ def test_one_table_is_enough(call: Call, tmp_path: Path, capsys: Captured) -> No
     table = tmp_path / "pairs.tsv"
     rows = [f"{what} {number}\t{WORDS[what]} {number}\n" for what in ("dog", "cat", "sees") for number in range(20)]
     table.write_text("".join(rows), encoding="utf-8")
-    options = ["--train", table, "-o", tmp_path / "run", "--hold-out", 5, *QUICK, "--set", "vocabulary.size=262"]
+    options = ["--train", table, "-o", tmp_path / "run", "--hold-out", 5, *QUICK, "--set", "vocabulary.vocab_size=262"]
     assert call("train", "translate", *options) == 0
     out, error = capsys.readouterr()
     assert "train: 50 pairs" in error and "dev: 5 pairs" in error and "test: 5 pairs" in error
@@ -123,8 +141,8 @@ def test_an_lstms_options_are_for_an_lstm(
 ) -> None:
     arguments = ["train", "translate", "--train", files / "train.tsv", "-o", tmp_path / "run", *option]
     config = tmp_path / "settings.toml"
-    config.write_text('[model]\nkind = "transformer"\n', encoding="utf-8")
-    for more in ([], ["--model", "transformer"], ["--set", "model.kind=transformer"], ["--config", config]):
+    config.write_text('[model]\nfamily = "transformer"\n', encoding="utf-8")
+    for more in ([], ["--model", "transformer"], ["--set", "model.family=transformer"], ["--config", config]):
         assert call(*arguments, *more) == 2
         error = capsys.readouterr().err
         assert f"{' '.join(option)} is for an LSTM, and the model to train is a transformer; add --model lstm" in error
@@ -136,8 +154,8 @@ def test_an_lstms_options_fit_one_that_was_chosen_elsewhere(
     kind: str, call: Call, files: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     config = tmp_path / "settings.toml"
-    config.write_text('[model]\nkind = "lstm"\n', encoding="utf-8")
-    more = ["--config", config] if kind == "file" else ["--set", "model.kind=lstm"]
+    config.write_text('[model]\nfamily = "lstm"\n', encoding="utf-8")
+    more = ["--config", config] if kind == "file" else ["--set", "model.family=lstm"]
     table = ["--train", files / "nothing.tsv", "-o", tmp_path / "run", "--score", "dot"]
     assert call("train", "translate", *table, *more) == 2
     assert "there is no file" in capsys.readouterr().err  # the options were taken

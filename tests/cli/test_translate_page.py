@@ -14,15 +14,15 @@ import pytest
 from regard.cli import translate
 from regard.cli.app import run
 from regard.data.translation_pairs import Pair
-from regard.inference.generation.search import Beam
-from regard.inference.translation import Translator, load
-from regard.inference.translation.align import usual_looking
-from regard.inference.translation.folder import write
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation import Translator, load_translator
+from regard.inference.translation.alignment import default_alignment_heads
+from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
-from regard.interpret.translation.decoding import LONGEST, decoding
-from regard.interpret.translation.payload import decoding_payload
+from regard.interpret.translation.decoding_steps import MAX_SOURCE_TOKENS, translate_in_steps
+from regard.interpret.translation.document import translation_document
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Model
+from regard.training.translation.config import TranslatorSection
 
 Captured = pytest.CaptureFixture[str]
 
@@ -31,8 +31,12 @@ Captured = pytest.CaptureFixture[str]
 def folder(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
     place = tmp_path_factory.mktemp("translator") / "de-en"
     subwords = train_subwords([Pair("der Hund sieht", "the dog sees")] * 4, size=270, joint=True)
-    model = new_model(Model(width=8, depth=1, heads=2, ffn=16), subwords, seed=0)
-    write(Translator(model.eval(), subwords, usual_looking(model)), place)
+    model = new_model(
+        TranslatorSection(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),
+        subwords,
+        seed=0,
+    )
+    save_translator(Translator(model.eval(), subwords, default_alignment_heads(model)), place)
     return place
 
 
@@ -61,9 +65,9 @@ def test_a_page_and_the_command_that_makes_it_again(
     assert call(folder, text, "--page", "first.html", "--device", "cpu", *options) == 0
     first = payload_of(Path("first.html"))
     width, nbest, penalty = (3, 2, 0.5) if len(options) > 2 else (1, 1, 1.0) if options else (5, 1, 1.0)
-    beam = None if width == 1 else Beam(width=width, nbest=nbest, length_penalty=penalty)
-    translator = load(folder)
-    expected = decoding_payload(str(folder), decoding(translator, text, beam=beam), beam=beam)
+    beam = None if width == 1 else Beam(num_beams=width, num_return_sequences=nbest, length_penalty=penalty)
+    translator = load_translator(folder)
+    expected = translation_document(str(folder), translate_in_steps(translator, text, beam=beam), beam=beam)
     assert first == expected and len(first["hypotheses"]) == nbest
     assert first["hypotheses"][0]["text"] in capsys.readouterr().out
     words = shlex.split(first["cli"])
@@ -88,7 +92,7 @@ def test_what_a_page_cannot_show(folder: Path, tmp_path: Path, capsys: Captured)
     for source, message in (
         (tmp_path / "two.txt", "--page shows one text, and the input has several; give one line"),
         (tmp_path / "none.txt", "--page shows one text, and the input has none"),
-        ("Hund " * LONGEST, f"expected at most {LONGEST}"),
+        ("Hund " * MAX_SOURCE_TOKENS, f"expected at most {MAX_SOURCE_TOKENS}"),
         (" ", "the text is empty"),
     ):
         assert call(folder, source, "--page", page) == 2

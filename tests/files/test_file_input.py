@@ -20,7 +20,7 @@ from regard.data.readers import read_pictures, read_tagged
 from regard.errors import InputError
 from regard.files.json_files import read_json
 from regard.text import Tokenizer
-from regard.training.finetuning.config import Config
+from regard.training.finetuning.config import FineTuningConfig
 
 pytestmark = [pytest.mark.skipif(os.name != "posix", reason="needs FIFOs"), pytest.mark.timeout(60)]
 
@@ -43,7 +43,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "image": ("a.png", read_pictures),
     "idx": ("a-idx3-ubyte", read_pictures),
     "documents": ("a.txt", lambda path: list(read_documents(path))),
-    "settings": ("a.toml", Config.load),
+    "settings": ("a.toml", FineTuningConfig.load),
     "json": ("config.json", read_json),
     "manifest": ("manifest.json", lambda path: Manifest.read(path.parent)),
     "safetensors": ("model.safetensors", lambda path: read_tensors(path.parent)),

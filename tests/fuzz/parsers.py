@@ -272,8 +272,9 @@ def requests(folder: Path) -> Parser:
     from regard.server.app import create_app
     from regard.server.model_registry import ModelRegistry
     from regard.server.routes import ACTIONS, ROUTES
+    from regard.server.studio import Studio
 
-    app = create_app(ModelRegistry([]), token="token")
+    app = create_app(Studio(ModelRegistry([])), token="token")
     good = {"text": "the film", "text_b": "b", "model": "regard-bert", "top": "5", "layer": "-1", "texts": "a\nb"}
     names = [*sorted({*ROUTES} - {*ACTIONS}), "none", "%00", "a" * 300]
     headers = [b"application/json", b"application/json; charset=utf-8", b"text/plain", b"", b"\xff"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from regard.errors import InputError
-from regard.inference.marks import find_blanks, target_ids
+from regard.inference.masked_lm import find_blanks, target_ids
 from regard.text import Tokenizer
 from tests.inference.conftest import Loaded
 
@@ -31,7 +31,7 @@ def test_what_marks_a_blank(text: str, blanks: list[str], bert: Loaded) -> None:
     _, tokenizer = bert
     found = find_blanks(text, tokenizer, mask_of(tokenizer))
     assert [text[start:end] for start, end in found.spans] == blanks
-    assert [found.ids[place] for place in found.places] == [tokenizer.mask] * len(blanks)
+    assert [found.ids[place] for place in found.positions] == [tokenizer.mask] * len(blanks)
     assert found.ids.count(mask_of(tokenizer)) == len(blanks)
 
 
@@ -96,7 +96,7 @@ def test_targets_that_are_not_one_token_are_all_named_with_their_pieces(bert: Lo
 def test_the_filled_text(text: str, tokens: list[str], filled: str, bert: Loaded) -> None:
     _, tokenizer = bert
     marked = find_blanks(text, tokenizer, mask_of(tokenizer))
-    assert marked.filled(tokenizer, [tokenizer.id(token) for token in tokens]) == filled
+    assert marked.fill(tokenizer, [tokenizer.id(token) for token in tokens]) == filled
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_the_filled_text(text: str, tokens: list[str], filled: str, bert: Loaded
 def test_the_filled_text_of_byte_level_tokens(text: str, tokens: list[str], filled: str, roberta: Loaded) -> None:
     _, tokenizer = roberta
     marked = find_blanks(text, tokenizer, mask_of(tokenizer))
-    assert marked.filled(tokenizer, [tokenizer.id(token) for token in tokens]) == filled
+    assert marked.fill(tokenizer, [tokenizer.id(token) for token in tokens]) == filled

@@ -13,7 +13,7 @@ import torch
 
 import regard
 from regard.errors import InputError
-from regard.inference import measure_perplexity, read_whole
+from regard.inference import measure_perplexity, read_text_file
 from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, T5Config
 from regard.text import Tokenizer
 from tests.inference.conftest import Loaded, load
@@ -219,7 +219,7 @@ def test_models_that_predict_no_words(bert: Loaded, gpt: Loaded) -> None:
 
 def test_the_text_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress("é one\r\n\r\ntwo\n".encode()))
-    assert read_whole(tmp_path / "a.txt.gz") == "é one\n\ntwo"
+    assert read_text_file(tmp_path / "a.txt.gz") == "é one\n\ntwo"
     (tmp_path / "b.txt").write_bytes(b" \n\n")
     with pytest.raises(InputError, match=r"b\.txt is empty; expected a text"):
-        read_whole(tmp_path / "b.txt")
+        read_text_file(tmp_path / "b.txt")

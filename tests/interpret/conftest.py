@@ -16,7 +16,7 @@ from regard.data.translation_pairs import Pair
 from regard.inference.translation.subwords import Subwords, train_subwords
 from regard.text import Tokenizer
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Model
+from regard.training.translation.config import TranslatorSection
 from tests.inference.folders import byte_level
 from tests.parity.references import randomised
 
@@ -112,8 +112,17 @@ def subwords() -> Subwords:
     return train_subwords(pairs, size=268, joint=True)
 
 
+SIZES: dict[str, Any] = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "embedding_size": 16,
+}
+
+
 def translator(subwords: Subwords, **settings: Any) -> nn.Module:
-    model = new_model(Model(width=16, depth=2, heads=2, ffn=32, embedding=16, **settings), subwords, seed=0)
+    model = new_model(TranslatorSection(**SIZES, **settings), subwords, seed=0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.2)

@@ -17,9 +17,9 @@ def laid_out(parts: Sequence[Tensor], layout: str, junk: float) -> tuple[Tensor,
     """Sequences as one batch; `junk` lies where a rectangle holds no token."""
     lengths, device = [len(part) for part in parts], parts[0].device
     if layout == "packed":
-        return torch.cat(list(parts)), Packed.of(lengths, device=device)
+        return torch.cat(list(parts)), Packed.from_lengths(lengths, device=device)
     rows = nn.utils.rnn.pad_sequence(list(parts), batch_first=True, padding_value=junk)
-    return rows, Padded.of(lengths, device=device)
+    return rows, Padded.from_lengths(lengths, device=device)
 
 
 @pytest.fixture(scope="session")

@@ -66,7 +66,7 @@ def test_segments_of_a_packed_batch(device: torch.device, randomised: Make) -> N
     model = randomised(Bert(CONFIG)).to(device).eval()
     lengths = [4, 2, 5]
     ids, segments = torch.randint(20, (11,), device=device), torch.randint(2, (11,), device=device)
-    got = model(ids, Packed.of(lengths, device=device), segments).split(lengths)
+    got = model(ids, Packed.from_lengths(lengths, device=device), segments).split(lengths)
     for piece, text, kinds in zip(got, ids.split(lengths), segments.split(lengths), strict=True):
         torch.testing.assert_close(piece, model(text[None], None, kinds[None])[0], atol=1e-5, rtol=1e-5)
 
@@ -99,7 +99,7 @@ def test_the_matrix_is_tied_and_belongs_to_the_embedding(device: torch.device, r
 
 def test_pooler_and_next_sentence(device: torch.device, randomised: Make) -> None:
     model = randomised(Bert(CONFIG)).to(device)
-    ids, layout = torch.randint(20, (2, 4), device=device), Padded.of([4, 3], device=device)
+    ids, layout = torch.randint(20, (2, 4), device=device), Padded.from_lengths([4, 3], device=device)
     hidden = model(ids, layout)
     pooled = model.pooler(hidden, layout)
     expected = torch.tanh(hidden[:, 0] @ model.pooler.linear.weight.T + model.pooler.linear.bias)
@@ -132,7 +132,7 @@ def test_gradients_reach_everything(device: torch.device, randomised: Make) -> N
     assert not missing
 
 
-@pytest.mark.parametrize("layout", [Padded(), Packed.of([5, 5])], ids=["padded", "packed"])
+@pytest.mark.parametrize("layout", [Padded(), Packed.from_lengths([5, 5])], ids=["padded", "packed"])
 def test_rows_alone_equal_the_whole(randomised: Make, layout: Any) -> None:
     model = randomised(Bert(CONFIG))
     shape = (10,) if isinstance(layout, Packed) else (2, 5)

@@ -68,9 +68,9 @@ def plain_states(model: Any, text: Tensor) -> list[Tensor]:
 def test_every_layer_is_the_plain_loop(device: torch.device, model: Any) -> None:
     lengths = [5, 2, 1]
     batch = words(model, (3, 5), device)
-    states = list(model.states(batch, Padded.of(lengths, device=device)))
+    states = list(model.states(batch, Padded.from_lengths(lengths, device=device)))
     assert len(states) == 4 and all(state.shape == (3, 5, 8) for state in states)
-    assert torch.equal(states[-1], model(batch, Padded.of(lengths, device=device)))
+    assert torch.equal(states[-1], model(batch, Padded.from_lengths(lengths, device=device)))
     for b, length in enumerate(lengths):
         for got, expected in zip(states, plain_states(model, batch[b, :length]), strict=True):
             torch.testing.assert_close(got[b, :length], expected, atol=1e-5, rtol=1e-4)
@@ -106,9 +106,9 @@ def test_padding_changes_nothing(device: torch.device, randomised: Make) -> None
     wider = nn.functional.pad(batch, (0, 5))
     torch.testing.assert_close(model(wider), expected, atol=1e-6, rtol=1e-5)
     longer = nn.functional.pad(batch, (0, 0, 0, 3), value=7)
-    layout = Padded.of([4, 4, 7], device=device)
-    assert layout.keep is not None
-    torch.testing.assert_close(model(longer, Padded(layout.keep[:2]))[:, :4], expected, atol=1e-5, rtol=1e-5)
+    layout = Padded.from_lengths([4, 4, 7], device=device)
+    assert layout.mask is not None
+    torch.testing.assert_close(model(longer, Padded(layout.mask[:2]))[:, :4], expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -121,10 +121,10 @@ def test_neither_language_model_sees_the_word_it_predicts(
     batch = words(model, (2, 5), device)
     other = batch.clone()
     other[:, place] = (other[:, place] + 3) % 14 + 1
-    layout = Padded.of([5, 5, 6], device=device) if padded else Padded()
+    layout = Padded.from_lengths([5, 5, 6], device=device) if padded else Padded()
     if padded:
-        assert layout.keep is not None
-        layout = Padded(layout.keep[:2])
+        assert layout.mask is not None
+        layout = Padded(layout.mask[:2])
         batch, other = (torch.cat([x, x[:, :1]], dim=1) for x in (batch, other))
     with torch.no_grad():
         pairs = zip(model.states(batch, layout), model.states(other, layout), strict=True)

@@ -64,7 +64,7 @@ def test_ragged_prompts_go_on_as_each_would_alone(device: torch.device, model: A
     """Prompts of 4, 1 and 6 tokens, padded on the right with junk: what follows stands right behind each prompt."""
     lengths, more = [4, 1, 6], torch.randint(20, (3, 4), device=device)
     prompts = torch.randint(20, (3, 6), device=device)
-    logits, state = model.start(prompts, Padded.of(lengths, device=device))
+    logits, state = model.start(prompts, Padded.from_lengths(lengths, device=device))
     rows = [logits]
     for t in range(4):
         logits, state = model.step(more[:, t], state)
@@ -78,7 +78,7 @@ def test_ragged_prompts_go_on_as_each_would_alone(device: torch.device, model: A
 def test_reorder_moves_rows(device: torch.device, model: Any) -> None:
     lengths, index = [4, 2, 3], torch.tensor([1, 1, 0], device=device)
     prompts, following = torch.randint(20, (3, 4), device=device), torch.tensor([5, 6, 7], device=device)
-    _, state = model.start(prompts, Padded.of(lengths, device=device))
+    _, state = model.start(prompts, Padded.from_lengths(lengths, device=device))
     state.reorder(index)
     logits, _ = model.step(following, state)
     for row, origin in enumerate(index.tolist()):

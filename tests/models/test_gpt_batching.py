@@ -38,8 +38,8 @@ def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
 def test_logits_alone_and_in_a_batch(model: Gpt, texts: list[torch.Tensor]) -> None:
     alone = [model.logits(model(text[None]))[0] for text in texts]
     ids = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
-    padded = model.logits(model(ids, Padded.of(LENGTHS)))
-    packed = model.logits(model(torch.cat(texts), Packed.of(LENGTHS))).split(LENGTHS)
+    padded = model.logits(model(ids, Padded.from_lengths(LENGTHS)))
+    packed = model.logits(model(torch.cat(texts), Packed.from_lengths(LENGTHS))).split(LENGTHS)
     for row, expected in enumerate(alone):
         assert relative_error(padded[row, : LENGTHS[row]], expected) < TOLERANCE
         assert relative_error(packed[row], expected) < TOLERANCE
@@ -49,7 +49,7 @@ def test_logits_alone_and_in_a_batch(model: Gpt, texts: list[torch.Tensor]) -> N
 def test_the_next_token_alone_and_in_a_batch(model: Gpt, texts: list[torch.Tensor]) -> None:
     """With a cache, as generation reads: the prompts together, then one token more."""
     following = torch.tensor([text[0] for text in texts])
-    first, state = model.start(torch.nn.utils.rnn.pad_sequence(texts, batch_first=True), Padded.of(LENGTHS))
+    first, state = model.start(torch.nn.utils.rnn.pad_sequence(texts, batch_first=True), Padded.from_lengths(LENGTHS))
     second, _ = model.step(following, state)
     for row, text in enumerate(texts):
         logits, state = model.start(text[None])

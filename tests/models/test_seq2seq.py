@@ -88,7 +88,7 @@ def test_both_recipes_are_the_decks(
     model = randomised(Seq2Seq(config), std=0.5).to(device)
     lengths = [4, 2, 1]
     source, target = torch.randn(3, 4, 5, device=device), torch.randn(3, 3, 6, device=device)
-    layout = Padded.of(lengths, device=device)
+    layout = Padded.from_lengths(lengths, device=device)
     told, alone = model(source, target, layout), model(source, layout=layout, steps=3)
     assert told.shape == alone.shape == (3, 3, 6)
     for b, length in enumerate(lengths):
@@ -118,7 +118,7 @@ def test_tokens_run_free_as_they_are_told_their_own(
     device: torch.device, randomised: Make, score: Any, recipe: Any
 ) -> None:
     model = randomised(Seq2Seq(replace(TOKENS, score=score, recipe=recipe)), std=1.0).to(device)
-    source, layout = torch.randint(20, (3, 5), device=device), Padded.of([5, 2, 3], device=device)
+    source, layout = torch.randint(20, (3, 5), device=device), Padded.from_lengths([5, 2, 3], device=device)
     free = model(source, layout=layout, steps=6)
     torch.testing.assert_close(model(source, free.argmax(-1), layout), free, atol=1e-4, rtol=1e-4)
 
@@ -128,7 +128,7 @@ def test_tokens_run_free_as_they_are_told_their_own(
 def test_step_by_step_equals_the_whole(device: torch.device, randomised: Make, score: Any, recipe: Any) -> None:
     model = randomised(Seq2Seq(replace(TOKENS, score=score, recipe=recipe, depth=2)), std=1.0).to(device)
     source, target = torch.randint(20, (3, 5), device=device), torch.randint(20, (3, 4), device=device)
-    layout = Padded.of([5, 2, 3], device=device)
+    layout = Padded.from_lengths([5, 2, 3], device=device)
     whole = model(source, target, layout)
     scores, state = model.start(source, layout)
     for t in range(3):
@@ -139,7 +139,7 @@ def test_step_by_step_equals_the_whole(device: torch.device, randomised: Make, s
     state.reorder(index)
     scores, state = model.step(target[index, 3], state)
     told = torch.cat([target, target[:, :1]], dim=1)[index]
-    expected = model(source[index], told, Padded(layout.keep[index]))[:, 4]
+    expected = model(source[index], told, Padded(layout.mask[index]))[:, 4]
     torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-4)
 
 

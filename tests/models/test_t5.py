@@ -35,11 +35,11 @@ def test_a_pair_does_not_depend_on_its_neighbours(
 
 def test_packed_and_padded_have_the_same_gradients(device: torch.device, model: Any) -> None:
     read, said = [3, 5, 5], [4, 2, 2]
-    rows, told = Padded.of(read, device=device), Padded.of(said, device=device)
+    rows, told = Padded.from_lengths(read, device=device), Padded.from_lengths(said, device=device)
     ids, target = torch.randint(20, (3, 5), device=device), torch.randint(20, (3, 4), device=device)
-    one = model(ids, target, rows, told)[told.keep]
-    packed = Packed.of(read, device=device), Packed.of(said, device=device)
-    other = model(ids[rows.keep], target[told.keep], *packed)
+    one = model(ids, target, rows, told)[told.mask]
+    packed = Packed.from_lengths(read, device=device), Packed.from_lengths(said, device=device)
+    other = model(ids[rows.mask], target[told.mask], *packed)
     parameters = [p for name, p in model.named_parameters() if name != "output.weight"]
     weights = torch.linspace(-1, 1, one.numel(), device=device).view_as(one)
     for first, second in zip(

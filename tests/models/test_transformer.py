@@ -21,7 +21,7 @@ Make = Callable[..., Any]
 def copy_block(block: Block, theirs: Any) -> None:
     pairs = [(block.attention, theirs.self_attn)]
     norms = [block.attended, block.fed]
-    if block.looks_across:
+    if block.has_cross_attention:
         pairs.append((block.cross, theirs.multihead_attn))
         norms.insert(1, block.crossed)
     for ours, other in pairs:
@@ -73,23 +73,23 @@ def test_torch_s_own_transformer_gives_the_same_numbers(
     ours, theirs = twins(norm_first, final_norm, device, randomised)
     ours.train(training), theirs.train(training)
     reads, says = [5, 3, 1], [4, 4, 2]
-    source, target = (Padded.of(lengths, device=device) for lengths in (reads, says))
-    assert source.keep is not None and target.keep is not None
+    source, target = (Padded.from_lengths(lengths, device=device) for lengths in (reads, says))
+    assert source.mask is not None and target.mask is not None
     x = torch.randn(3, 5, 8, dtype=torch.float64, device=device, requires_grad=True)
     y = torch.randn(3, 4, 8, dtype=torch.float64, device=device, requires_grad=True)
     expected = theirs(
         x,
         y,
         tgt_mask=torch.ones(4, 4, dtype=torch.bool, device=device).triu(1),
-        src_key_padding_mask=~source.keep,
-        tgt_key_padding_mask=~target.keep,
-        memory_key_padding_mask=~source.keep,
-    )[target.keep]
+        src_key_padding_mask=~source.mask,
+        tgt_key_padding_mask=~target.mask,
+        memory_key_padding_mask=~source.mask,
+    )[target.mask]
     if packed:
-        line, told = Packed.of(reads, device=device), Packed.of(says, device=device)
-        got = ours.decoder(y[target.keep], told, ours.encoder(x[source.keep], line), line)
+        line, told = Packed.from_lengths(reads, device=device), Packed.from_lengths(says, device=device)
+        got = ours.decoder(y[target.mask], told, ours.encoder(x[source.mask], line), line)
     else:
-        got = ours.decoder(y, target, ours.encoder(x, source), source)[target.keep]
+        got = ours.decoder(y, target, ours.encoder(x, source), source)[target.mask]
     torch.testing.assert_close(got, expected, atol=1e-9, rtol=1e-9)
 
     weights = torch.linspace(-1, 1, got.numel(), dtype=torch.float64, device=device).view_as(got)
@@ -99,8 +99,8 @@ def test_torch_s_own_transformer_gives_the_same_numbers(
     (expected * weights).sum().backward()
     gradients = dict(zip(names, slopes, strict=True))
     assert x.grad is not None and y.grad is not None
-    torch.testing.assert_close(gradients["x"][source.keep], x.grad[source.keep], atol=1e-8, rtol=1e-8)
-    torch.testing.assert_close(gradients["y"][target.keep], y.grad[target.keep], atol=1e-8, rtol=1e-8)
+    torch.testing.assert_close(gradients["x"][source.mask], x.grad[source.mask], atol=1e-8, rtol=1e-8)
+    torch.testing.assert_close(gradients["y"][target.mask], y.grad[target.mask], atol=1e-8, rtol=1e-8)
     for part in ("encoder", "decoder"):
         for number, layer in enumerate(getattr(theirs, part).layers):
             compare_gradients({k.removeprefix(f"{part}.layers.{number}."): v for k, v in gradients.items()}, layer)

@@ -100,12 +100,12 @@ def sample(randomised: Callable[..., Any]) -> Callable[[str, torch.device], Samp
         if name == "vit":
             return Sample(name, model, (torch.randn(2, 3, 8, 8, device=device),), None, [5, 5], [])
         ids, target = torch.randint(1, 20, (4, 5), device=device), torch.randint(1, 20, (4, 4), device=device)
-        reading, saying = Padded.of(lengths, device=device), Padded.of(said, device=device)
-        packed, line = Packed.of(lengths, device=device), ids[reading.keep]
+        reading, saying = Padded.from_lengths(lengths, device=device), Padded.from_lengths(said, device=device)
+        packed, line = Packed.from_lengths(lengths, device=device), ids[reading.mask]
         if name in ("bert", "gpt", "elmo"):
             return Sample(name, model, (ids, reading), (line, packed), lengths, [])
         if name in ("t5", "transformer"):
-            both = target[saying.keep], packed, Packed.of(said, device=device)
+            both = target[saying.mask], packed, Packed.from_lengths(said, device=device)
             return Sample(name, model, (ids, target, reading, saying), (line, *both), lengths, said)
         return Sample(name, model, (ids, target, reading), (line, target, packed), lengths, [4] * 4)
 

@@ -10,7 +10,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.nn import Attention, Fused, Packed, Padded, Separate, bahdanau, luong_dot, luong_general, mix
+from regard.nn import (
+    Attention,
+    FusedProjection,
+    Packed,
+    Padded,
+    SeparateProjections,
+    attention_weights,
+    bahdanau,
+    luong_dot,
+    luong_general,
+)
 
 WIDTH, HEADS = 8, 2
 Randomise = Callable[..., Any]
@@ -60,8 +70,8 @@ def test_recurrent_scores_are_their_formulas(
     attention = randomised(made(name)).to(device)
     query, values = torch.randn(3, WIDTH, device=device), torch.randn(3, 5, WIDTH, device=device)
     lengths = [5, 2, 1] if masked else [5, 5, 5]
-    layout = Padded.of(lengths, device=device) if masked else Padded()
-    context, weights = attention.summary(query, values, layout.keep)
+    layout = Padded.from_lengths(lengths, device=device) if masked else Padded()
+    context, weights = attention.summary(query, values, layout.mask)
     looked = attention(query[:, None], Padded(), values, layout)
     assert context.shape == (3, WIDTH) and weights.shape == (3, 5, 1)
     torch.testing.assert_close(looked[:, 0], context, atol=1e-5, rtol=1e-5)
@@ -84,7 +94,7 @@ def test_luong_dot_has_no_parameters() -> None:
 @pytest.mark.parametrize("maker", [luong_general, bahdanau])
 def test_the_memory_may_be_wider_than_the_query(device: torch.device, maker: Callable[..., Attention]) -> None:
     attention = maker(4, 6).to(device)
-    context, weights = attention.summary(torch.randn(2, 4, device=device), torch.randn(2, 3, 6, device=device))
+    context, weights = attention.context(torch.randn(2, 4, device=device), torch.randn(2, 3, 6, device=device))
     assert context.shape == (2, 6) and weights.shape == (2, 3, 1)
 
 
@@ -103,7 +113,7 @@ def test_any_set_of_values(device: torch.device, randomised: Randomise, name: st
 
 def test_equal_values_get_equal_votes() -> None:
     query, value = torch.randn(1, WIDTH), torch.randn(1, 1, WIDTH)
-    context, weights = luong_dot().summary(query, value.expand(1, 4, WIDTH))
+    context, weights = luong_dot().context(query, value.expand(1, 4, WIDTH))
     torch.testing.assert_close(weights, torch.full((1, 4, 1), 0.25))
     torch.testing.assert_close(context, value[:, 0])
 
@@ -121,16 +131,16 @@ def test_multi_head_self_attention_is_the_formula(
 ) -> None:
     """concat_h softmax(Q_h K_h^T / sqrt(d_k)) V_h, then W^O."""
     attention = Attention(
-        Fused(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), heads=HEADS, scale=scale, causal=causal
+        FusedProjection(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), heads=HEADS, scale=scale, causal=causal
     ).double()
     randomised(attention).to(device)
     lengths = [4, 2]
     texts = [torch.randn(length, WIDTH, device=device, dtype=torch.float64) for length in lengths]
     if packed:
-        got = attention(torch.cat(texts), Packed.of(lengths, device=device)).split(lengths)
+        got = attention(torch.cat(texts), Packed.from_lengths(lengths, device=device)).split(lengths)
     else:
         rectangle = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=9.0)
-        whole = attention(rectangle, Padded.of(lengths, device=device))
+        whole = attention(rectangle, Padded.from_lengths(lengths, device=device))
         got = [row[:length] for row, length in zip(whole, lengths, strict=True)]
     weight, bias = attention.project.weight, attention.project.bias
     for text, result in zip(texts, got, strict=True):
@@ -147,24 +157,24 @@ def test_multi_head_self_attention_is_the_formula(
 
 def test_the_deck_s_sizes() -> None:
     """Width 512 in 8 heads of 64: scores are divided by 8, the heads side by side are 512 wide again."""
-    attention = Attention(Fused(512, 512), nn.Linear(512, 512), heads=8)
+    attention = Attention(FusedProjection(512, 512), nn.Linear(512, 512), heads=8)
     x = torch.randn(1, 3, 512)
     query, key, value = (attention._split(p) for p in attention.project(x, x))
     assert query.shape == key.shape == value.shape == (1, 3, 8, 64)
-    assert attention.factor(query) == 1 / 8
+    assert attention.score_scale(query) == 1 / 8
     assert attention(x, Padded()).shape == (1, 3, 512)
 
 
 def test_separate_and_fused_projections_agree(device: torch.device, randomised: Randomise) -> None:
-    fused = Attention(Fused(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), heads=HEADS)
+    fused = Attention(FusedProjection(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), heads=HEADS)
     parts = [nn.Linear(WIDTH, WIDTH) for _ in range(3)]
-    separate = Attention(Separate(*parts), fused.output, heads=HEADS)
+    separate = Attention(SeparateProjections(*parts), fused.output, heads=HEADS)
     randomised(fused)
     with torch.no_grad():
         for part, weight, bias in zip(parts, fused.project.weight.chunk(3), fused.project.bias.chunk(3), strict=True):
             part.weight.copy_(weight)
             part.bias.copy_(bias)
-    x, layout = torch.randn(2, 4, WIDTH, device=device), Padded.of([4, 3], device=device)
+    x, layout = torch.randn(2, 4, WIDTH, device=device), Padded.from_lengths([4, 3], device=device)
     fused.to(device), separate.to(device)
     torch.testing.assert_close(fused(x, layout), separate(x, layout), atol=1e-5, rtol=1e-5)
 
@@ -172,19 +182,19 @@ def test_separate_and_fused_projections_agree(device: torch.device, randomised: 
 def test_mix_is_stable_and_a_row_without_keys_is_zero(device: torch.device) -> None:
     query, key = torch.full((1, 1, 2, 4), 200.0, device=device), torch.full((1, 1, 3, 4), 200.0, device=device)
     mask = torch.tensor([[[[True, True, False], [False, False, False]]]], device=device)
-    weights = mix(query, key, scale=1.0, mask=mask)
+    weights = attention_weights(query, key, scale=1.0, mask=mask)
     assert weights.tolist() == [[[[0.5, 0.5, 0.0], [0.0, 0.0, 0.0]]]]
-    assert mix(query, key, scale=1.0).sum(-1).tolist() == [[[1.0, 1.0]]]
+    assert attention_weights(query, key, scale=1.0).sum(-1).tolist() == [[[1.0, 1.0]]]
 
 
 def test_layouts_that_do_not_fit_are_refused() -> None:
-    from regard.nn import Pairs
+    from regard.nn import KVCache
 
-    attention = Attention(Separate(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity())
-    x, packed = torch.randn(3, 4), Packed.of([2, 1])
+    attention = Attention(SeparateProjections(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity())
+    x, packed = torch.randn(3, 4), Packed.from_lengths([2, 1])
     with pytest.raises(ValueError, match="packed queries need a packed memory"):
         attention(x, packed, torch.randn(2, 3, 4), Padded())
     with pytest.raises(ValueError, match="padded queries need a padded memory"):
         attention(torch.randn(2, 3, 4), Padded(), x, packed)
     with pytest.raises(ValueError, match="a cache needs a padded batch"):
-        attention(x, packed, cache=Pairs())
+        attention(x, packed, cache=KVCache())

@@ -11,7 +11,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.nn import Attention, Fused, Layout, Packed, Padded, Pairs, RelativeBias, Separate, Tape
+from regard.nn import (
+    Attention,
+    FusedProjection,
+    KVCache,
+    Layout,
+    Packed,
+    Padded,
+    RelativePositionBias,
+    SeparateProjections,
+    Tape,
+)
 
 WIDTH, HEADS, INNER = 16, 2, 32
 TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (2e-2, 2e-2)}  # of values and of gradients
@@ -65,21 +75,23 @@ class Looking(nn.Module):
         super().__init__()
         linear = nn.Linear
         project = (
-            Separate(linear(WIDTH, INNER), linear(WIDTH, INNER), linear(WIDTH, INNER))
+            SeparateProjections(linear(WIDTH, INNER), linear(WIDTH, INNER), linear(WIDTH, INNER))
             if case.cross
-            else Fused(WIDTH, INNER)
+            else FusedProjection(WIDTH, INNER)
         )
         self.attention = Attention(project, linear(INNER, WIDTH), heads=HEADS, causal=case.causal)
-        self.relative = RelativeBias(HEADS, buckets=8, reach=16, causal=case.causal) if case.bias else None
+        self.relative = (
+            RelativePositionBias(HEADS, buckets=8, max_distance=16, causal=case.causal) if case.bias else None
+        )
         self.case = case
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor | None, memory_layout: Layout | None) -> Tensor:
-        case, cache = self.case, Pairs() if self.case.cached else None
+        case, cache = self.case, KVCache() if self.case.cached else None
         pieces = []
         if cache is not None:
             early = layout
-            if isinstance(layout, Padded) and layout.keep is not None and not case.cross:
-                early = Padded(layout.keep[:, : case.cached])
+            if isinstance(layout, Padded) and layout.mask is not None and not case.cross:
+                early = Padded(layout.mask[:, : case.cached])
             before = x[:, : case.cached]
             pieces.append(self.attention(before, early, memory, memory_layout, bias=self._bias(before, 0), cache=cache))
         now = x[:, case.cached :] if cache is not None else x
@@ -100,14 +112,14 @@ def inputs(case: Case, device: torch.device, dtype: torch.dtype) -> tuple[Any, .
         return torch.randn(*shape, generator=generator).to(device, dtype).requires_grad_()
 
     if case.layout == "packed":
-        memory = (random(sum(KEYS), WIDTH), Packed.of(KEYS, device=device)) if case.cross else (None, None)
-        return random(sum(QUERIES), WIDTH), Packed.of(QUERIES, device=device), *memory
+        memory = (random(sum(KEYS), WIDTH), Packed.from_lengths(KEYS, device=device)) if case.cross else (None, None)
+        return random(sum(QUERIES), WIDTH), Packed.from_lengths(QUERIES, device=device), *memory
     total, size = case.cached + case.steps, len(QUERIES)
     lengths = [total, *(max(1, total - cut) for cut in (1, 2, total))]
-    own = Padded.of(lengths, device=device) if case.layout == "padded" else Padded()
+    own = Padded.from_lengths(lengths, device=device) if case.layout == "padded" else Padded()
     if not case.cross:
         return random(size, total, WIDTH), own, None, None
-    keys = Padded.of(KEYS, device=device) if case.layout == "padded" else Padded()
+    keys = Padded.from_lengths(KEYS, device=device) if case.layout == "padded" else Padded()
     return random(size, total, WIDTH), Padded(), random(size, max(KEYS), WIDTH), keys
 
 
@@ -159,7 +171,7 @@ def test_cached_steps_equal_the_whole(device: torch.device, randomised: Randomis
 def test_rows_without_keys_are_zero_and_so_are_their_gradients(
     device: torch.device, explicit: Explicit, bias: bool, way: str, dtype: torch.dtype
 ) -> None:
-    attention = Attention(Separate(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity(), heads=HEADS)
+    attention = Attention(SeparateProjections(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity(), heads=HEADS)
     x = torch.randn(2, 3, WIDTH, device=device, dtype=dtype, requires_grad=True)
     keep = torch.tensor([[False, False, False], [True, True, False]], device=device)
     added = torch.randn(1, HEADS, 3, 3, device=device) if bias else None
@@ -175,7 +187,7 @@ def test_rows_without_keys_are_zero_and_so_are_their_gradients(
 
 @pytest.mark.parametrize("way", ["fused", "explicit"])
 def test_left_padding_under_a_causal_mask_makes_no_nan(device: torch.device, explicit: Explicit, way: str) -> None:
-    attention = Attention(Fused(WIDTH, INNER), nn.Linear(INNER, WIDTH), heads=HEADS, causal=True).to(device)
+    attention = Attention(FusedProjection(WIDTH, INNER), nn.Linear(INNER, WIDTH), heads=HEADS, causal=True).to(device)
     x = torch.randn(2, 4, WIDTH, device=device)
     keep = torch.tensor([[False, False, True, True], [True, True, True, True]], device=device)
     with explicit(attention) if way == "explicit" else nullcontext():
@@ -190,21 +202,23 @@ def test_causal_over_more_keys_than_queries_is_aligned_at_the_end(
     device: torch.device, explicit: Explicit, layout: str, way: str
 ) -> None:
     """Two queries over five keys: the first sees four, the last all five, in every layout."""
-    attention = Attention(Separate(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity(), causal=True)
+    attention = Attention(SeparateProjections(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity(), causal=True)
     x, memory = torch.randn(2, 2, 4, device=device), torch.randn(2, 5, 4, device=device)
     with explicit(attention) if way == "explicit" else nullcontext():
         if layout == "packed":
-            flat = x.flatten(0, 1), Packed.of([2, 2], device=device)
-            got = attention(*flat, memory.flatten(0, 1), Packed.of([5, 5], device=device)).view(2, 2, 4)
+            flat = x.flatten(0, 1), Packed.from_lengths([2, 2], device=device)
+            got = attention(*flat, memory.flatten(0, 1), Packed.from_lengths([5, 5], device=device)).view(2, 2, 4)
         else:
-            got = attention(x, Padded(), memory, Padded.of([5, 5], device=device) if layout == "padded" else Padded())
+            got = attention(
+                x, Padded(), memory, Padded.from_lengths([5, 5], device=device) if layout == "padded" else Padded()
+            )
     for t, seen in enumerate((4, 5)):
         weights = (x[:, t, None] @ memory[:, :seen].transpose(1, 2) / 2).softmax(-1)
         torch.testing.assert_close(got[:, t, None], weights @ memory[:, :seen], atol=1e-5, rtol=1e-5)
 
 
 def test_dropout_works_on_both_paths_in_training_only(device: torch.device, explicit: Explicit) -> None:
-    attention = Attention(Fused(WIDTH, INNER), nn.Linear(INNER, WIDTH), heads=HEADS, dropout=0.5).to(device)
+    attention = Attention(FusedProjection(WIDTH, INNER), nn.Linear(INNER, WIDTH), heads=HEADS, dropout=0.5).to(device)
     x = torch.randn(2, 6, WIDTH, device=device)
     expected = attention.eval()(x, Padded())
     for way in (nullcontext(), explicit(attention)):
@@ -239,11 +253,11 @@ def test_rows_alone_equal_the_whole(
 def test_lengths_in_starts_alone_do_as_well(
     device: torch.device, randomised: Randomise, dtype: torch.dtype, causal: bool
 ) -> None:
-    attention = Attention(Fused(WIDTH, INNER), nn.Linear(INNER, WIDTH), heads=HEADS, causal=causal)
+    attention = Attention(FusedProjection(WIDTH, INNER), nn.Linear(INNER, WIDTH), heads=HEADS, causal=causal)
     attention = randomised(attention).to(device, dtype)
-    tight = Packed.of(QUERIES, device=device)
+    tight = Packed.from_lengths(QUERIES, device=device)
     starts = torch.cat([tight.starts, tight.starts[-1:].expand(3)])
-    loose = Packed(None, starts, tight.places, 9)
+    loose = Packed(None, starts, tight.position_ids, 9)
     x = torch.randn(sum(QUERIES), WIDTH, device=device, dtype=dtype)
     value, _ = TOLERANCES[dtype]
     torch.testing.assert_close(attention(x, loose), attention(x, tight), atol=value, rtol=value)

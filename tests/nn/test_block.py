@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.nn import Block, FeedForward, Layer, Packed, Padded, Residual, Stack
+from regard.nn import Block, FeedForward, LayerConfig, Packed, Padded, Residual, Stack
 from regard.nn.block import ACTIVATIONS
 
-LAYER = Layer(width=8, heads=2, ffn=12, eps=1e-6)
+LAYER = LayerConfig(width=8, heads=2, ffn=12, eps=1e-6)
 Randomise = Callable[..., Any]
 
 
@@ -24,7 +24,7 @@ def array(x: Tensor) -> np.ndarray[Any, Any]:
 
 def test_layer_norm_is_mean_and_deviation_with_gain_and_bias(device: torch.device, randomised: Randomise) -> None:
     """Per position: subtract the mean, divide by the deviation, then a gain and a bias for each neuron."""
-    norm = randomised(Layer(width=8, heads=2, ffn=12, eps=1e-5).new_norm()).to(device)
+    norm = randomised(LayerConfig(width=8, heads=2, ffn=12, eps=1e-5).new_norm()).to(device)
     x = torch.randn(3, 5, 8, device=device) * 4 + 2
     expected = np.empty((3, 5, 8))
     for b in range(3):
@@ -38,7 +38,7 @@ def test_layer_norm_is_mean_and_deviation_with_gain_and_bias(device: torch.devic
 
 
 def test_root_mean_square_norm(device: torch.device, randomised: Randomise) -> None:
-    norm = randomised(Layer(width=8, heads=2, ffn=12, norm="rms", eps=1e-5).new_norm()).to(device)
+    norm = randomised(LayerConfig(width=8, heads=2, ffn=12, norm="rms", eps=1e-5).new_norm()).to(device)
     x = torch.randn(3, 8, device=device)
     rows = array(x)
     expected = rows / np.sqrt((rows**2).mean(-1, keepdims=True) + 1e-5) * array(norm.weight)
@@ -67,7 +67,7 @@ def test_every_activation_is_checked() -> None:
 def test_feed_forward_is_the_formula(
     device: torch.device, randomised: Randomise, activation: str, gated: bool, bias: bool
 ) -> None:
-    layer = Layer(width=4, heads=1, ffn=6, activation=activation, gated=gated, bias=bias)
+    layer = LayerConfig(width=4, heads=1, ffn=6, activation=activation, gated=gated, bias=bias)
     module = randomised(FeedForward(layer)).to(device)
     x = torch.randn(2, 3, 4, device=device)
 
@@ -89,7 +89,7 @@ def test_feed_forward_treats_each_position_alone(device: torch.device) -> None:
 
 @pytest.mark.parametrize("first", [False, True])
 def test_residual_puts_the_norm_after_or_before(device: torch.device, randomised: Randomise, first: bool) -> None:
-    residual = randomised(Residual(Layer(width=8, heads=2, ffn=12, norm_first=first))).to(device)
+    residual = randomised(Residual(LayerConfig(width=8, heads=2, ffn=12, norm_first=first))).to(device)
     branch, x = nn.Linear(8, 8).to(device), torch.randn(2, 8, device=device)
     expected = x + branch(residual.norm(x)) if first else residual.norm(x + branch(x))
     assert torch.equal(residual(x, branch), expected)
@@ -100,10 +100,10 @@ def test_residual_puts_the_norm_after_or_before(device: torch.device, randomised
 def test_a_block_is_attention_then_cross_then_feed_forward(
     device: torch.device, randomised: Randomise, first: bool, cross: bool
 ) -> None:
-    layer = Layer(width=8, heads=2, ffn=12, norm_first=first, cross=cross, causal=cross)
+    layer = LayerConfig(width=8, heads=2, ffn=12, norm_first=first, cross=cross, causal=cross)
     block = randomised(Block(layer)).to(device)
     x, memory = torch.randn(2, 4, 8, device=device), torch.randn(2, 3, 8, device=device)
-    layout, source = Padded.of([4, 2], device=device), Padded.of([3, 1], device=device)
+    layout, source = Padded.from_lengths([4, 2], device=device), Padded.from_lengths([3, 1], device=device)
 
     def step(x: Tensor, residual: Residual, branch: Callable[[Tensor], Tensor]) -> Tensor:
         return x + branch(residual.norm(x)) if first else residual.norm(x + branch(x))
@@ -122,7 +122,7 @@ def test_a_block_is_attention_then_cross_then_feed_forward(
 
 def test_an_encoder_block_is_the_formula_in_numpy(randomised: Randomise) -> None:
     """E6 and D3 written out with nothing of ours: MHA, add and norm, FFN, add and norm."""
-    block = randomised(Block(Layer(width=8, heads=2, ffn=12, activation="relu", eps=1e-6))).double()
+    block = randomised(Block(LayerConfig(width=8, heads=2, ffn=12, activation="relu", eps=1e-6))).double()
     x = torch.randn(5, 8, dtype=torch.float64)
     weights = {name: array(p) for name, p in block.named_parameters()}
 
@@ -145,7 +145,7 @@ def test_an_encoder_block_is_the_formula_in_numpy(randomised: Randomise) -> None
 
 
 def test_a_head_may_be_wider_than_its_share(device: torch.device) -> None:
-    block = Block(Layer(width=8, heads=2, ffn=12, head_width=16, cross=True)).to(device)
+    block = Block(LayerConfig(width=8, heads=2, ffn=12, head_width=16, cross=True)).to(device)
     assert block.attention.output.weight.shape == (8, 32)
     x = torch.randn(2, 3, 8, device=device)
     assert block(x, Padded(), x, Padded()).shape == (2, 3, 8)
@@ -155,14 +155,14 @@ def test_a_head_may_be_wider_than_its_share(device: torch.device) -> None:
 def test_without_positions_order_does_not_matter(device: torch.device, randomised: Randomise, first: bool) -> None:
     """Self-attention is sequence-agnostic: permuted tokens give permuted outputs. A causal mask is what breaks it."""
     x, order = torch.randn(2, 6, 8, device=device), torch.tensor([3, 0, 5, 1, 4, 2], device=device)
-    encoder = randomised(Stack(Layer(width=8, heads=2, ffn=12, norm_first=first), 2)).to(device)
+    encoder = randomised(Stack(LayerConfig(width=8, heads=2, ffn=12, norm_first=first), 2)).to(device)
     torch.testing.assert_close(encoder(x[:, order], Padded()), encoder(x, Padded())[:, order], atol=1e-5, rtol=1e-5)
-    decoder = randomised(Stack(Layer(width=8, heads=2, ffn=12, norm_first=first, causal=True), 2)).to(device)
+    decoder = randomised(Stack(LayerConfig(width=8, heads=2, ffn=12, norm_first=first, causal=True), 2)).to(device)
     assert (decoder(x[:, order], Padded()) - decoder(x, Padded())[:, order]).abs().max() > 1e-2
 
 
 def test_dropout_is_for_training(device: torch.device) -> None:
-    block = Block(Layer(width=8, heads=2, ffn=12, dropout=0.5, attention_dropout=0.5, ffn_dropout=0.5)).to(device)
+    block = Block(LayerConfig(width=8, heads=2, ffn=12, dropout=0.5, attention_dropout=0.5, ffn_dropout=0.5)).to(device)
     x = torch.randn(2, 4, 8, device=device)
     assert torch.equal(block.eval()(x, Padded()), block(x, Padded()))
     assert not torch.equal(block.train()(x, Padded()), block(x, Padded()))
@@ -173,19 +173,19 @@ def test_a_packed_block_equals_a_padded_one(device: torch.device, randomised: Ra
     lengths = [3, 5, 5, 1]
     x = torch.randn(sum(lengths), 8, device=device)
     rectangle = nn.utils.rnn.pad_sequence(list(x.split(lengths)), batch_first=True, padding_value=7.0)
-    layout = Padded.of(lengths, device=device)
-    got = block(x, Packed.of(lengths, device=device))
-    torch.testing.assert_close(got, block(rectangle, layout)[layout.keep], atol=1e-5, rtol=1e-5)
+    layout = Padded.from_lengths(lengths, device=device)
+    got = block(x, Packed.from_lengths(lengths, device=device))
+    torch.testing.assert_close(got, block(rectangle, layout)[layout.mask], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["post-norm", "pre-norm"])
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 def test_rows_alone_equal_the_whole(device: torch.device, randomised: Randomise, first: bool, layout: str) -> None:
     """All tokens are looked at, and what follows attention is done for the wanted ones only."""
-    block = randomised(Block(Layer(width=8, heads=2, ffn=12, norm_first=first))).to(device)
-    packed = Packed.of([3, 5, 4], device=device)
+    block = randomised(Block(LayerConfig(width=8, heads=2, ffn=12, norm_first=first))).to(device)
+    packed = Packed.from_lengths([3, 5, 4], device=device)
     x = torch.randn(12, 8, device=device) if layout == "packed" else torch.randn(3, 4, 8, device=device)
-    lying = packed if layout == "packed" else Padded.of([3, 4, 2], device=device)
+    lying = packed if layout == "packed" else Padded.from_lengths([3, 4, 2], device=device)
     rows, seen = torch.tensor([9, 2, 0, 9], device=device), []
     whole = block(x, lying)
     block.ffn.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape))
@@ -199,7 +199,7 @@ def test_under_autocast_the_residual_stream_is_half(
     device: torch.device, randomised: Randomise, first: bool, norm: Any
 ) -> None:
     """Norms compute in float32, with weights of float32, and hand on half; so does the whole layer."""
-    block = randomised(Block(Layer(width=8, heads=2, ffn=12, norm_first=first, norm=norm, eps=1e-6))).to(device)
+    block = randomised(Block(LayerConfig(width=8, heads=2, ffn=12, norm_first=first, norm=norm, eps=1e-6))).to(device)
     x = (torch.randn(2, 5, 8, device=device) * 3).bfloat16()
     with torch.autocast(device.type, dtype=torch.bfloat16):
         got = block(x, Padded())
@@ -215,5 +215,5 @@ def test_under_autocast_the_residual_stream_is_half(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("first", [False, True], ids=["post-norm", "pre-norm"])
 def test_without_autocast_the_type_stays(device: torch.device, first: bool, dtype: torch.dtype) -> None:
-    block = Block(Layer(width=8, heads=2, ffn=12, norm_first=first)).to(device, dtype)
+    block = Block(LayerConfig(width=8, heads=2, ffn=12, norm_first=first)).to(device, dtype)
     assert block(torch.randn(2, 5, 8, device=device, dtype=dtype), Padded()).dtype == dtype

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import torch
 
-from regard.nn import Cache, Layer, Padded, Pairs, Stack, State
+from regard.nn import DecoderState, KVCache, LayerConfig, Padded, Stack, StackCache
 
-LAYER = Layer(width=8, heads=2, ffn=12, causal=True)
+LAYER = LayerConfig(width=8, heads=2, ffn=12, causal=True)
 
 
 def test_pairs_append_along_the_keys(device: torch.device) -> None:
-    pairs = Pairs()
+    pairs = KVCache()
     parts = [torch.randn(2, 3, length, 4, device=device) for length in (2, 1, 3)]
     for part in parts:
         key, value = pairs.extend(part, -part)
@@ -22,7 +22,7 @@ def test_pairs_append_along_the_keys(device: torch.device) -> None:
 
 
 def test_pairs_copy_only_where_their_room_ends(device: torch.device) -> None:
-    pairs, said = Pairs(), [torch.randn(1, 2, 1, 4, device=device) for _ in range(300)]
+    pairs, said = KVCache(), [torch.randn(1, 2, 1, 4, device=device) for _ in range(300)]
     places = set()
     for number, one in enumerate(said, start=1):
         key, value = pairs.extend(one, 2 * one)
@@ -34,7 +34,7 @@ def test_pairs_copy_only_where_their_room_ends(device: torch.device) -> None:
 
 def test_pairs_keep_what_gradients_need(device: torch.device) -> None:
     weight = torch.randn(4, 4, device=device, requires_grad=True)
-    pairs, parts = Pairs(), [torch.randn(1, 2, 2, 4, device=device) for _ in range(3)]
+    pairs, parts = KVCache(), [torch.randn(1, 2, 2, 4, device=device) for _ in range(3)]
     total = torch.zeros((), device=device)
     for part in parts:
         key, value = pairs.extend(part @ weight, part)
@@ -47,7 +47,7 @@ def test_pairs_keep_what_gradients_need(device: torch.device) -> None:
 
 
 def test_pairs_begun_without_gradients_go_on_with_them(device: torch.device) -> None:
-    pairs, part = Pairs(), torch.randn(1, 2, 1, 4, device=device)
+    pairs, part = KVCache(), torch.randn(1, 2, 1, 4, device=device)
     with torch.inference_mode():
         pairs.extend(part, part)
         pairs.extend(part, part)
@@ -57,7 +57,7 @@ def test_pairs_begun_without_gradients_go_on_with_them(device: torch.device) -> 
 
 def test_a_cache_counts_its_tokens_and_belongs_to_the_call(device: torch.device) -> None:
     stack = Stack(LAYER, 2).to(device)
-    one, other = Cache(2), Cache(2)
+    one, other = StackCache(2), StackCache(2)
     assert one.length == 0
     stack(torch.randn(1, 3, 8, device=device), Padded(), cache=one)
     stack(torch.randn(1, 2, 8, device=device), Padded(), cache=one)
@@ -66,41 +66,41 @@ def test_a_cache_counts_its_tokens_and_belongs_to_the_call(device: torch.device)
 
 def test_a_memory_is_projected_once_per_source(device: torch.device) -> None:
     stack = Stack(replace(LAYER, cross=True), 2).to(device)
-    cache, memory, times = Cache(2), torch.randn(2, 4, 8, device=device), []
+    cache, memory, times = StackCache(2), torch.randn(2, 4, 8, device=device), []
     for block in stack.layers:
         block.cross.project.key.register_forward_hook(lambda *_: times.append(1))
     for _ in range(3):
         stack(torch.randn(2, 1, 8, device=device), Padded(), memory, Padded(), cache=cache)
     assert len(times) == 2
-    assert cache.layers[0].cross.key is not None and cache.layers[0].cross.key.shape == (2, 2, 4, 4)
+    assert cache.layers[0].cross_attention.key is not None and cache.layers[0].cross_attention.key.shape == (2, 2, 4, 4)
 
 
 def test_reorder_moves_rows(device: torch.device) -> None:
     """After `reorder(index)` row i continues what row index[i] began; the same row may be taken twice."""
     stack = Stack(replace(LAYER, cross=True), 2).to(device)
-    memory, source = torch.randn(3, 4, 8, device=device), Padded.of([4, 2, 3], device=device)
+    memory, source = torch.randn(3, 4, 8, device=device), Padded.from_lengths([4, 2, 3], device=device)
     x, index = torch.randn(3, 3, 8, device=device), torch.tensor([2, 0, 2], device=device)
-    state = State(Cache(2), torch.ones(3, 0, dtype=torch.bool, device=device), memory, source)
+    state = DecoderState(StackCache(2), torch.ones(3, 0, dtype=torch.bool, device=device), memory, source)
     stack(x[:, :2], Padded(), memory, source, cache=state.cache)
-    state.grow(2)
+    state.extend(2)
     state.reorder(index)
-    assert state.memory is not None and state.memory_layout is not None and state.memory_layout.keep is not None
-    assert torch.equal(state.memory, memory[index]) and torch.equal(state.memory_layout.keep, source.keep[index])
+    assert state.memory is not None and state.memory_layout is not None and state.memory_layout.mask is not None
+    assert torch.equal(state.memory, memory[index]) and torch.equal(state.memory_layout.mask, source.mask[index])
     got = stack(x[index, 2:], Padded(), state.memory, state.memory_layout, cache=state.cache)
     expected = stack(x, Padded(), memory, source)[index, 2:]
     torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_state_counts_the_tokens_of_each_row(device: torch.device) -> None:
-    state = State(Cache(1), torch.tensor([[True, True, False], [True, False, False]], device=device))
-    state.grow(1)
+    state = DecoderState(StackCache(1), torch.tensor([[True, True, False], [True, False, False]], device=device))
+    state.extend(1)
     assert state.lengths.tolist() == [3, 2]
     state.reorder(torch.tensor([1, 1], device=device))
-    assert state.keep.tolist() == [[True, False, False, True]] * 2
+    assert state.mask.tolist() == [[True, False, False, True]] * 2
     assert state.memory is None
 
 
 def test_an_unused_cache_can_be_reordered() -> None:
-    cache = Cache(2)
+    cache = StackCache(2)
     cache.reorder(torch.tensor([0]))
-    assert cache.length == 0 and cache.layers[0].own.key is None
+    assert cache.length == 0 and cache.layers[0].self_attention.key is None

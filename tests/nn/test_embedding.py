@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from regard.nn import Learned, Packed, Padded, PatchEmbedding, Sinusoidal, TextEmbedding, sinusoids
+from regard.nn import LearnedPositions, Packed, Padded, PatchEmbedding, SinusoidalPositions, TextEmbedding, sinusoids
 
 Randomise = Callable[..., Any]
 
 
 @pytest.mark.parametrize("norm", [False, True])
 def test_token_position_and_segment_are_summed(device: torch.device, randomised: Randomise, norm: bool) -> None:
-    module = TextEmbedding(20, 6, positions=Learned(9, 6), segments=2, norm=nn.LayerNorm(6) if norm else None)
+    module = TextEmbedding(20, 6, positions=LearnedPositions(9, 6), segments=2, norm=nn.LayerNorm(6) if norm else None)
     randomised(module).to(device)
     ids = torch.randint(20, (2, 5), device=device)
     segments = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]], device=device)
@@ -38,7 +38,7 @@ def test_segments_are_zero_where_not_given(device: torch.device, randomised: Ran
 
 
 def test_the_2017_transformer_scales_tokens_and_adds_sinusoids(device: torch.device, randomised: Randomise) -> None:
-    module = randomised(TextEmbedding(20, 6, positions=Sinusoidal(6), scaled=True)).to(device)
+    module = randomised(TextEmbedding(20, 6, positions=SinusoidalPositions(6), scaled=True)).to(device)
     ids = torch.randint(20, (2, 5), device=device)
     expected = module.tokens.weight[ids] * math.sqrt(6) + sinusoids(torch.arange(5, device=device), 6)
     torch.testing.assert_close(module(ids, Padded()), expected, atol=1e-6, rtol=1e-6)
@@ -51,15 +51,15 @@ def test_without_positions_a_token_is_the_same_anywhere() -> None:
 
 
 def test_positions_start_anew_with_each_packed_sequence(device: torch.device, randomised: Randomise) -> None:
-    module = randomised(TextEmbedding(20, 6, positions=Learned(9, 6), segments=2)).to(device)
+    module = randomised(TextEmbedding(20, 6, positions=LearnedPositions(9, 6), segments=2)).to(device)
     lengths = [3, 1, 4]
     ids, segments = torch.randint(20, (8,), device=device), torch.randint(2, (8,), device=device)
-    got = module(ids, Packed.of(lengths, device=device), segments).split(lengths)
+    got = module(ids, Packed.from_lengths(lengths, device=device), segments).split(lengths)
     for piece, text, kinds in zip(got, ids.split(lengths), segments.split(lengths), strict=True):
         assert torch.equal(piece, module(text[None], Padded(), kinds[None])[0])
 
 
-@pytest.mark.parametrize("positions", [Learned(9, 6), Sinusoidal(6)], ids=["learned", "sinusoidal"])
+@pytest.mark.parametrize("positions", [LearnedPositions(9, 6), SinusoidalPositions(6)], ids=["learned", "sinusoidal"])
 def test_a_later_start(device: torch.device, positions: nn.Module) -> None:
     """Decoding step by step: each token knows how many came before, one number for all rows or one a row."""
     module = TextEmbedding(20, 6, positions=positions).to(device)
@@ -72,7 +72,7 @@ def test_a_later_start(device: torch.device, positions: nn.Module) -> None:
 
 
 def test_positions_take_the_tokens_precision(device: torch.device) -> None:
-    module = TextEmbedding(20, 6, positions=Sinusoidal(6)).to(device, torch.bfloat16)
+    module = TextEmbedding(20, 6, positions=SinusoidalPositions(6)).to(device, torch.bfloat16)
     assert module(torch.zeros(1, 3, dtype=torch.long, device=device), Padded()).dtype == torch.bfloat16
 
 

@@ -8,14 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.nn import Packed, Padded
-from regard.nn.masks import allowed, chosen, first, first_places, padded, repacked, runs
+from regard.nn.masks import (
+    attention_mask,
+    first_token_indices,
+    first_tokens,
+    from_padded,
+    length_groups,
+    select_rows,
+    to_padded,
+)
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 quick = settings(max_examples=40, deadline=None)
 
 
 def test_right_padding_keeps_the_tokens(device: torch.device) -> None:
-    keep = Padded.of([3, 1, 2], device=device).keep
+    keep = Padded.from_lengths([3, 1, 2], device=device).mask
     assert keep is not None and keep.device.type == device.type
     assert keep.tolist() == [[True, True, True], [True, False, False], [True, True, False]]
 
@@ -23,21 +31,21 @@ def test_right_padding_keeps_the_tokens(device: torch.device) -> None:
 @quick
 @given(LENGTHS)
 def test_packed_knows_starts_and_places(lengths: list[int]) -> None:
-    layout = Packed.of(lengths)
+    layout = Packed.from_lengths(lengths)
     starts, places = [0], []
     for length in lengths:
         starts.append(starts[-1] + length)
         places.extend(range(length))
     assert layout.starts.tolist() == starts
     assert layout.starts.dtype == torch.int32
-    assert layout.places.tolist() == places
+    assert layout.position_ids.tolist() == places
     assert layout.positions(torch.zeros(sum(lengths)), 5).tolist() == [place + 5 for place in places]
 
 
 @pytest.mark.parametrize("lengths", [[], [3, 0, 2], [-1]])
 def test_packed_refuses_empty_sequences(lengths: list[int]) -> None:
     with pytest.raises(ValueError, match="at least one token"):
-        Packed.of(lengths)
+        Packed.from_lengths(lengths)
 
 
 def test_positions_of_a_padded_batch(device: torch.device) -> None:
@@ -54,8 +62,8 @@ def test_positions_of_a_padded_batch(device: torch.device) -> None:
 def test_allowed_is_aligned_at_the_end(device: torch.device, causal: bool, queries: int, with_padding: bool) -> None:
     """The last query is the last token: with T < S it sees what came before, as in decoding from a cache."""
     lengths, keys = [4, 2, 3], 4
-    layout = Padded.of(lengths, device=device) if with_padding else Padded()
-    mask = allowed(layout, torch.zeros(1, device=device), queries, keys, causal=causal)
+    layout = Padded.from_lengths(lengths, device=device) if with_padding else Padded()
+    mask = attention_mask(layout, torch.zeros(1, device=device), queries, keys, causal=causal)
     shape = (len(lengths), 1, queries, keys)
     full = (torch.ones(shape, dtype=torch.bool) if mask is None else mask.cpu()).broadcast_to(shape)
     for b in range(len(lengths)):
@@ -67,19 +75,19 @@ def test_allowed_is_aligned_at_the_end(device: torch.device, causal: bool, queri
 
 
 def test_nothing_to_mask_is_no_mask() -> None:
-    assert allowed(Padded(), torch.zeros(1), 3, 3, causal=False) is None
-    assert allowed(Padded(), torch.zeros(1), 1, 3, causal=True) is None
+    assert attention_mask(Padded(), torch.zeros(1), 3, 3, causal=False) is None
+    assert attention_mask(Padded(), torch.zeros(1), 1, 3, causal=True) is None
 
 
 @quick
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=10))
 def test_runs_are_rectangles_that_cover_everything_in_order(pairs: list[tuple[int, int]]) -> None:
-    queries, keys = Packed.of([t for t, _ in pairs]), Packed.of([s for _, s in pairs])
+    queries, keys = Packed.from_lengths([t for t, _ in pairs]), Packed.from_lengths([s for _, s in pairs])
     tokens, others = torch.arange(sum(queries.lengths)), torch.arange(sum(keys.lengths))
     seen, looked_at, shapes = [], [], []
-    for run in runs(queries, keys):
-        seen.append(run.of_queries(tokens).flatten())
-        looked_at.append(run.of_keys(others).flatten())
+    for run in length_groups(queries, keys):
+        seen.append(run.select_queries(tokens).flatten())
+        looked_at.append(run.select_keys(others).flatten())
         shapes += [(run.queries, run.keys)] * run.count
     assert torch.equal(torch.cat(seen), tokens)
     assert torch.equal(torch.cat(looked_at), others)
@@ -87,55 +95,55 @@ def test_runs_are_rectangles_that_cover_everything_in_order(pairs: list[tuple[in
 
 
 def test_runs_join_neighbours_of_equal_length() -> None:
-    layout = Packed.of([2, 2, 3, 3, 3, 2])
-    assert [run.count for run in runs(layout, layout)] == [2, 3, 1]
+    layout = Packed.from_lengths([2, 2, 3, 3, 3, 2])
+    assert [run.count for run in length_groups(layout, layout)] == [2, 3, 1]
 
 
 def test_runs_need_as_many_memories_as_sequences() -> None:
     with pytest.raises(ValueError):
-        list(runs(Packed.of([1, 2]), Packed.of([1, 2, 3])))
+        list(length_groups(Packed.from_lengths([1, 2]), Packed.from_lengths([1, 2, 3])))
 
 
 @quick
 @given(LENGTHS)
 def test_padded_and_repacked_undo_each_other(lengths: list[int]) -> None:
-    layout = Packed.of(lengths)
+    layout = Packed.from_lengths(lengths)
     x = torch.randn(sum(lengths), 3)
-    rows, shape = padded(x, layout)
+    rows, shape = to_padded(x, layout)
     assert rows.shape == (len(lengths), max(lengths), 3)
-    assert shape.keep is not None and shape.keep.sum(1).tolist() == lengths
-    assert rows[~shape.keep].abs().sum() == 0
-    assert torch.equal(repacked(rows, layout), x)
-    assert torch.equal(first(x, layout), first(rows, shape))
+    assert shape.mask is not None and shape.mask.sum(1).tolist() == lengths
+    assert rows[~shape.mask].abs().sum() == 0
+    assert torch.equal(from_padded(rows, layout), x)
+    assert torch.equal(first_tokens(x, layout), first_tokens(rows, shape))
 
 
 def test_a_padded_batch_stays_as_it_is() -> None:
-    x, layout = torch.randn(2, 3, 4), Padded.of([3, 2])
-    rows, shape = padded(x, layout)
+    x, layout = torch.randn(2, 3, 4), Padded.from_lengths([3, 2])
+    rows, shape = to_padded(x, layout)
     assert rows is x and shape is layout
-    assert repacked(x, layout) is x
-    assert torch.equal(first(x, layout), x[:, 0])
+    assert from_padded(x, layout) is x
+    assert torch.equal(first_tokens(x, layout), x[:, 0])
 
 
 def loose(lengths: list[int], *, empty: int = 0, limit: int = 9) -> Packed:
     """A packed layout that has its lengths in its starts alone, with empty sequences at the end."""
-    tight = Packed.of(lengths)
+    tight = Packed.from_lengths(lengths)
     starts = torch.cat([tight.starts, tight.starts[-1:].expand(empty)])
-    return Packed(None, starts, tight.places, limit)
+    return Packed(None, starts, tight.position_ids, limit)
 
 
 @quick
 @given(LENGTHS, st.integers(0, 3))
 def test_packed_without_sizes_reads_them_from_its_starts(lengths: list[int], empty: int) -> None:
-    layout, tight = loose(lengths, empty=empty), Packed.of(lengths)
+    layout, tight = loose(lengths, empty=empty), Packed.from_lengths(lengths)
     assert layout.lengths == tight.lengths == tuple(lengths)
     x = torch.randn(sum(lengths), 3)
-    assert layout.longest(x) == 9
+    assert layout.longest_sequence(x) == 9
     assert torch.equal(layout.positions(x), tight.positions(x))
-    assert list(runs(layout, layout)) == list(runs(tight, tight))
-    rows, shape = padded(x, layout)
-    assert shape.keep is not None and shape.keep.sum(1).tolist() == lengths
-    assert torch.equal(repacked(rows, layout), x)
+    assert list(length_groups(layout, layout)) == list(length_groups(tight, tight))
+    rows, shape = to_padded(x, layout)
+    assert shape.mask is not None and shape.mask.sum(1).tolist() == lengths
+    assert torch.equal(from_padded(rows, layout), x)
 
 
 @quick
@@ -143,18 +151,18 @@ def test_packed_without_sizes_reads_them_from_its_starts(lengths: list[int], emp
 def test_empty_sequences_at_the_end_have_some_first_vector(lengths: list[int], empty: int) -> None:
     """Not one that means anything, but one that is there: batches keep their shape."""
     x, layout = torch.randn(sum(lengths), 3), loose(lengths, empty=empty)
-    vectors = first(x, layout)
+    vectors = first_tokens(x, layout)
     assert vectors.shape == (len(lengths) + empty, 3)
-    assert torch.equal(vectors[: len(lengths)], first(x, Packed.of(lengths)))
+    assert torch.equal(vectors[: len(lengths)], first_tokens(x, Packed.from_lengths(lengths)))
     assert torch.equal(vectors[len(lengths) :], x[-1:].expand(empty, 3))
 
 
 @pytest.mark.parametrize(
-    "layout", [Padded(), Padded.of([3, 1]), Packed.of([3, 2, 1])], ids=["full", "padded", "packed"]
+    "layout", [Padded(), Padded.from_lengths([3, 1]), Packed.from_lengths([3, 2, 1])], ids=["full", "padded", "packed"]
 )
 def test_first_places_and_chosen_speak_of_the_flat_batch(layout: Padded | Packed) -> None:
     x = torch.randn(6, 4) if isinstance(layout, Packed) else torch.randn(2, 3, 4)
-    places = first_places(x, layout)
+    places = first_token_indices(x, layout)
     assert places.tolist() == ([0, 3, 5] if isinstance(layout, Packed) else [0, 3])
-    assert torch.equal(chosen(x, places), first(x, layout))
-    assert torch.equal(chosen(x, torch.tensor([4, 4])), x.reshape(6, 4)[[4, 4]])
+    assert torch.equal(select_rows(x, places), first_tokens(x, layout))
+    assert torch.equal(select_rows(x, torch.tensor([4, 4])), x.reshape(6, 4)[[4, 4]])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.nn import Learned, RelativeBias, Sinusoidal, sinusoids
+from regard.nn import LearnedPositions, RelativePositionBias, SinusoidalPositions, sinusoids
 from regard.nn.positions import Arrangement
 
 WIDTHS = st.sampled_from([16, 64, 128, 512])
@@ -64,7 +64,7 @@ def test_criterion_2_distance_does_not_depend_on_the_place(width: int, one: int,
 @given(WIDTHS, st.integers(1, 100), st.integers(1, 5_000))
 def test_criterion_3_longer_sequences_need_nothing_new(width: int, short: int, more: int) -> None:
     """A longer sequence begins with the very same vectors, and a shift is one linear map at every length."""
-    module = Sinusoidal(width)
+    module = SinusoidalPositions(width)
     assert torch.equal(module(torch.arange(short + more))[:short], module(torch.arange(short)))
     rates = torch.tensor([1 / 10000 ** (2 * k / width) for k in range(width // 2)], dtype=torch.float64)
     sine, cosine = vector(more, width).unflatten(0, (-1, 2)).unbind(-1)
@@ -87,10 +87,10 @@ def test_criterion_4_bounded(width: int, place: int) -> None:
 
 
 def test_criterion_5_deterministic() -> None:
-    module, places = Sinusoidal(32), torch.arange(40)
+    module, places = SinusoidalPositions(32), torch.arange(40)
     assert not list(module.parameters()) and not list(module.buffers())
     before = torch.get_rng_state()
-    one, other = module.train()(places), Sinusoidal(32).eval()(places)
+    one, other = module.train()(places), SinusoidalPositions(32).eval()(places)
     assert torch.equal(one, other)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -107,7 +107,7 @@ def test_halves_and_interleaved_are_equal_up_to_a_permutation(width: int) -> Non
 @pytest.mark.parametrize("arrangement", ["interleaved", "halves"])
 def test_any_shape_of_places(arrangement: Arrangement) -> None:
     places = torch.tensor([[0, 5, 2], [9, 1, 1]])
-    rows = Sinusoidal(8, arrangement=arrangement)(places)
+    rows = SinusoidalPositions(8, arrangement=arrangement)(places)
     assert rows.shape == (2, 3, 8)
     assert torch.equal(rows[1, 0], sinusoids(torch.tensor([9]), 8, arrangement=arrangement)[0])
 
@@ -118,7 +118,7 @@ def test_an_odd_width_is_refused() -> None:
 
 
 def test_learned_positions_skip_their_offset(device: torch.device) -> None:
-    module = Learned(5, 4, offset=2).to(device)
+    module = LearnedPositions(5, 4, offset=2).to(device)
     assert module.weight.shape == (7, 4)
     assert torch.equal(module(torch.tensor([0, 4], device=device)), module.weight[[2, 6]])
 
@@ -142,7 +142,7 @@ def published_bucket(distance: int, *, buckets: int, reach: int, causal: bool) -
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("buckets", "reach"), [(32, 128), (8, 16), (16, 64), (32, 20)])
 def test_buckets_follow_the_published_rule(device: torch.device, causal: bool, buckets: int, reach: int) -> None:
-    module = RelativeBias(2, buckets=buckets, reach=reach, causal=causal)
+    module = RelativePositionBias(2, buckets=buckets, max_distance=reach, causal=causal)
     distances = range(-300, 301)
     expected = [published_bucket(d, buckets=buckets, reach=reach, causal=causal) for d in distances]
     assert module.bucket(torch.tensor(list(distances), device=device)).tolist() == expected
@@ -151,7 +151,7 @@ def test_buckets_follow_the_published_rule(device: torch.device, causal: bool, b
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_relative_bias_is_the_table_at_the_distance(device: torch.device, causal: bool) -> None:
-    module = RelativeBias(3, buckets=8, reach=16, causal=causal).to(device)
+    module = RelativePositionBias(3, buckets=8, max_distance=16, causal=causal).to(device)
     queries, keys = 2, 7
     bias = module(queries, keys)
     assert bias.shape == (1, 3, queries, keys)
@@ -162,5 +162,5 @@ def test_relative_bias_is_the_table_at_the_distance(device: torch.device, causal
 
 
 def test_relative_bias_of_late_queries_is_the_end_of_the_whole() -> None:
-    module = RelativeBias(2, buckets=8, reach=16, causal=True)
+    module = RelativePositionBias(2, buckets=8, max_distance=16, causal=True)
     assert torch.equal(module(2, 6), module(6, 6)[:, :, -2:])

@@ -52,7 +52,7 @@ def expected_maps(
         order = torch.ones(T, T, dtype=torch.bool, device=x.device)
         may = keep[:, None] & (order.tril() if block.attention.causal else order)
         maps["self"].append(by_hand(block.attention, query, key, may, bias))
-        if block.looks_across:
+        if block.has_cross_attention:
             heads = value.unflatten(-1, (block.attention.heads, -1)).transpose(1, 2)
             branch = block.attention.output((maps["self"][-1] @ heads).transpose(1, 2).flatten(-2))
             x = x + branch if block.attended.first else block.attended.norm(x + branch)

@@ -20,7 +20,10 @@ PATIENCE = 20  # seconds until a meeting that never happens fails the test
 def batches(device: torch.device) -> list[tuple[Tensor, Padded]]:
     """Two batches that cannot be mistaken for each other."""
     first, second = torch.randint(1, 20, (2, 5), device=device), torch.randint(1, 20, (3, 4), device=device)
-    return [(first, Padded.of([5, 3], device=device)), (second, Padded.of([4, 4, 1], device=device))]
+    return [
+        (first, Padded.from_lengths([5, 3], device=device)),
+        (second, Padded.from_lengths([4, 4, 1], device=device)),
+    ]
 
 
 def meet_inside(model: Any, part: str, parties: int = 2) -> Any:

@@ -64,11 +64,11 @@ def test_a_recurrent_layer_is_its_equations(
     sizes = [4, 4, 4] if layout == "full" else [2, 4, 1]
     texts = [torch.randn(size, 3, device=device) for size in sizes]
     if layout == "packed":
-        whole, last = module(torch.cat(texts), Packed.of(sizes, device=device))
+        whole, last = module(torch.cat(texts), Packed.from_lengths(sizes, device=device))
         states = whole.split(sizes)
     else:
         rows = nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=8.0)
-        whole, last = module(rows, Padded() if layout == "full" else Padded.of(sizes, device=device))
+        whole, last = module(rows, Padded() if layout == "full" else Padded.from_lengths(sizes, device=device))
         assert whole.shape == (3, 4, 4)
         states = [row[:size] for row, size in zip(whole, sizes, strict=True)]
     assert len(last) == (2 if cell == "lstm" else 1) and all(part.shape == (depth, 3, 4) for part in last)
@@ -131,7 +131,7 @@ def test_dropout_between_layers_is_for_training() -> None:
 def test_reversed_in_place(device: torch.device) -> None:
     x = torch.arange(1, 9, device=device).view(2, 4, 1)
     assert reversed_in_place(x, Padded())[..., 0].tolist() == [[4, 3, 2, 1], [8, 7, 6, 5]]
-    layout = Padded.of([2, 4], device=device)
+    layout = Padded.from_lengths([2, 4], device=device)
     assert reversed_in_place(x, layout)[..., 0].tolist() == [[2, 1, 3, 4], [8, 7, 6, 5]]
     assert torch.equal(reversed_in_place(reversed_in_place(x, layout), layout), x)
     assert lengths(x, layout).tolist() == [2, 4] and lengths(x, Padded()).tolist() == [4, 4]

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.nn import Cache, Layer, Packed, Padded, RelativeBias, Stack
+from regard.nn import LayerConfig, Packed, Padded, RelativePositionBias, Stack, StackCache
 
-LAYER = Layer(width=8, heads=2, ffn=12, eps=1e-6)
+LAYER = LayerConfig(width=8, heads=2, ffn=12, eps=1e-6)
 KINDS = {
     "encoder": LAYER,
     "encoder with bias": replace(LAYER, norm_first=True, norm="rms", bias=False, scale=1.0),
@@ -27,7 +27,7 @@ Randomise = Callable[..., Any]
 
 def made(kind: str, randomised: Randomise, device: torch.device) -> Stack:
     layer = KINDS[kind]
-    relative = RelativeBias(2, buckets=8, reach=16, causal=layer.causal) if "bias" in kind else None
+    relative = RelativePositionBias(2, buckets=8, max_distance=16, causal=layer.causal) if "bias" in kind else None
     stack: Stack = randomised(Stack(layer, 2, final_norm=layer.norm_first, relative=relative)).to(device)
     return stack
 
@@ -97,10 +97,10 @@ def batch(
         parts = [pool[i][side] for i in chosen]
         lengths = [len(part) for part in parts]
         if layout == "packed":
-            arguments += [torch.cat(parts), Packed.of(lengths, device=device)]
+            arguments += [torch.cat(parts), Packed.from_lengths(lengths, device=device)]
         else:
             rows = nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=5.0)
-            arguments += [rows, Padded.of(lengths, device=device)]
+            arguments += [rows, Padded.from_lengths(lengths, device=device)]
     return arguments
 
 
@@ -144,8 +144,10 @@ def test_packed_and_padded_have_the_same_gradients(device: torch.device, randomi
 def test_cached_equals_uncached(device: torch.device, randomised: Randomise, kind: str, steps: list[int]) -> None:
     stack = made(kind, randomised, device)
     x = torch.randn(3, 6, 8, device=device)
-    memory = (torch.randn(3, 4, 8, device=device), Padded.of([4, 1, 3], device=device)) if "memory" in kind else ()
-    cache, pieces = Cache(2), []
+    memory = (
+        (torch.randn(3, 4, 8, device=device), Padded.from_lengths([4, 1, 3], device=device)) if "memory" in kind else ()
+    )
+    cache, pieces = StackCache(2), []
     for piece in x.split(steps, dim=1):
         pieces.append(stack(piece, Padded(), *memory, cache=cache))
         assert cache.length == sum(p.shape[1] for p in pieces)

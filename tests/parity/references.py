@@ -155,15 +155,15 @@ def ids(*, seed: int = 1, padding: int = 0) -> tuple[Tensor, Padded]:
     """A right-padded batch of LENGTHS."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(5, VOCABULARY, (len(LENGTHS), max(LENGTHS)), generator=generator)
-    layout = Padded.of(LENGTHS)
-    assert layout.keep is not None
-    return tokens.masked_fill(~layout.keep, padding), layout
+    layout = Padded.from_lengths(LENGTHS)
+    assert layout.mask is not None
+    return tokens.masked_fill(~layout.mask, padding), layout
 
 
 def kept(x: Tensor, layout: Padded) -> Tensor:
     """The rows of (B, T, ...) that hold a token: the same batch packed."""
-    assert layout.keep is not None
-    return x[layout.keep]
+    assert layout.mask is not None
+    return x[layout.mask]
 
 
 def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:

@@ -23,7 +23,7 @@ def batch_for(pair: Pair) -> tuple[Tensor, Padded]:
 
 
 def run(pair: Pair, tokens: Tensor, layout: Padded, **options: Any) -> Any:
-    mask = None if layout.keep is None else layout.keep.long()
+    mask = None if layout.mask is None else layout.mask.long()
     with torch.no_grad():
         return pair.theirs(tokens, attention_mask=mask, output_hidden_states=True, output_attentions=True, **options)
 
@@ -51,7 +51,7 @@ def test_packed_padded_and_alone_are_the_same(pair: Pairs, name: str) -> None:
     with torch.no_grad():
         padded = one.ours(tokens, layout)
         with regard.record(one.ours) as tape:
-            packed = one.ours(kept(tokens, layout), Packed.of(LENGTHS))
+            packed = one.ours(kept(tokens, layout), Packed.from_lengths(LENGTHS))
         close(packed, kept(padded, layout))
         theirs = run(one, tokens, layout)
         for ours, expected in zip(tape.attention(), theirs.attentions, strict=True):
@@ -72,7 +72,7 @@ def test_segments(pair: Pairs, name: str) -> None:
     expected = kept(run(one, tokens, layout, token_type_ids=segments).hidden_states[-1], layout)
     with torch.no_grad():
         padded = kept(one.ours(tokens, layout, segments), layout)
-        packed = one.ours(kept(tokens, layout), Packed.of(LENGTHS), kept(segments, layout))
+        packed = one.ours(kept(tokens, layout), Packed.from_lengths(LENGTHS), kept(segments, layout))
         without = kept(one.ours(tokens, layout), layout)
     close(padded, expected)
     close(packed, expected)
@@ -108,7 +108,7 @@ def test_pooler_and_next_sentence(pair: Pairs, name: str) -> None:
     theirs = run(one, tokens, layout)
     with torch.no_grad():
         pooled = one.ours.pooler(one.ours(tokens, layout), layout)
-        packed = Packed.of(LENGTHS)
+        packed = Packed.from_lengths(LENGTHS)
         close(one.ours.pooler(one.ours(kept(tokens, layout), packed), packed), pooled)
         if "next" in name or name == "bert":
             expected = theirs.seq_relationship_logits if name == "bert" else theirs.logits

@@ -21,10 +21,10 @@ STEPS = 6
 def test_every_hidden_state_map_and_logit(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens, layout = ids()
-    assert layout.keep is not None
+    assert layout.mask is not None
     with torch.no_grad():
         theirs = one.theirs(
-            tokens, attention_mask=layout.keep.long(), output_hidden_states=True, output_attentions=True
+            tokens, attention_mask=layout.mask.long(), output_hidden_states=True, output_attentions=True
         )
         with regard.record(one.ours) as tape:
             last = one.ours(tokens, layout)
@@ -45,7 +45,7 @@ def test_packed_padded_and_alone_are_the_same(pair: Pairs, name: str) -> None:
     tokens, layout = ids()
     with torch.no_grad():
         padded = one.ours(tokens, layout)
-        close(one.ours(kept(tokens, layout), Packed.of(LENGTHS)), kept(padded, layout))
+        close(one.ours(kept(tokens, layout), Packed.from_lengths(LENGTHS)), kept(padded, layout))
         close(kept(one.ours(tokens), layout), kept(padded, layout))  # right padding is never seen by what stands before
         for row, length in enumerate(LENGTHS):
             close(padded[row, :length], one.ours(tokens[row : row + 1, :length])[0])

@@ -28,12 +28,12 @@ def their_outputs(name: str, pair: Pair) -> list[Tensor]:
     if name == "vit":
         return [pair.theirs(PIXELS).logits]
     tokens, layout = ids(padding=pair.theirs.config.pad_token_id or 0)
-    assert layout.keep is not None
+    assert layout.mask is not None
     if name.startswith("t5"):
         words, target_layout = targets()
-        logits = pair.theirs(tokens, attention_mask=layout.keep.long(), decoder_input_ids=words).logits
+        logits = pair.theirs(tokens, attention_mask=layout.mask.long(), decoder_input_ids=words).logits
         return [kept(logits, target_layout)]
-    output = pair.theirs(tokens, attention_mask=layout.keep.long())
+    output = pair.theirs(tokens, attention_mask=layout.mask.long())
     if name == "bert":
         return [kept(output.prediction_logits, layout), output.seq_relationship_logits]
     if name == "bert-next":
@@ -48,12 +48,14 @@ def our_outputs(name: str, pair: Pair, *, packed: bool) -> list[Tensor]:
     if name == "vit":
         return [model.classifier(model(PIXELS)[:, 0])]
     tokens, padded = ids(padding=pair.theirs.config.pad_token_id or 0)
-    layout: Layout = Packed.of(LENGTHS) if packed else padded
+    layout: Layout = Packed.from_lengths(LENGTHS) if packed else padded
     tokens = kept(tokens, padded) if packed else tokens
     if name.startswith("t5"):
         words, target_layout = targets()
         if packed:
-            return [model.logits(model(tokens, kept(words, target_layout), layout, Packed.of(TARGET_LENGTHS)))]
+            return [
+                model.logits(model(tokens, kept(words, target_layout), layout, Packed.from_lengths(TARGET_LENGTHS)))
+            ]
         return [kept(model.logits(model(tokens, words, layout, target_layout)), target_layout)]
     hidden = model(tokens, layout)
     rows = hidden if packed else kept(hidden, padded)

@@ -110,8 +110,8 @@ def test_a_new_model_of_ours(config: Config, heads: list[str] | None, tmp_path: 
     }
     theirs = loaded_by_transformers(tmp_path)
     tokens, layout = ids(padding=getattr(config, "padding", 0))
-    assert layout.keep is not None
-    keep = layout.keep
+    assert layout.mask is not None
+    keep = layout.mask
     with torch.no_grad():
         if isinstance(config, VitConfig):
             pixels = torch.randn(3, 3, 8, 12)
@@ -158,10 +158,10 @@ def test_their_fine_tuned_models_say_what_is_not_used(kind: str, unused: str, tm
     with pytest.warns(UserWarning, match=f"not used: {unused}"):
         model, _ = regard.load(tmp_path)
     tokens, layout = ids(padding=getattr(theirs.config, "pad_token_id", None) or 0)
-    assert layout.keep is not None
+    assert layout.mask is not None
     with torch.no_grad():
-        base = theirs.base_model(tokens, attention_mask=layout.keep.long())
-        close(model(tokens, layout)[layout.keep], base.last_hidden_state[layout.keep])
+        base = theirs.base_model(tokens, attention_mask=layout.mask.long())
+        close(model(tokens, layout)[layout.mask], base.last_hidden_state[layout.mask])
 
 
 def test_the_pooler_of_an_image_model_goes_and_comes_back(tmp_path: Path) -> None:

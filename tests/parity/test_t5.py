@@ -21,16 +21,16 @@ STEPS = 7
 
 def targets() -> tuple[Tensor, Padded]:
     words = torch.randint(5, VOCABULARY, (len(TARGET_LENGTHS), 8), generator=torch.Generator().manual_seed(3))
-    return words, Padded.of(TARGET_LENGTHS)
+    return words, Padded.from_lengths(TARGET_LENGTHS)
 
 
 def run(pair: Pair) -> Any:
     (tokens, layout), (words, _) = ids(), targets()
-    assert layout.keep is not None
+    assert layout.mask is not None
     with torch.no_grad():
         return pair.theirs(
             tokens,
-            attention_mask=layout.keep.long(),
+            attention_mask=layout.mask.long(),
             decoder_input_ids=words,
             output_hidden_states=True,
             output_attentions=True,
@@ -67,7 +67,10 @@ def test_packed_padded_and_alone_are_the_same(pair: Pairs, name: str) -> None:
     (tokens, layout), (words, target_layout) = ids(), targets()
     with torch.no_grad():
         packed = one.ours(
-            kept(tokens, layout), kept(words, target_layout), Packed.of(LENGTHS), Packed.of(TARGET_LENGTHS)
+            kept(tokens, layout),
+            kept(words, target_layout),
+            Packed.from_lengths(LENGTHS),
+            Packed.from_lengths(TARGET_LENGTHS),
         )
         padded = one.ours(tokens, words, layout, target_layout)
         close(kept(padded, target_layout), kept(theirs.decoder_hidden_states[-1], target_layout))
@@ -81,7 +84,7 @@ def test_packed_padded_and_alone_are_the_same(pair: Pairs, name: str) -> None:
 def test_cached_decoding(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens, layout = ids()
-    assert layout.keep is not None
+    assert layout.mask is not None
     ours, theirs, state, past = [], [], None, None
     said = torch.full((len(LENGTHS), 1), one.theirs.config.decoder_start_token_id)
     our_words, their_words = [said[:, 0]], [said[:, 0]]
@@ -92,7 +95,7 @@ def test_cached_decoding(pair: Pairs, name: str) -> None:
             our_words.append(scores.argmax(-1))
             output = one.theirs(
                 tokens,
-                attention_mask=layout.keep.long(),
+                attention_mask=layout.mask.long(),
                 decoder_input_ids=their_words[-1][:, None],
                 past_key_values=past,
                 use_cache=True,

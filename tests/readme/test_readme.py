@@ -63,14 +63,14 @@ def test_a_model_is_pretrained_and_asked(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(lines[0], encoding="utf-8")
     shape = {"width": 16, "heads": 2, "ffn": 32, "depth": 1, "positions": 64}
     small = [f"model.{key}={value}" for key, value in shape.items()]
-    small += ["data.length=32", "data.batch=128", "schedule.budget=", "schedule.steps=2"]
+    small += ["data.max_length=32", "data.tokens_per_batch=128", "schedule.budget=", "schedule.max_steps=2"]
     verbs = ("pretrain", "fill", "next", "perplexity", "generate", "score", "cost")
     asked = [c for c in COMMANDS if c.split()[1] in verbs]
     assert len(asked) == 10
     for command in asked:
         words = shlex.split(command)
         if words[1] == "pretrain" and "--resume" not in words:
-            words += ["--set", f"vocabulary.size={50 if words[2] == 'bert' else 270}"]
+            words += ["--set", f"vocabulary.vocab_size={50 if words[2] == 'bert' else 270}"]
             words += [word for setting in small for word in ("--set", setting)]
             if "--budget" in words:
                 del words[words.index("--budget") : words.index("--budget") + 2]
@@ -108,13 +108,19 @@ def test_a_translator_is_trained_and_asked(tmp_path: Path) -> None:
         (tmp_path / f"{name}.en").write_text("".join(f"{one}\n" for one in source * 4))
         target = (" ".join(words.get(word, word) for word in one.split()) for one in source * 4)
         (tmp_path / f"{name}.de").write_text("".join(f"{one}\n" for one in target), encoding="utf-8")
-    small = ["model.width=16", "model.heads=2", "model.ffn=32", "model.depth=1", "training.epochs=1"]
+    small = [
+        "model.hidden_size=16",
+        "model.num_attention_heads=2",
+        "model.intermediate_size=32",
+        "model.num_hidden_layers=1",
+        "training.num_epochs=1",
+    ]
     asked = [c for c in COMMANDS if c.startswith(("regard train translate", "regard translate"))]
     assert len(asked) == 3
     for command in asked:
         given = shlex.split(command)
         if given[1] == "train":
-            given += [word for setting in (*small, "vocabulary.size=280") for word in ("--set", setting)]
+            given += [word for setting in (*small, "vocabulary.vocab_size=280") for word in ("--set", setting)]
         done = subprocess.run([sys.executable, "-m", *given], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (command, done.stderr)
     assert (tmp_path / "alignments.json").stat().st_size > 0

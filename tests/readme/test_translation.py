@@ -18,10 +18,10 @@ COMMANDS = re.findall(r"^    (regard .*)$", PAGE, re.MULTILINE)
 TINY = ("width=16", "depth=2", "heads=2", "ffn=16", "embedding=8")
 QUICK = [
     *(f"model.{setting}" for setting in TINY),
-    "training.epochs=6",
-    "training.tokens=30",
-    "training.rate=1e-2",
-    "training.warmup=5",
+    "training.num_epochs=6",
+    "training.tokens_per_batch=30",
+    "training.learning_rate=1e-2",
+    "training.warmup_steps=5",
 ]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import RegardError
-from regard.render.bundle import built, page
+from regard.render.bundle import is_built, page
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_what_json_cannot_carry_is_told(static: Path) -> None:
 
 
 def test_without_a_build_it_says_what_to_run(tmp_path: Path) -> None:
-    assert not built(tmp_path)
+    assert not is_built(tmp_path)
     with pytest.raises(RegardError, match=r"python web/build\.py"):
         page({}, static=tmp_path)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,6 +20,7 @@ from starlette.testclient import TestClient
 from regard.server import app as application
 from regard.server.model_registry import ModelRegistry
 from regard.server.serve import HOST, create_server, listen
+from regard.server.studio import Studio
 from tests.conftest import missing
 
 if TYPE_CHECKING:
@@ -28,8 +29,12 @@ if TYPE_CHECKING:
 
 TOKEN = "the-token-of-all-studios-in-tests"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-create_app = partial(application.create_app, token=TOKEN)
 AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def create_app(studio: Studio | ModelRegistry, **options: Any) -> Starlette:
+    studio = Studio(studio) if isinstance(studio, ModelRegistry) else studio
+    return application.create_app(studio, token=TOKEN, **options)
 
 
 @pytest.fixture(scope="session")
@@ -99,14 +104,20 @@ def registry(folders: dict[str, str]) -> ModelRegistry:
 
 
 @pytest.fixture(scope="module")
-def address(page_built: None, registry: ModelRegistry, run_app: Callable[[Starlette], str]) -> str:
-    """Of a studio with those models."""
-    return run_app(create_app(registry))
+def own_studio(registry: ModelRegistry) -> Studio:
+    """The state of a studio with those models."""
+    return Studio(registry)
+
+
+@pytest.fixture(scope="module")
+def address(page_built: None, own_studio: Studio, run_app: Callable[[Starlette], str]) -> str:
+    """The address of a studio with those models."""
+    return run_app(create_app(own_studio))
 
 
 @pytest.fixture
-def client(registry: ModelRegistry) -> TestClient:
-    return TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
+def client(own_studio: Studio) -> TestClient:
+    return TestClient(create_app(own_studio), base_url="http://127.0.0.1", headers=BEARER)
 
 
 def serious_findings(page: Page, axe: str) -> list[tuple[str, str]]:

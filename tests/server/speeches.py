@@ -9,9 +9,9 @@ import pytest
 
 import regard
 from regard.inference.generation import Beam, Sampling
-from regard.interpret.generation import listening
-from regard.interpret.generation.speaking import Speech, speak
-from regard.interpret.generation.wish import Wish
+from regard.interpret.generation import recorders as listening
+from regard.interpret.generation.config import GenerationConfig
+from regard.interpret.generation.generation import Generation, generate
 from regard.server.request_queue import ClientDisconnected, check_connected
 
 __all__ = ["PROMPT", "Gate", "bars", "said", "spoken", "visible"]
@@ -25,16 +25,16 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
         self.opened, self.left, self.reached = threading.Event(), threading.Event(), threading.Event()
         self.tokens = 0
-        sample = listening.Heard.sample
+        sample = listening.CandidateRecorder.sample
 
-        def slow(heard: listening.Heard, *arguments: Any, **named: Any) -> None:
+        def slow(heard: listening.CandidateRecorder, *arguments: Any, **named: Any) -> None:
             sample(heard, *arguments, **named)
             self.tokens += 1
             if self.tokens == tokens + 1:
                 self.reached.set()
                 self.wait()
 
-        monkeypatch.setattr(listening.Heard, "sample", slow)
+        monkeypatch.setattr(listening.CandidateRecorder, "sample", slow)
 
     def wait(self) -> None:
         while not self.opened.wait(0.02):
@@ -47,13 +47,13 @@ class Gate:
 
 def spoken(
     folder: str, prompt: str = PROMPT, *, beam: int = 0, seed: int = 0, tokens: int = 12, **sampling: Any
-) -> Speech:
+) -> Generation:
     chance = Sampling(**{"temperature": 0.8, "top_p": 0.9, **sampling})
-    searched = Beam(width=beam, nbest=beam) if beam else None
-    return speak(*regard.load(folder), prompt, wish=Wish(chance, searched, seed, tokens))
+    searched = Beam(num_beams=beam, num_return_sequences=beam) if beam else None
+    return generate(*regard.load(folder), prompt, config=GenerationConfig(chance, searched, seed, tokens))
 
 
-def said(speech: Speech) -> list[str]:
+def said(speech: Generation) -> list[str]:
     return [token.text or visible(token.name) for token in speech.tokens]
 
 
@@ -62,14 +62,14 @@ def visible(token: str) -> str:
     return token.translate(str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}))
 
 
-def bars(speech: Speech, at: int) -> list[list[str | None]]:
+def bars(speech: Generation, at: int) -> list[list[str | None]]:
     return [
         [
             f"{number(bar.tempered)}; the model's own probability: {number(bar.probability)}",
             "" if bar.reached is None else number(bar.reached),
-            *([] if speech.wish.beam else [number(bar.chance)]),
+            *([] if speech.config.beam else [number(bar.chance)]),
         ]
-        for bar in speech.tokens[at].bars.bars
+        for bar in speech.tokens[at].candidates.bars
     ]
 
 

@@ -14,9 +14,9 @@ import pytest
 from starlette.testclient import TestClient
 
 import regard
-from regard.interpret.faithfulness.ablation import ablate, sweep
-from regard.interpret.faithfulness.everywhere import LONGEST, asked_at, open_at, thinned
-from regard.interpret.faithfulness.surgery_payload import SWEPT
+from regard.interpret.ablation.ablation import ablate, sweep_heads
+from regard.interpret.ablation.payload import MAX_SWEEP_TARGETS
+from regard.interpret.attribution.probe import MAX_MASKED_TOKENS, open_probe, pretrained_probe, subsample_targets
 from regard.tasks.folder import write_task
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
@@ -58,8 +58,10 @@ def head(page: Page, name: str) -> Any:
 def test_heads_are_pressed_out_and_back(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at_place(page, address, model=folders["bert"], text=TEXT)
     expect(page.locator(".ablation-gone")).to_contain_text("Nothing is out")
-    trial = open_at(folders["bert"], TEXT, at="masked")
-    wanted = {(one.layer, one.head): one.strength for one in sweep(thinned(trial, SWEPT)).ranked}
+    trial = open_probe(folders["bert"], TEXT, at="masked")
+    wanted = {
+        (one.layer, one.head): one.strength for one in sweep_heads(subsample_targets(trial, MAX_SWEEP_TARGETS)).ranked
+    }
     for (layer, number), strength in wanted.items():
         title = head(page, f"{layer}.{number}").get_attribute("title")
         assert title == f"{layer}.{number} alone: {strength:.3f} nats"
@@ -96,7 +98,7 @@ def test_heads_are_pressed_out_and_back(page: Page, address: str, folders: dict[
 def test_bars_begin_at_the_left_and_leave_the_digits_alone(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at_place(page, address, model=folders["classifier"], text=CLASSED)
     expect(page.locator(".ablation-changes thead th")).to_have_text(["label", "probability"])
-    (effect,) = ablate(open_at(folders["classifier"], CLASSED), heads=[(0, 1)]).effects
+    (effect,) = ablate(open_probe(folders["classifier"], CLASSED), heads=[(0, 1)]).effects
     cells = page.locator(".ablation-changes tbody td")
     expect(cells).to_have_count(len(effect.likeliest))
     for cell, one in zip(cells.all(), effect.likeliest, strict=True):
@@ -116,7 +118,7 @@ def test_whole_layers(page: Page, address: str, folders: dict[str, str]) -> None
     expect(page.locator(".ablation-gone")).to_contain_text("heads 1.*")
     page.get_by_role("button", name="skip layer 0").click()
     expect(page.locator(".ablation-gone")).to_contain_text("layers 0")
-    trial = open_at(folders["bert"], TEXT, at="plain")
+    trial = open_probe(folders["bert"], TEXT, at="plain")
     effect = ablate(trial, heads=[(1, number) for number in range(4)], layers=[0]).effects[4]
     token = page.locator(".ablation-text button").nth(4)
     expect(token).to_have_attribute("title", f"{effect.strength:.3f} nats")
@@ -126,7 +128,7 @@ def test_whole_layers(page: Page, address: str, folders: dict[str, str]) -> None
     assert shown == [pytest.approx([one.before, one.after], rel=1e-4) for one in effect.likeliest[:6]]
     assert "place=4" in page.url and "heads=1.*" in page.url and "layers=0" in page.url
     page.locator(".choices").get_by_label("Ask").select_option("masked")
-    hidden = ablate(open_at(folders["bert"], TEXT, at="masked"), heads=[(1, n) for n in range(4)], layers=[0])
+    hidden = ablate(open_probe(folders["bert"], TEXT, at="masked"), heads=[(1, n) for n in range(4)], layers=[0])
     expect(page.locator(".ablation-text button").nth(4)).to_have_attribute(
         "title", f"{hidden.effects[4].strength:.3f} nats"
     )
@@ -135,7 +137,7 @@ def test_whole_layers(page: Page, address: str, folders: dict[str, str]) -> None
 
 def test_a_gpt_and_a_classifier(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at_place(page, address, model=folders["gpt"], text="the good film day", heads="0.0")
-    trial = asked_at(*regard.load(folders["gpt"]), "the good film day", at="plain")
+    trial = pretrained_probe(*regard.load(folders["gpt"]), "the good film day", at="plain")
     effects = ablate(trial, heads=[(0, 0)]).effects
     tokens = page.locator(".ablation-text button")
     expect(tokens).to_have_count(len(effects))
@@ -144,7 +146,7 @@ def test_a_gpt_and_a_classifier(page: Page, address: str, folders: dict[str, str
     assert tokens.last.get_attribute("title") == f"{effects[-1].strength:.3f} nats"
     open_at_place(page, address, model=folders["classifier"], text=CLASSED, heads="0.1")
     expect(page.locator("blockquote")).to_have_text(CLASSED)
-    (effect,) = ablate(open_at(folders["classifier"], CLASSED), heads=[(0, 1)]).effects
+    (effect,) = ablate(open_probe(folders["classifier"], CLASSED), heads=[(0, 1)]).effects
     rows = page.locator(".ablation-changes tbody tr").all()
     found = {
         row.locator("th").inner_text(): [float(one.get_attribute("title") or "nan") for one in row.locator("td").all()]
@@ -162,7 +164,7 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
             page.get_by_role("button", name=name, exact=True).click()
         files[name] = tmp_path / waiting.value.suggested_filename
         waiting.value.save_as(files[name])
-    trial = open_at(folders["bert"], TEXT, at="masked")
+    trial = open_probe(folders["bert"], TEXT, at="masked")
     effects = ablate(trial, heads=[(0, 1)]).effects
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
     places = [row for row in rows if row["what"] == "place"]
@@ -179,9 +181,9 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
     assert alone.get_by_role("button", name="skip layer 0").count() == 0
     head(alone, "1.2").click()  # without a server each head can still be seen missing alone
     expect(alone.locator(".ablation-gone")).to_contain_text("without head 1.2 alone")
-    few = thinned(trial, SWEPT)
-    one = next(one for one in sweep(few).ranked if (one.layer, one.head) == (1, 2))
-    expect(alone.locator(".ablation-text button")).to_have_count(SWEPT)
+    few = subsample_targets(trial, MAX_SWEEP_TARGETS)
+    one = next(one for one in sweep_heads(few).ranked if (one.layer, one.head) == (1, 2))
+    expect(alone.locator(".ablation-text button")).to_have_count(MAX_SWEEP_TARGETS)
     titles = [button.get_attribute("title") for button in alone.locator(".ablation-text button").all()]
     assert titles == [f"{strength:.3f} nats" for strength in one.strengths]
     context.close()
@@ -197,7 +199,7 @@ def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, 
         ({"model": folders["bert"], "text": TEXT, "layers": "x"}, "expected its number from 0"),
         ({"model": folders["bert"], "text": TEXT, "at": "never"}, "unknown --at 'never'"),
         ({"model": folders["bert"], "text": TEXT, "text_b": "b"}, "a second text is for a tuned model"),
-        ({"model": folders["bert"], "text": "a " * (LONGEST + 10), "at": "masked"}, "shorten it"),
+        ({"model": folders["bert"], "text": "a " * (MAX_MASKED_TOKENS + 10), "at": "masked"}, "shorten it"),
         ({"model": folders["gpt"], "text": "the", "at": "masked"}, "'masked' is for a BERT"),
         ({"model": folders["classifier"], "text": " "}, "'text' is empty"),
         ({"model": "nothing", "text": "a"}, "the studio has no model"),
@@ -209,14 +211,14 @@ def test_heads_are_tried_once_a_text(
     client: TestClient, folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[str] = []
-    from regard.interpret.faithfulness import surgery_payload
+    from regard.interpret.ablation import payload as surgery_payload
 
     def counting(trial: Any) -> Any:
         counted.append(trial.texts[0])
         return before(trial)
 
-    before = surgery_payload.swept
-    monkeypatch.setattr(surgery_payload, "swept", counting)
+    before = surgery_payload.sweep_subsample
+    monkeypatch.setattr(surgery_payload, "sweep_subsample", counting)
     first = asked(client, model=folders["bert"], text="a good day")
     second = asked(client, model=folders["bert"], text="a good day", heads="0.0")
     assert (first["sweep"], counted) == (second["sweep"], ["a good day"])

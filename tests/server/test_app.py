@@ -18,7 +18,7 @@ import torch
 from starlette.applications import Starlette
 
 import regard
-from regard.server.app import BODY
+from regard.server.app import MAX_BODY_BYTES
 from regard.server.arguments import LIMIT
 from regard.server.model_registry import ModelRegistry
 from tests.server.conftest import BEARER, create_app
@@ -110,7 +110,7 @@ def test_any_text_gets_an_answer(tiny: str, model: str, text: str) -> None:
         (b"\xff\xfe", 400, "the body is not JSON"),
         (b"[" * 100_000, 400, "the body is not JSON"),
         (b"[]", 400, "must be a JSON object, got list"),
-        (b'"' + b"a" * (BODY + 1) + b'"', 413, f"at most {BODY:,} bytes"),
+        (b'"' + b"a" * (MAX_BODY_BYTES + 1) + b'"', 413, f"at most {MAX_BODY_BYTES:,} bytes"),
     ],
 )
 def test_a_body_that_is_no_question_is_refused(tiny: str, raw: bytes, expected: int, message: str) -> None:

@@ -20,8 +20,8 @@ from starlette.applications import Starlette
 import regard
 from regard.data.translation_pairs import Pair
 from regard.inference.translation import Translator
-from regard.inference.translation.align import usual_looking
-from regard.inference.translation.folder import write
+from regard.inference.translation.alignment import default_alignment_heads
+from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
 from regard.models import Vit, VitConfig
 from regard.server.model_registry import ModelRegistry
@@ -30,7 +30,7 @@ from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Model
+from regard.training.translation.config import TranslatorSection
 from tests.inference.generation.folders import gpt_folder
 from tests.server.conftest import create_app
 from tests.server.test_app import ask
@@ -83,8 +83,16 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     write_task(Solved(task, Tuned.new(encoder, task).eval(), tokenizer, 64), place / "tuned")
     pairs = [Pair("the film was good", "der Film war gut"), Pair("a long day", "ein langer Tag")] * 4
     subwords = train_subwords(pairs, size=290, joint=True)
-    translating = new_model(Model(width=16, depth=1, heads=2, ffn=16, embedding=16), subwords, seed=0)
-    write(Translator(translating.eval(), subwords, usual_looking(translating)), place / "translator")
+    translating = new_model(
+        TranslatorSection(
+            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, embedding_size=16
+        ),
+        subwords,
+        seed=0,
+    )
+    save_translator(
+        Translator(translating.eval(), subwords, default_alignment_heads(translating)), place / "translator"
+    )
     torch.manual_seed(0)
     shape = VitConfig(width=8, depth=1, heads=2, ffn=8, image=(8, 8), patch=(4, 4), labels=2)
     regard.save(Vit(shape), place / "vit")

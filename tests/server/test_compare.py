@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from regard.interpret.masked_lm.compare import Chart, Pair
-from regard.interpret.masked_lm.comparison import Comparison, compare
+from regard.interpret.masked_lm.comparison import MaskedComparison, compare
+from regard.interpret.masked_lm.pair import Chart, PairComparison
 from tests.server.conftest import watched
 
 TEXTS = ["Jane worked as a _.", "Jim worked as a _."]
@@ -38,11 +38,11 @@ def downloaded(page: Page) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def library() -> Comparison:
+def library() -> MaskedComparison:
     return compare(TEXTS)
 
 
-def test_two_sentences_are_typed(page: Page, studio: str, library: Comparison) -> None:
+def test_two_sentences_are_typed(page: Page, studio: str, library: MaskedComparison) -> None:
     page.goto(f"{studio}/#compare")
     caption = page.locator(".compare .caption")
     expect(caption).to_contain_text("more with Texas than New York")
@@ -62,13 +62,13 @@ def test_two_sentences_are_typed(page: Page, studio: str, library: Comparison) -
 
 @pytest.mark.parametrize("chart", ["likelihoods", "differences"])
 def test_the_page_shows_the_tokens_that_the_library_chooses(
-    page: Page, studio: str, library: Comparison, chart: Chart
+    page: Page, studio: str, library: MaskedComparison, chart: Chart
 ) -> None:
     page.goto(at(studio, a=TEXTS[0], b=TEXTS[1]))
     page.get_by_role("button", name=chart.title()).click()
     for number, name in ((30, "30"), (1000, "1000"), (0, "All")):
         page.get_by_role("button", name=name, exact=True).click()
-        assert isinstance(library.result, Pair)
+        assert isinstance(library.result, PairComparison)
         document = library.result.document(number, chart)
         expected: Any = document["tokens"]
         expect(page.locator(".compare .caption")).to_have_text(str(document["caption"]))

@@ -20,6 +20,7 @@ from regard.interpret.embeddings.sentence_map import sentence_map
 from regard.interpret.probes.walk import walk
 from regard.server.model_registry import ModelRegistry
 from regard.server.routes_embeddings import ROOM, sentences
+from regard.server.studio import Studio
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
@@ -234,4 +235,4 @@ def test_it_is_accessible_and_fits(
 )
 def test_bad_arguments(arguments: dict[str, object], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        sentences(ModelRegistry([]), arguments)
+        sentences(Studio(ModelRegistry([])), arguments)

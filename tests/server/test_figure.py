@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, expect
 from starlette.applications import Starlette
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.inference.translation.subwords import train_subwords
-from regard.interpret.figure.positions import encoding
+from regard.interpret.figure.positional_encoding import positional_encoding
 from regard.server.model_registry import ModelRegistry
 from tests.inference.translation.conftest import sentences
 from tests.interpret.conftest import translator
@@ -35,12 +36,12 @@ def home(
 ) -> str:
     """A studio with a tiny BERT, and a tiny translator under a name that tells its languages."""
     subwords = train_subwords(sentences(40), size=290, joint=True)
-    pair = translator(subwords, norm_first=False).eval(), subwords
+    model = translator(subwords, norm_first=False).eval()
 
     def load(name: str) -> Any:
-        from regard.interpret import opened
+        from regard.inference.load_model import load_model
 
-        return pair if name == "tiny-en-de" else opened(tiny_bert_folder)
+        return LoadedModel(name, model, subwords) if name == "tiny-en-de" else load_model(tiny_bert_folder)
 
     registry = ModelRegistry(["tiny-bert", "tiny-en-de"], load=load)
     registry.start().join()
@@ -166,7 +167,7 @@ def test_positional_encodings_are_the_formulas(page: Page, home: str, tmp_path: 
         found = np.zeros((20, 64))
         for row in rows:
             found[int(row["position"]), int(row["dimension"])] = float(row["value"])
-        assert np.allclose(found, encoding(64, 20, layout).matrix, atol=1e-5)  # type: ignore[arg-type]
+        assert np.allclose(found, positional_encoding(64, 20, layout).matrix, atol=1e-5)  # type: ignore[arg-type]
     assert "width=64" in page.url and "mode=positions" in page.url
 
 

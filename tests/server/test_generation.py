@@ -110,17 +110,17 @@ def test_a_text_and_its_bars(page: Page, writers: str, gpt: str) -> None:
     page.locator(".generation-text [role=button]").nth(5).click()
     assert shown(page) == bars(speech, 5) and "lock=5" in page.url
     kept = page.locator(".generation-kept").count()
-    assert kept == sum(bar.by is None for bar in speech.tokens[5].bars.bars)
+    assert kept == sum(bar.by is None for bar in speech.tokens[5].candidates.bars)
     page.keyboard.press("ArrowRight")
     assert shown(page) == bars(speech, 6)
     expect(page.locator(".generation-text [role=button]").nth(6)).to_be_focused()
     assert page.locator(".generation-bars thead th").all_inner_texts()[2:] == ["Sum", "Chance"]
-    here = speech.tokens[6].bars
+    here = speech.tokens[6].candidates
     more = here.kept - sum(bar.by is None for bar in here.bars)
     if more:
         expect(page.locator(".generation-more")).to_contain_text(f"and {more} more that may be said")
     expect(page.locator(".generation-bars p").first).to_contain_text(
-        f"{speech.tokens[6].bars.kept} of {speech.tokens[6].bars.vocabulary} tokens may be said"
+        f"{speech.tokens[6].candidates.kept} of {speech.tokens[6].candidates.vocabulary} tokens may be said"
     )
     assert (
         page.locator("pre", has_text="regard generate").inner_text().endswith("--top-p 0.7 --seed 2 --page page.html")
@@ -284,7 +284,7 @@ def test_bytes_of_half_a_character_are_in_hex(page: Page, writers: str, gpt: str
     """The tiny model says bytes at random."""
     open_at(page, writers, model=gpt, prompt="the film", tokens="3", temperature="2", top_p="1", lock="0")
     speech = spoken(gpt, "the film", tokens=3, temperature=2.0, top_p=1.0)
-    texts = [bar.text for bar in speech.tokens[0].bars.bars]
+    texts = [bar.text for bar in speech.tokens[0].candidates.bars]
     assert any(re.fullmatch(r"\\x[89A-F][0-9A-F]", text) for text in texts)
     assert page.locator(".generation-bars tbody th").all_inner_texts() == [visible(text) for text in texts]
 
@@ -292,7 +292,7 @@ def test_bytes_of_half_a_character_are_in_hex(page: Page, writers: str, gpt: str
 def test_a_bar_is_a_branch_too(page: Page, writers: str, gpt: str) -> None:
     open_at(page, writers, model=gpt, prompt="the film", tokens="6", temperature="0", lock="0")
     speech = spoken(gpt, "the film", tokens=6, temperature=0.0)
-    bar = next(bar for bar in speech.tokens[0].bars.bars if bar.text.isascii() and bar.text.isalpha())
+    bar = next(bar for bar in speech.tokens[0].candidates.bars if bar.text.isascii() and bar.text.isalpha())
     page.get_by_role("button", name=f"go on with {json.dumps(bar.text)}", exact=True).click()
     expect(field(page, "Prompt")).to_have_value("the film" + bar.text)
     assert "lock" not in page.url
@@ -321,7 +321,7 @@ def test_files(page: Page, browser: Browser, writers: str, gpt: str, tmp_path: P
     rows = [one for one in csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))) if one["what"] == "bar"]
     for text, speech in (("1", first), ("2", second)):
         found = [float(row["tempered"]) for row in rows if row["text"] == text]
-        assert found == [bar.tempered for token in speech.tokens for bar in token.bars.bars]
+        assert found == [bar.tempered for token in speech.tokens for bar in token.candidates.bars]
     assert {one["what"] for one in json.loads(files["JSON"].read_text("utf-8"))} == {"bar", "search"}
     svg = files["SVG"].read_text("utf-8")
     assert "the &lt;b&gt;film" in svg

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 from torch import nn
 
 import regard
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
-from regard.server.model_registry import ModelRegistry
+from regard.models import Gpt, GptConfig
+from regard.server.model_registry import ModelRegistry, infer_kind
 from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
@@ -25,13 +28,13 @@ def test_models_are_loaded_in_their_order_behind_the_caller() -> None:
         seen.append(name)
         begun.set()
         go_on.wait(10)
-        return nn.Identity(), None
+        return LoadedModel(name, nn.Identity(), None)
 
     registry = ModelRegistry(["a", "b"], load=load)
     thread = registry.start()
     assert begun.wait(10)
     assert [one["state"] for one in registry.states()] == ["loading", "loading"]
-    with pytest.raises(InputError, match="a is still being loaded"), registry.use_any("a"):
+    with pytest.raises(InputError, match="a is still being loaded"), registry.use("a"):
         pass
     go_on.set()
     thread.join(10)
@@ -48,7 +51,7 @@ def test_one_that_fails_says_why_and_is_tried_again_when_asked_for(tmp_path: Any
             raise RuntimeError("out of luck")
         if not folder.is_dir():
             raise InputError(f"{name}: no such folder")
-        return nn.Identity(), None
+        return LoadedModel(name, nn.Identity(), None)
 
     registry = ModelRegistry(["bad", "gone"], load=load)
     registry.start().join(10)
@@ -74,11 +77,11 @@ def test_a_tuned_model_is_read_once_and_whole(tiny_bert_folder: Path, tmp_path: 
     shutil.rmtree(name)
     assert [(one["kind"], one["state"]) for one in registry.states()] == [("tuned", "ready"), ("reader", "ready")]
     with registry.use(name) as (model, reads):
-        solved = registry.solved(name)
+        solved = registry.fine_tuned(name)
         assert solved.model.encoder is model and solved.tokenizer is reads
         assert solved.task.labels == ("bad", "good")
     with pytest.raises(InputError, match="not tuned for a task"):
-        registry.solved(str(tiny_bert_folder))
+        registry.fine_tuned(str(tiny_bert_folder))
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
@@ -90,7 +93,7 @@ def test_an_unknown_name_gets_the_nearest() -> None:
 
 
 def test_two_users_wait_for_each_other() -> None:
-    registry = ModelRegistry(["a"], load=lambda name: (nn.Identity(), None))
+    registry = ModelRegistry(["a"], load=lambda name: LoadedModel(name, nn.Identity(), None))
     registry.start().join(10)
     entered, leave, order = threading.Event(), threading.Event(), []
 
@@ -112,3 +115,46 @@ def test_two_users_wait_for_each_other() -> None:
     for thread in threads:
         thread.join(10)
     assert order == ["first leaves", "second enters"]
+
+
+@pytest.mark.parametrize(
+    ("files", "kind"),
+    [
+        ({"config.json": {"model_type": "bert"}}, "reader"),
+        ({"config.json": {"model_type": "gpt2"}}, "writer"),
+        ({"config.json": {"model_type": "t5"}}, "writer"),
+        ({"config.json": {"model_type": "bert"}, "task.json": {}}, "tuned"),
+        ({"config.json": {"model_type": "marian"}, "translate.json": {}}, "translator"),
+        ({"config.json": []}, "unknown"),
+        ({}, "unknown"),
+    ],
+)
+def test_a_folder_tells(tmp_path: Path, files: dict[str, object], kind: str) -> None:
+    for name, document in files.items():
+        (tmp_path / name).write_text(json.dumps(document))
+    assert infer_kind(str(tmp_path)) == kind
+
+
+def test_what_is_built_in() -> None:
+    assert [infer_kind(name) for name in ("regard-bert", "regard-de-en", "regard-gpt")] == [
+        "reader",
+        "translator",
+        "writer",
+    ]
+
+
+def test_what_has_no_folder_tells_once_it_is_loaded() -> None:
+    assert infer_kind("somebody/gpt") == "unknown"
+    small = GptConfig(vocabulary=10, width=8, depth=1, heads=2, ffn=8, positions=8)
+    assert infer_kind("somebody/gpt", LoadedModel("a", Gpt(small), None)) == "writer"
+    assert infer_kind("somebody/bert", LoadedModel("a", nn.Identity(), None)) == "reader"
+
+
+def test_a_vanished_folder_stays_what_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "task.json").write_text("{}")
+    registry = ModelRegistry([str(folder)])
+    shutil.rmtree(folder)
+    registry.start().join()
+    assert [(one["kind"], one["state"]) for one in registry.states()] == [("tuned", "failed")]

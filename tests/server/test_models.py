@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 
 from regard.errors import InputError
-from regard.interpret.attention.subject import opened
+from regard.inference.load_model import load_model
 from regard.server.model_registry import ModelRegistry
 from tests.server.conftest import create_app
 
@@ -25,7 +25,7 @@ def test_a_model_that_comes_back_is_shown_as_ready(
         tries.append(name)
         if len(tries) == 1:
             raise InputError("its folder is not there")
-        return opened("regard-bert")
+        return load_model("regard-bert")
 
     registry = ModelRegistry(["a-model"], load=load)
     registry.start().join()

@@ -16,10 +16,12 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import regard
-from regard.interpret import attention, opened, picture
+from regard.inference.load_model import load_model
+from regard.interpret.attention.recording import record_attention
+from regard.interpret.images import read_image
 from regard.models import Vit, VitConfig
 from regard.server.model_registry import ModelRegistry
-from regard.server.routes_attention import HEAVIEST, KEPT
+from regard.server.studio import MAX_IMAGE_BYTES, MAX_IMAGES
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
@@ -68,8 +70,8 @@ def test_maps_are_those_of_the_library(client: TestClient, vit: str, cat: Path) 
     assert [one["sees"] for one in client.get("/api/models").json()["models"]] == [True, False]
     image = send(client, cat.read_bytes(), "/home/me/my cat.png").json()["image"]
     payload = client.post("/api/attention", json={"model": vit, "image": image, "text": "is not read"}).json()
-    network, reader = opened(vit)
-    found = attention(network, reader, image=picture(cat))
+    network, reader = load_model(vit)
+    found = record_attention(network, reader, image=read_image(cat))
     weights = np.frombuffer(base64.b64decode(payload["maps"][0]["weights"]), np.uint8) / 255
     np.testing.assert_allclose(
         weights.reshape(found.maps[0].weights.shape), found.maps[0].weights, atol=0.5 / 255 + 1e-6
@@ -84,8 +86,8 @@ def test_what_cannot_be_looked_at_is_told(client: TestClient, vit: str, tiny_ber
         (client.post("/api/picture", json={"name": "a", "content": "%%%"}), "'content' is not base64"),
         (client.post("/api/picture", json={"name": "a"}), "'content' must be a picture in base64"),
         (
-            send(client, b"\x89PNG" + bytes(HEAVIEST + 1), "big.png"),
-            f"big.png is too large; the studio takes pictures of {HEAVIEST:,}",
+            send(client, b"\x89PNG" + bytes(MAX_IMAGE_BYTES + 1), "big.png"),
+            f"big.png is too large; the studio accepts images of {MAX_IMAGE_BYTES:,}",
         ),
         (
             client.post("/api/attention", json={"model": vit, "text": "a"}),
@@ -101,9 +103,9 @@ def test_what_cannot_be_looked_at_is_told(client: TestClient, vit: str, tiny_ber
 
 
 def test_the_last_ones_are_kept(client: TestClient, vit: str) -> None:
-    names = [send(client, coloured(number), f"{number}.png").json()["image"] for number in range(KEPT + 1)]
+    names = [send(client, coloured(number), f"{number}.png").json()["image"] for number in range(MAX_IMAGES + 1)]
     ask = lambda name: client.post("/api/attention", json={"model": vit, "image": name}).status_code  # noqa: E731
-    assert [ask(name) for name in names] == [400] + [200] * KEPT
+    assert [ask(name) for name in names] == [400] + [200] * MAX_IMAGES
 
 
 def test_a_picture_is_chosen_and_patches_are_pressed(
@@ -130,8 +132,8 @@ def test_a_picture_is_chosen_and_patches_are_pressed(
         box = page.locator("canvas.picture").bounding_box()
         assert box is not None
         page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.75)  # the patch 2,2
-        network, reader = opened(vit)
-        row = attention(network, reader, image=picture(cat)).maps[0].weights[1, 1, 5]
+        network, reader = load_model(vit)
+        row = record_attention(network, reader, image=read_image(cat)).maps[0].weights[1, 1, 5]
         rows = page.locator(".looks tbody tr").all()
         shown = {int(one.get_attribute("data-index") or -1): float(one.locator("td").inner_text()) for one in rows}
         assert len(shown) == 7 and all(abs(shown[place] - row[place]) < 0.003 for place in shown)

@@ -17,13 +17,15 @@ from starlette.applications import Starlette
 from torch import nn
 
 import regard
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.models import Gpt, GptConfig
 from regard.nn.fast.fused_step import can_go_straight
 from regard.nn.recording import record
 from regard.nn.stack import Stack
-from regard.server.app import TAB
+from regard.server.app import TAB_HEADER
 from regard.server.model_registry import ModelRegistry
-from regard.server.request_queue import ClientDisconnected, RequestQueue, _left, check_connected, stopping
+from regard.server.request_queue import ClientDisconnected, RequestQueue, _disconnected, check_connected, interruptible
+from regard.server.studio import Studio
 from tests.server.conftest import BEARER, create_app
 
 SOON = 30
@@ -65,7 +67,7 @@ class Asked:
 
     def __init__(self, address: str, name: str, tab: str) -> None:
         self.connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=SOON)
-        headers = {**BEARER, "Content-Type": "application/json", TAB: tab}
+        headers = {**BEARER, "Content-Type": "application/json", TAB_HEADER: tab}
         self.connection.request("POST", "/api/gate", json.dumps({"name": name}), headers)
 
     def answer(self) -> tuple[int, dict[str, str], Any]:
@@ -86,7 +88,7 @@ def opened(run_app: Callable[[Starlette], str], **limits: int) -> Iterator[tuple
 
 
 def test_who_leaves_is_not_computed_for(run_app: Callable[[Starlette], str]) -> None:
-    with opened(run_app, at_once=1) as (gate, address, _):
+    with opened(run_app, max_running=1) as (gate, address, _):
         first = Asked(address, "first", "a")
         gate.wait(lambda: gate.begun == ["first"])
         queued, stays = Asked(address, "queued", "b"), Asked(address, "stays", "c")
@@ -100,14 +102,14 @@ def test_who_leaves_is_not_computed_for(run_app: Callable[[Starlette], str]) -> 
 
 
 def test_tabs_take_turns_however_much_one_of_them_asks(run_app: Callable[[Starlette], str]) -> None:
-    with opened(run_app, at_once=1, waiting_a_tab=5) as (gate, address, queue):
+    with opened(run_app, max_running=1, max_waiting_per_tab=5) as (gate, address, queue):
         greedy = [Asked(address, f"a{number}", "a") for number in range(1)]
         gate.wait(lambda: gate.begun == ["a0"])
         for number in range(1, 5):
             greedy.append(Asked(address, f"a{number}", "a"))
-            _until(lambda number=number: len(queue._lines.get("a", ())) == number)  # type: ignore[misc]
+            _until(lambda number=number: len(queue._waiting.get("a", ())) == number)  # type: ignore[misc]
         modest = Asked(address, "b0", "b")
-        _until(lambda: "b" in queue._lines)
+        _until(lambda: "b" in queue._waiting)
         gate.open.set()
         assert modest.answer()[0] == 200
         assert [one.answer()[0] for one in greedy] == [200] * 5
@@ -115,9 +117,9 @@ def test_tabs_take_turns_however_much_one_of_them_asks(run_app: Callable[[Starle
 
 
 def test_one_tab_leaves_room_for_others(run_app: Callable[[Starlette], str]) -> None:
-    with opened(run_app, at_once=3, a_tab=2) as (gate, address, queue):
+    with opened(run_app, max_running=3, max_running_per_tab=2) as (gate, address, queue):
         asked = [Asked(address, f"a{number}", "a") for number in range(4)]
-        _until(lambda: len(queue._lines.get("a", ())) == 2)
+        _until(lambda: len(queue._waiting.get("a", ())) == 2)
         other = Asked(address, "b", "b")
         gate.wait(lambda: "b" in gate.begun)  # at once, although two of the first tab wait
         assert len(gate.begun) == 3
@@ -126,19 +128,23 @@ def test_one_tab_leaves_room_for_others(run_app: Callable[[Starlette], str]) -> 
 
 
 def test_a_crowd_is_told_to_come_back(run_app: Callable[[Starlette], str]) -> None:
-    with opened(run_app, at_once=1, a_tab=1, waiting=3, waiting_a_tab=2) as (gate, address, queue):
+    with opened(run_app, max_running=1, max_running_per_tab=1, max_waiting=3, max_waiting_per_tab=2) as (
+        gate,
+        address,
+        queue,
+    ):
         asked = [Asked(address, "a0", "a")]
         gate.wait(lambda: gate.begun == ["a0"])
         for number in (1, 2):
             asked.append(Asked(address, f"a{number}", "a"))
-            _until(lambda number=number: len(queue._lines.get("a", ())) == number)  # type: ignore[misc]
+            _until(lambda number=number: len(queue._waiting.get("a", ())) == number)  # type: ignore[misc]
         status, headers, said = Asked(address, "a3", "a").answer()
         assert (status, headers["retry-after"]) == (429, "2")
-        assert said == {"error": "the studio is busy: 2 questions of this tab wait already. Try again in a moment"}
+        assert said["error"].startswith("the studio is busy: 2 requests of this tab are waiting")
         asked.append(Asked(address, "b0", "b"))
-        _until(lambda: "b" in queue._lines)
+        _until(lambda: "b" in queue._waiting)
         status, _, said = Asked(address, "c0", "c").answer()
-        assert (status, said["error"]) == (429, "the studio is busy: 3 questions wait already. Try again in a moment")
+        assert (status, said["error"]) == (429, "the studio is busy: 3 requests are waiting. Try again in a moment")
         gate.open.set()
         assert [one.answer()[0] for one in asked] == [200] * 4
         assert Asked(address, "c0", "c").answer()[0] == 200  # and there is room again
@@ -146,10 +152,14 @@ def test_a_crowd_is_told_to_come_back(run_app: Callable[[Starlette], str]) -> No
 
 def test_many_who_come_and_go_leave_nothing_behind(run_app: Callable[[Starlette], str]) -> None:
     # Room for all of them: some may arrive after the line was empty once, and must not keep the last one out.
-    with opened(run_app, at_once=2, a_tab=1, waiting=64, waiting_a_tab=64) as (gate, address, queue):
+    with opened(run_app, max_running=2, max_running_per_tab=1, max_waiting=64, max_waiting_per_tab=64) as (
+        gate,
+        address,
+        queue,
+    ):
         for turn in range(30):
             Asked(address, f"gone{turn}", f"tab{turn % 3}").leave()
-        _until(lambda: not queue._lines and not queue._computed)
+        _until(lambda: not queue._waiting and not queue._running)
         gate.open.set()
         assert Asked(address, "last", "z").answer()[0] == 200
 
@@ -160,9 +170,9 @@ def test_a_model_stops_when_its_asker_leaves(tiny_bert_folder: Path, run_app: Ca
     registry.start().join()
     passes, ended = threading.Semaphore(0), threading.Event()
 
-    def census(registry: ModelRegistry, arguments: Any) -> dict[str, object]:
+    def census(studio: Studio, arguments: Any) -> dict[str, object]:
         try:
-            with registry.use(str(tiny_bert_folder)) as (model, _), torch.inference_mode():
+            with studio.models.use(str(tiny_bert_folder)) as (model, _), torch.inference_mode():
                 while True:
                     model(torch.tensor([[2, 3]]))
                     passes.release()
@@ -190,15 +200,15 @@ def _until(reached: Callable[[], bool]) -> None:
 def test_a_model_stops_between_two_passes(tiny_bert_folder: Path) -> None:
     model, _ = regard.load(tiny_bert_folder)
     left = threading.Event()
-    token = _left.set(left)
+    token = _disconnected.set(left)
     try:
-        with torch.inference_mode(), stopping(model):
+        with torch.inference_mode(), interruptible(model):
             model(torch.tensor([[2, 3]]))
             left.set()
             with record(model), pytest.raises(ClientDisconnected):
                 model(torch.tensor([[2, 3]]))
     finally:
-        _left.reset(token)
+        _disconnected.reset(token)
     with torch.inference_mode():
         model(torch.tensor([[2, 3]]))  # nothing of it is left on the model
 
@@ -206,34 +216,34 @@ def test_a_model_stops_between_two_passes(tiny_bert_folder: Path) -> None:
 def test_a_watched_decoder_takes_its_quick_way() -> None:
     model = Gpt(GptConfig(vocabulary=20, width=8, depth=1, heads=2, positions=16)).eval()
     stacks = [part for part in model.modules() if isinstance(part, Stack)]
-    token = _left.set(threading.Event())
+    token = _disconnected.set(threading.Event())
     try:
-        with torch.inference_mode(), stopping(model):
+        with torch.inference_mode(), interruptible(model):
             assert stacks and all(can_go_straight(one) for one in stacks)
             assert any(part._forward_pre_hooks for part in model.modules())
     finally:
-        _left.reset(token)
+        _disconnected.reset(token)
     assert not any(part._forward_pre_hooks for part in model.modules())
 
 
 def test_who_waits_for_a_model_can_leave() -> None:
-    registry = ModelRegistry(["a"], load=lambda name: (nn.Identity(), None))
+    registry = ModelRegistry(["a"], load=lambda name: LoadedModel(name, nn.Identity(), None))
     registry.start().join(10)
     left, seen = threading.Event(), list[str]()
     left.set()
 
     def wait() -> None:
-        _left.set(left)
+        _disconnected.set(left)
         try:
-            with registry.use_any("a"):
+            with registry.use("a"):
                 seen.append("used")
         except ClientDisconnected:
             seen.append("left")
 
-    with registry.use_any("a"):
+    with registry.use("a"):
         thread = threading.Thread(target=wait)
         thread.start()
         thread.join(SOON)
         assert seen == ["left"]
-    with registry.use_any("a"):
+    with registry.use("a"):
         pass  # and the lock is free

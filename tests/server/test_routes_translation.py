@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from regard.inference.generation.search import Beam
-from regard.inference.translation import load
-from regard.interpret.translation.decoding import LONGEST, decoding
-from regard.interpret.translation.payload import decoding_payload
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation import load_translator
+from regard.interpret.translation.decoding_steps import MAX_SOURCE_TOKENS, translate_in_steps
+from regard.interpret.translation.document import translation_document
 from tests.server.translators import MODELS, TEXT, write_translators
 
 
@@ -23,8 +23,10 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def test_it_is_the_librarys_document(client: TestClient, folders: dict[str, str], name: str) -> None:
     answer = client.post("/api/translation", json={"model": folders[name], "text": TEXT, "beam": "4"}).json()
     assert answer.pop("studio") == {"translators": [folders[one] for one in MODELS]}
-    beam = Beam(width=4, nbest=4)
-    assert answer == decoding_payload(folders[name], decoding(load(folders[name]), TEXT, beam=beam), beam=beam)
+    beam = Beam(num_beams=4, num_return_sequences=4)
+    assert answer == translation_document(
+        folders[name], translate_in_steps(load_translator(folders[name]), TEXT, beam=beam), beam=beam
+    )
 
 
 def test_what_does_not_translate(client: TestClient, folders: dict[str, str]) -> None:
@@ -40,7 +42,7 @@ def test_what_does_not_translate(client: TestClient, folders: dict[str, str]) ->
     ("arguments", "message"),
     [
         ({"text": " "}, "'text' is empty; type a text"),
-        ({"text": "Markt " * LONGEST}, f"expected at most {LONGEST}: give one sentence"),
+        ({"text": "Markt " * MAX_SOURCE_TOKENS}, f"expected at most {MAX_SOURCE_TOKENS}: give one sentence"),
         ({"text": "a", "beam": "0"}, "'beam' should be a whole number from 1 to 10, got '0'"),
         ({"text": "a", "beam": "9" * 5000}, "'beam' should be a whole number from 1 to 10"),
         ({"text": "a", "model": "nowhere"}, "the studio has no model 'nowhere'"),

@@ -108,7 +108,7 @@ def loop():
 ModelRegistry.start = lambda registry: interrupt("the loader")
 uvicorn.Config.get_loop_factory = lambda config: loop
 handler = signal.getsignal(signal.SIGINT)
-busy = serve(["regard-bert"], port=0, say=say)
+busy = serve(["regard-bert"], port=0, on_message=say)
 print(busy, signal.getsignal(signal.SIGINT) is handler)
 """
 SLOW = """
@@ -116,7 +116,7 @@ import threading
 from regard.cli.app import run
 from regard.server import routes
 
-def compare(registry, arguments):
+def compare(studio, arguments):
     print("computing", flush=True)
     threading.Event().wait()
 

@@ -17,7 +17,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from regard.interpret.generation import listening
+from regard.interpret.generation import recorders as listening
 from regard.interpret.generation.prompts import PROMPTS
 from regard.server.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
@@ -106,16 +106,16 @@ def test_bad_settings_are_refused(client: TestClient, gpt: str, arguments: dict[
 def test_a_failure_in_mid_stream_is_the_last_line(
     client: TestClient, gpt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sample, count = listening.Heard.sample, 0
+    sample, count = listening.CandidateRecorder.sample, 0
 
-    def broken(heard: listening.Heard, *arguments: Any, **named: Any) -> None:
+    def broken(heard: listening.CandidateRecorder, *arguments: Any, **named: Any) -> None:
         nonlocal count
         count += 1
         if count == 3:
             raise ValueError("broken\npipe")
         sample(heard, *arguments, **named)
 
-    monkeypatch.setattr(listening.Heard, "sample", broken)
+    monkeypatch.setattr(listening.CandidateRecorder, "sample", broken)
     answer = client.post("/api/generation/stream", json={"model": gpt, "prompt": "the film", "temperature": "0"})
     last = json.loads(answer.text.splitlines()[-1])
     assert answer.status_code == 200 and last == {"error": "internal error: ValueError: broken pipe"}
@@ -159,12 +159,12 @@ def test_who_leaves_stops_the_writing(writers: str, gpt: str, monkeypatch: pytes
 SLOW = """
 import sys, time
 from regard.cli.app import run
-from regard.interpret.generation import listening
-sample = listening.Heard.sample
+from regard.interpret.generation import recorders as listening
+sample = listening.CandidateRecorder.sample
 def slow(*arguments, **named):
     sample(*arguments, **named)
     time.sleep(0.2)
-listening.Heard.sample = slow
+listening.CandidateRecorder.sample = slow
 sys.exit(run(["studio", "--model", sys.argv[1], "--port", "0"]))
 """
 

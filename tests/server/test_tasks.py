@@ -17,12 +17,14 @@ import torch
 from starlette.testclient import TestClient
 
 import regard
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import Example, Question, Tagged, Text
 from regard.data.readers import words_of
 from regard.errors import InputError
 from regard.models import T5, T5Config
-from regard.server import routes_tasks
+from regard.server import routes_tasks, routes_training
 from regard.server.model_registry import ModelRegistry
+from regard.server.studio import Studio
 from regard.server.training_jobs import TrainingJobs
 from regard.tasks.answer import Answering
 from regard.tasks.base import Task
@@ -70,9 +72,9 @@ def asked(client: TestClient, name: str, **arguments: str) -> dict[str, Any]:
     return found
 
 
-def asked_of(registry: ModelRegistry) -> dict[str, Any]:
+def asked_of(studio: Studio) -> dict[str, Any]:
     """How far its training is."""
-    found: Any = routes_tasks.training(registry, {})["training"]
+    found: Any = routes_training.training(studio, {})["training"]
     return dict(found)
 
 
@@ -161,16 +163,18 @@ def test_a_translator_and_a_tuned_model_are_no_start(
     order = {"task": "classify", "content": "good\ta\nbad\tb\n"}
     for model, why in (("regard-de-en", "regard-de-en translates"), (folders["toxic"], "is tuned for a task already")):
         assert why in asked(client, "train", **order, model=model)["error"]
-    t5 = ModelRegistry(["t5"], load=lambda name: (T5(T5Config(vocabulary=8, width=8, depth=1, heads=2, ffn=8)), None))
+    t5 = ModelRegistry(
+        ["t5"], load=lambda name: LoadedModel(name, T5(T5Config(vocabulary=8, width=8, depth=1, heads=2, ffn=8)), None)
+    )
     t5.start().join()
     with pytest.raises(InputError, match="t5 is a T5, which has no tasks"):
-        routes_tasks.train(t5, {**order, "model": "t5"})
+        routes_training.train(Studio(t5), {**order, "model": "t5"})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_start_is_offered_where_it_can_be_trained(folders: dict[str, str]) -> None:
     registry = ModelRegistry(["regard-de-en", "regard-gpt", folders["plain"], folders["tag"], "somebody/model"])
-    studio = routes_tasks.tasks(registry, {"model": "regard-gpt", "text": "who"})["studio"]
+    studio = routes_tasks.tasks(Studio(registry), {"model": "regard-gpt", "text": "who"})["studio"]
     assert isinstance(studio, dict)
     assert studio["pretrained"] == ["regard-gpt", folders["plain"], "somebody/model"]
 
@@ -181,16 +185,17 @@ def test_our_own_examples_make_a_model(
     monkeypatch.chdir(tmp_path)
     registry = ModelRegistry([folders["plain"]])
     registry.start().join()
-    begun = routes_tasks.train(registry, {"examples": "ours", "model": folders["plain"], "epochs": "2"})["training"]
+    studio = Studio(registry)
+    begun = routes_training.train(studio, {"examples": "ours", "model": folders["plain"], "epochs": "2"})["training"]
     assert isinstance(begun, dict)
     assert begun["command"] == (
-        f"regard train classify --train {routes_tasks.OURS} --model {folders['plain']} "
-        "--set training.epochs=2 --set training.select=last --output trained/messages-classify"
+        f"regard train classify --train {routes_training.EXAMPLES} --model {folders['plain']} "
+        "--set training.num_epochs=2 --set training.select=last --output trained/messages-classify"
     )
-    routes_tasks._manager(registry).wait()
-    assert asked_of(registry)["state"] == "done", asked_of(registry)["error"]
+    studio.training_jobs.wait()
+    assert asked_of(studio)["state"] == "done", asked_of(studio)["error"]
     assert sorted(path.name for path in (tmp_path / "trained").iterdir()) == ["messages-classify"]
-    answer = routes_tasks.tasks(registry, {"model": "trained/messages-classify", "text": "thank you"})
+    answer = routes_tasks.tasks(studio, {"model": "trained/messages-classify", "text": "thank you"})
     told: Any = answer["predictions"]
     assert set(told[0]["prediction"]["probabilities"]) == {"complaint", "question", "thanks"}
     report = json.loads((tmp_path / "trained" / "messages-classify" / "report.json").read_text("utf-8"))
@@ -200,10 +205,10 @@ def test_our_own_examples_make_a_model(
 @pytest.mark.slow
 def test_our_own_examples_teach_the_built_in_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    registry = ModelRegistry([])
-    routes_tasks.train(registry, {"examples": "ours"})
-    routes_tasks._manager(registry).wait()
-    solved = registry.solved("trained/messages-classify")
+    studio = Studio(ModelRegistry([]))
+    routes_training.train(studio, {"examples": "ours"})
+    studio.training_jobs.wait()
+    solved = studio.models.fine_tuned("trained/messages-classify")
     texts = {
         "Thank you so much, this is the best help I ever got in New York.": "thanks",
         "The bus did not come and I am angry": "complaint",
@@ -214,10 +219,10 @@ def test_our_own_examples_teach_the_built_in_model(tmp_path: Path, monkeypatch: 
 
 
 def test_our_own_examples_are_read_as_they_stand() -> None:
-    read = read_examples("classify", routes_tasks.OURS, labelled=True)
+    read = read_examples("classify", routes_training.EXAMPLES, labelled=True)
     assert len({one.text for one in read.examples}) == 60
     assert Counter(one.label for one in read.examples) == {"thanks": 20, "complaint": 20, "question": 20}
-    assert routes_tasks._ours() == {"examples": 60, "labels": ["complaint", "question", "thanks"]}
+    assert routes_training._describe_examples() == {"examples": 60, "labels": ["complaint", "question", "thanks"]}
 
 
 def test_classes_are_bars(page: Page, address: str, folders: dict[str, str]) -> None:
@@ -245,7 +250,7 @@ def test_two_who_send_a_file_of_one_name_get_two_files(tmp_path: Path) -> None:
     found: dict[str, Path] = {}
 
     def send(content: str) -> None:
-        found[content] = routes_tasks._kept(tmp_path / "trained" / "films.tsv", content)
+        found[content] = routes_training._write_upload(tmp_path / "trained" / "films.tsv", content)
 
     threads = [threading.Thread(target=send, args=(content,)) for content in contents]
     for thread in threads:
@@ -271,7 +276,7 @@ def test_an_order_that_comes_too_late_leaves_nothing_behind(
     monkeypatch.setattr(TrainingJobs, "start", refuse)
     order = {"task": "classify", "content": "a\tb\n", "name": "films.tsv", "model": folders["plain"]}
     with pytest.raises(InputError, match="another is being trained"):
-        routes_tasks.train(ModelRegistry([folders["plain"]]), order)
+        routes_training.train(Studio(ModelRegistry([folders["plain"]])), order)
     assert list((tmp_path / "trained").iterdir()) == []
 
 

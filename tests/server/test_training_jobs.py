@@ -12,9 +12,16 @@ import torch
 
 from regard.data.readers import Read
 from regard.errors import InputError
-from regard.server.training_jobs import TrainingJob, TrainingJobs, TrainingRequest, drawn, run_in_thread, safe_file_name
+from regard.server.training_jobs import (
+    TrainingJob,
+    TrainingJobs,
+    TrainingRequest,
+    run_in_thread,
+    safe_file_name,
+    sample_examples,
+)
 from regard.training.finetuning.evaluate import evaluate
-from regard.training.finetuning.start import Start
+from regard.training.finetuning.model_factory import ModelFactory
 
 Ordered = Callable[..., TrainingRequest]
 
@@ -22,7 +29,7 @@ Ordered = Callable[..., TrainingRequest]
 @pytest.fixture
 def order(tmp_path: Path, tiny_bert_folder: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Ordered:
     """Every step is an event."""
-    monkeypatch.setattr("regard.training.epochs.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.epoch_trainer.LOG_EVERY", 0.0)
     lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(120)]
     (tmp_path / "train.tsv").write_text("".join(lines), encoding="utf-8")
 
@@ -37,7 +44,7 @@ def test_ends_with_a_model(order: Ordered, tmp_path: Path) -> None:
     trainings, ended = TrainingJobs(run_in_thread), list[str]()
     trainings.start(order(epochs=2), ended.append).join()
     assert trainings.job is not None
-    found = trainings.job.document()
+    found = trainings.job.to_dict()
     assert (found["state"], found["error"]) == ("done", "")
     assert ended == [str(tmp_path / "out")]
     assert (found["step"], found["steps"], found["epoch"], found["left"]) == (8, 8, 2, 0)  # 108 examples, 32 a step
@@ -46,7 +53,7 @@ def test_ends_with_a_model(order: Ordered, tmp_path: Path) -> None:
     assert isinstance(said, list)
     assert said[0].startswith("train: 108 examples")
     assert found["command"] == (
-        f"regard train classify --train {tmp_path}/train.tsv --model {order().model} --set training.epochs=2 "
+        f"regard train classify --train {tmp_path}/train.tsv --model {order().model} --set training.num_epochs=2 "
         f"--output {tmp_path}/out"
     )
 
@@ -60,25 +67,25 @@ def _dev(order: TrainingRequest) -> Read[Any]:
 
 def test_examples_are_drawn_always_the_same() -> None:
     read = Read([f"text {number}" for number in range(100)], "file", "how", lines=list(range(1, 101)))
-    some = drawn(read, 10)
+    some = sample_examples(read, 10)
     assert len(some.examples) == 10
-    assert some == drawn(read, 10)
+    assert some == sample_examples(read, 10)
     assert [f"text {line - 1}" for line in some.lines] == some.examples
-    assert some.how == "how; 10 drawn"
+    assert some.how == "how; 10 sampled"
 
 
 def test_draws_as_many_as_it_is_told(order: Ordered) -> None:
     trainings = TrainingJobs(run_in_thread)
     trainings.start(order(limit=40), lambda output: None).join()
     assert trainings.job is not None
-    assert trainings.job.said[0] == "40 of 120 examples were drawn"
+    assert trainings.job.messages[0] == "40 of 120 examples were sampled"
     assert trainings.job.steps == 2  # 36 examples, 32 a step
-    assert trainings.job.document()["command"] == ""  # which has no word for it
+    assert trainings.job.to_dict()["command"] == ""  # which has no word for it
 
 
 def test_is_stopped(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
     trainings, reached, goes_on = TrainingJobs(run_in_thread), threading.Event(), threading.Event()
-    heard = TrainingJob.hear
+    heard = TrainingJob.on_event
 
     def hear(job: TrainingJob, event: Mapping[str, Any]) -> None:
         heard(job, event)
@@ -86,24 +93,24 @@ def test_is_stopped(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
             reached.set()
             assert goes_on.wait(60)
 
-    monkeypatch.setattr(TrainingJob, "hear", hear)
+    monkeypatch.setattr(TrainingJob, "on_event", hear)
     thread = trainings.start(order(epochs=20), pytest.fail)
     assert reached.wait(60)
     with pytest.raises(InputError, match="is being trained; wait for it"):
         trainings.start(order(output="other"), pytest.fail)
     trainings.cancel()
     assert trainings.job is not None
-    assert trainings.job.document()["stopping"] is True
+    assert trainings.job.to_dict()["stopping"] is True
     goes_on.set()
     thread.join()
-    found = trainings.job.document()
+    found = trainings.job.to_dict()
     assert (found["state"], found["step"], found["stopping"]) == ("cancelled", 3, False)
     assert found["left"] == pytest.approx(77 * 3 / found["rate"] / 3, rel=0.01)  # type: ignore[operator]
     assert not Path(order().output).exists()  # and its name is free again
 
 
 def test_what_someone_else_puts_there_survives_the_stop(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainings, heard, folder = TrainingJobs(run_in_thread), TrainingJob.hear, Path(order().output)
+    trainings, heard, folder = TrainingJobs(run_in_thread), TrainingJob.on_event, Path(order().output)
 
     def hear(job: TrainingJob, event: Mapping[str, Any]) -> None:
         heard(job, event)
@@ -112,7 +119,7 @@ def test_what_someone_else_puts_there_survives_the_stop(order: Ordered, monkeypa
             (folder / "seeds" / "notes.txt").write_text("mine")
             job.stop.set()
 
-    monkeypatch.setattr(TrainingJob, "hear", hear)
+    monkeypatch.setattr(TrainingJob, "on_event", hear)
     trainings.start(order(epochs=20), pytest.fail).join()
     assert trainings.job is not None and trainings.job.state == "cancelled"
     left = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
@@ -121,22 +128,22 @@ def test_what_someone_else_puts_there_survives_the_stop(order: Ordered, monkeypa
 
 def test_ending_waits_for_the_step_at_hand(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
     trainings, begun = TrainingJobs(run_in_thread), threading.Event()
-    heard = TrainingJob.hear
+    heard = TrainingJob.on_event
 
     def hear(job: TrainingJob, event: Mapping[str, Any]) -> None:
         begun.set()
         heard(job, event)
 
-    monkeypatch.setattr(TrainingJob, "hear", hear)
+    monkeypatch.setattr(TrainingJob, "on_event", hear)
     thread = trainings.start(order(epochs=20), pytest.fail)
     assert begun.wait(60)
-    trainings.end()
+    trainings.close()
     assert not thread.is_alive()
     assert trainings.job is not None and trainings.job.state == "cancelled"
 
 
 def test_a_name_that_no_folder_can_have(order: Ordered) -> None:
-    with pytest.raises(InputError, match="a folder cannot be called"):
+    with pytest.raises(InputError, match="cannot be the name of a folder"):
         TrainingJobs(run_in_thread).check(order(output="x" * 400))
 
 
@@ -157,11 +164,11 @@ def test_tells_what_went_wrong(order: Ordered, changes: dict[str, str], said: st
 
 
 def test_a_start_that_proves_unfit_leaves_nothing(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
-    def new(start: Start, seed: int) -> None:
+    def new(start: ModelFactory, seed: int) -> None:
         assert (Path(order().output) / "run.json").is_file()
         raise InputError("it has no tasks")
 
-    monkeypatch.setattr(Start, "new", new)
+    monkeypatch.setattr(ModelFactory, "new", new)
     trainings = TrainingJobs(run_in_thread)
     trainings.start(order(), pytest.fail).join()
     assert trainings.job is not None
@@ -197,4 +204,4 @@ def test_refuses(order: Ordered, tmp_path: Path) -> None:
     [("../../etc/pass wd.tsv", "pass-wd.tsv"), ("...", "other"), ("é.csv", "é.csv"), ("a" * 200, "a" * 80)],
 )
 def test_file_name(given: str, name: str) -> None:
-    assert safe_file_name(given, otherwise="other") == name
+    assert safe_file_name(given, default="other") == name

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from regard.server import routes_tasks, training_process
+from regard.server import routes_training, training_process
 from regard.server.model_registry import ModelRegistry
+from regard.server.studio import Studio
 from regard.server.training_jobs import TrainingJob, TrainingJobs, TrainingRequest, run_in_thread
 
 COMMAND = [sys.executable, "-P", "-m", "regard.server.training_process"]
@@ -55,14 +56,14 @@ def test_it_does_what_a_thread_would_do(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as here: how many add up decides the last bit
     jobs = []
-    for name, run in (("there", None), ("here", run_in_thread)):
+    for name, run in (("there", training_process.run_in_process), ("here", run_in_thread)):
         trainings, ended = TrainingJobs(run), list[str]()
         order = order_of(tmp_path, tiny_bert_folder, output=str(tmp_path / name), limit=40)
         trainings.start(order, ended.append).join(SOON)
         assert trainings.job is not None and trainings.job.error == ""
         assert ended == [str(tmp_path / name)]
         jobs.append(trainings.job)
-    assert jobs[0].scores == jobs[1].scores and jobs[0].said == jobs[1].said
+    assert jobs[0].scores == jobs[1].scores and jobs[0].messages == jobs[1].messages
     assert (jobs[0].step, jobs[0].steps) == (jobs[1].step, jobs[1].steps) != (0, 0)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("there", "here")]
     assert weights[0] == weights[1]
@@ -101,14 +102,14 @@ def test_it_is_stopped_before_it_has_begun(slow: TrainingRequest) -> None:
 def test_one_that_does_not_listen_is_ended_all_the_same(
     slow: TrainingRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deaf = 'import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(\'{"say": "deaf"}\', flush=True); '
+    deaf = 'import signal, sys; signal.signal(15, signal.SIG_IGN); print(\'{"message": "deaf"}\', flush=True); '
     program = tmp_path / "deaf"
     program.write_text(f"#!{sys.executable}\n{deaf}sys.stdin.read()\nwhile True: signal.pause()\n")
     program.chmod(0o755)
     monkeypatch.setattr(training_process.sys, "executable", str(program))
-    monkeypatch.setattr(training_process, "GRACE", 0.2)
-    heard, said = threading.Event(), TrainingJob.say
-    monkeypatch.setattr(TrainingJob, "say", lambda job, line: (said(job, line), heard.set()))
+    monkeypatch.setattr(training_process, "GRACE_SECONDS", 0.2)
+    heard, said = threading.Event(), TrainingJob.on_message
+    monkeypatch.setattr(TrainingJob, "on_message", lambda job, line: (said(job, line), heard.set()))
     trainings = TrainingJobs()
     thread = trainings.start(slow, pytest.fail)
     assert heard.wait(SOON)
@@ -132,7 +133,7 @@ def test_a_process_that_is_killed_is_a_failure(slow: TrainingRequest, monkeypatc
     trainings = TrainingJobs()
     trainings.start(slow, pytest.fail).join(SOON)
     assert trainings.job is not None
-    assert (trainings.job.state, trainings.job.error) == ("failed", "the training's process ended with code 1")
+    assert (trainings.job.state, trainings.job.error) == ("failed", "the training process ended with code 1")
     assert not Path(slow.data).exists()
 
 
@@ -142,8 +143,8 @@ def test_an_upload_goes_with_its_failure(
     monkeypatch.chdir(tmp_path)
     registry = ModelRegistry([str(tiny_bert_folder)])
     order = {"task": "pair", "content": "only one\tlabel\n" * 20, "name": "one.tsv", "model": str(tiny_bert_folder)}
-    manager = routes_tasks._trainings[registry] = TrainingJobs(run_in_thread)
-    routes_tasks.train(registry, order)
+    manager = TrainingJobs(run_in_thread)
+    routes_training.train(Studio(registry, training_jobs=manager), order)
     manager.wait(SOON)
     assert manager.job is not None and manager.job.state == "failed"
     assert "one.tsv" in manager.job.error  # of what the user has sent, all may be told

@@ -13,10 +13,10 @@ from urllib.parse import urlencode, urlsplit
 import numpy as np
 import pytest
 
-from regard.inference.generation.search import Beam
-from regard.inference.translation import load
-from regard.interpret.translation.decoding import Decoding, decoding
-from regard.interpret.translation.looks import Floats, Looks
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation import load_translator
+from regard.interpret.translation.cross_attention import CrossAttention, Floats
+from regard.interpret.translation.decoding_steps import TranslationSteps, translate_in_steps
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -36,17 +36,17 @@ def open_at(page: Page, studio: str, **parameters: str) -> None:
     page.wait_for_selector(".keep")
 
 
-def library(folder: str, text: str = TEXT, width: int = 3) -> Decoding:
-    return decoding(load(folder), text, beam=Beam(width=width, nbest=width))
+def library(folder: str, text: str = TEXT, width: int = 3) -> TranslationSteps:
+    return translate_in_steps(load_translator(folder), text, beam=Beam(num_beams=width, num_return_sequences=width))
 
 
-def looks_of(found: Decoding, number: int) -> Looks:
+def looks_of(found: TranslationSteps, number: int) -> CrossAttention:
     looks = found.hypotheses[number].looks
     assert looks is not None
     return looks
 
 
-def values_of(found: Decoding, layer: int, head: int) -> Floats:
+def values_of(found: TranslationSteps, layer: int, head: int) -> Floats:
     assert found.seen is not None
     return found.seen.states if found.seen.values is None else found.seen.values[layer, head]
 
@@ -55,7 +55,7 @@ def read(cells: Locator) -> list[float]:
     return [float(text.replace("\N{MINUS SIGN}", "-")) for text in cells.all_inner_texts()]
 
 
-def check_table(page: Page, found: Decoding, *, number: int, step: int, layer: int, head: int, d: int) -> None:
+def check_table(page: Page, found: TranslationSteps, *, number: int, step: int, layer: int, head: int, d: int) -> None:
     """The four sub-steps on the page are the library's of this step."""
     looks, values = looks_of(found, number), values_of(found, layer, head)
     weights = looks.weights[layer, head, step]
@@ -100,7 +100,7 @@ def test_the_mean_that_alignments_use(page: Page, address: str, folders: dict[st
     open_at(page, address, model=folders["transformer"], step="2", d="11")
     found = library(folders["transformer"])
     looks = looks_of(found, 0)
-    assert load(folders["transformer"]).looking.document() == {"layer": 0, "heads": [0, 1]}
+    assert load_translator(folders["transformer"]).alignment_heads.document() == {"layer": 0, "heads": [0, 1]}
     assert set(page.locator(".looked .score").all_inner_texts()) == {"\N{EN DASH}"}
     np.testing.assert_allclose(read(page.locator(".looked .weight")), looks.weights[0, :, 2].mean(0), atol=0.0006)
     # Number 11 of 2 heads of 8 numbers is number 3 of head 1.
@@ -150,7 +150,7 @@ def test_another_hypothesis_of_the_beam(page: Page, address: str, folders: dict[
 @pytest.mark.parametrize("name", ["transformer", "general"])
 def test_alignments_are_the_librarys(page: Page, address: str, folders: dict[str, str], name: str) -> None:
     open_at(page, address, model=folders[name], alignment="hard")
-    translator, found = load(folders[name]), library(folders[name])
+    translator, found = load_translator(folders[name]), library(folders[name])
     told = found.hypotheses[0]
     expected = translator.align(TEXT, told.translation.ids)
     expect(page.locator(".pharaoh")).to_have_text(expected.pharaoh())

@@ -10,9 +10,10 @@ import pytest
 
 from regard.errors import InputError
 from regard.models import Vit, VitConfig
-from regard.server import routes_tasks, workspace
+from regard.server import routes_tasks, routes_training, workspace
 from regard.server.model_registry import ModelRegistry
 from regard.server.serve import serve
+from regard.server.studio import Studio
 from regard.server.workspace import Workspace
 
 SECRET = "root:x:0:0:not to be quoted"
@@ -81,29 +82,29 @@ def test_only_stated_files_are_read(place: Path) -> None:
 
 def test_uploads_have_a_quota(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Workspace()
-    here.check_room(10)
+    here.check_quota(10)
     (place / "trained" / "model").mkdir(parents=True)
     (place / "trained" / "model" / "weights").write_bytes(bytes(1000))  # of a model, not of an upload
-    monkeypatch.setattr(workspace, "MOST_BYTES", 500)
-    monkeypatch.setattr(workspace, "MOST_FILES", 2)
-    here.check_room(500)
+    monkeypatch.setattr(workspace, "MAX_BYTES", 500)
+    monkeypatch.setattr(workspace, "MAX_FILES", 2)
+    here.check_quota(500)
     (place / "trained" / "a.tsv").write_bytes(bytes(300))
-    here.check_room(200)
+    here.check_quota(200)
     with pytest.raises(InputError, match="1 files of 300 bytes"):
-        here.check_room(201)
+        here.check_quota(201)
     (place / "trained" / "b.tsv").write_bytes(b"")
     with pytest.raises(InputError, match="2 files"):
-        here.check_room(0)
+        here.check_quota(0)
     order = {"task": "classify", "content": "a\tb\n", "name": "c.tsv"}
     with pytest.raises(InputError, match="2 files"):
-        routes_tasks.train(ModelRegistry([]), order)
+        routes_training.train(Studio(ModelRegistry([])), order)
     assert sorted(os.listdir(place / "trained")) == ["a.tsv", "b.tsv", "model"]
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "answer", "pair", "regress", "choose"])
 def test_no_training_quotes_a_file_from_elsewhere(place: Path, task: str) -> None:
     with pytest.raises(InputError) as told:
-        routes_tasks.train(ModelRegistry([]), {"task": task, "path": "~/secret.tsv"})
+        routes_training.train(Studio(ModelRegistry([])), {"task": task, "path": "~/secret.tsv"})
     assert "root" not in str(told.value) and "--data" in str(told.value)
     assert not (place / "trained").exists()
 
@@ -112,7 +113,7 @@ def test_no_training_quotes_a_file_from_elsewhere(place: Path, task: str) -> Non
 def test_no_training_writes_elsewhere(place: Path, output: str) -> None:
     order = {"task": "classify", "content": "good\ta\nbad\tb\n", "output": output}
     with pytest.raises(InputError, match="not below trained"):
-        routes_tasks.train(ModelRegistry([]), order)
+        routes_training.train(Studio(ModelRegistry([])), order)
     assert os.listdir(place) == []
 
 
@@ -131,5 +132,5 @@ def test_no_prediction_shows_a_picture_from_elsewhere(place: Path) -> None:
     registry.start().join()
     question: dict[str, Any] = {"model": "trained/looks", "text": "../red.png"}
     with pytest.raises(InputError, match="--data"):
-        routes_tasks.tasks(registry, question)
-    assert routes_tasks.tasks(registry, {**question, "text": "red.png"})["predictions"]
+        routes_tasks.tasks(Studio(registry), question)
+    assert routes_tasks.tasks(Studio(registry), {**question, "text": "red.png"})["predictions"]

@@ -9,22 +9,22 @@ import torch
 
 from regard.data.translation_pairs import Pair
 from regard.inference.translation import Translator
-from regard.inference.translation.align import usual_looking
-from regard.inference.translation.build import Translating, next_scores
-from regard.inference.translation.folder import write
+from regard.inference.translation.alignment import default_alignment_heads
+from regard.inference.translation.folder import save_translator
+from regard.inference.translation.model import TranslationModel, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords, train_subwords
 from regard.nn import Padded
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Model
+from regard.training.translation.config import TranslatorSection
 
 TEXT, FRENCH = "Ich muss auf den Markt gehen.", "Je suis étudiant."
 PAIRS = [Pair(TEXT, "I must go to the market."), Pair(FRENCH, "I am a student.")]
 MODELS: dict[str, dict[str, Any]] = {
-    "transformer": {"kind": "transformer"},
-    "dot": {"kind": "lstm", "score": "dot"},
-    "general": {"kind": "lstm", "score": "general"},
-    "additive": {"kind": "lstm", "score": "additive", "recipe": "deck"},
-    "none": {"kind": "lstm", "score": "none"},
+    "transformer": {"family": "transformer"},
+    "dot": {"family": "lstm", "score": "dot"},
+    "general": {"family": "lstm", "score": "general"},
+    "additive": {"family": "lstm", "score": "additive", "recipe": "deck"},
+    "none": {"family": "lstm", "score": "none"},
 }
 
 
@@ -34,19 +34,30 @@ def write_translators(place: Path, *, lessons: int = 45) -> dict[str, str]:
     folders = {name: place / (f"{name}-fr-en" if name == "dot" else name) for name in MODELS}
     subwords = train_subwords(PAIRS * 4, size=290, joint=True)
     for number, (name, settings) in enumerate(MODELS.items()):
-        shape = Model(width=16, depth=2, heads=2, ffn=32, embedding=16, dropout=0.0, **settings)
+        shape = TranslatorSection(
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            embedding_size=16,
+            dropout=0.0,
+            **settings,
+        )
         model = new_model(shape, subwords, seed=number)
         _teach(model, subwords, lessons)
-        write(Translator(model.eval(), subwords, usual_looking(model)), folders[name])
+        save_translator(Translator(model.eval(), subwords, default_alignment_heads(model)), folders[name])
     return {name: str(folder) for name, folder in folders.items()}
 
 
-def _teach(model: Translating, subwords: Subwords, lessons: int) -> None:
+def _teach(model: TranslationModel, subwords: Subwords, lessons: int) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)
     for _ in range(lessons):
         for source, target in PAIRS:
-            ids, right = torch.tensor(subwords.sources([source])), torch.tensor(subwords.targets([target]))
-            scores = next_scores(model, ids, Padded(), right)
+            ids, right = (
+                torch.tensor(subwords.encode_sources([source])),
+                torch.tensor(subwords.encode_targets([target])),
+            )
+            scores = teacher_forced_logits(model, ids, Padded(), right)
             loss = torch.nn.functional.cross_entropy(scores[0], right[0])
             optimizer.zero_grad()
             loss.backward()

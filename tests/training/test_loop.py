@@ -151,7 +151,7 @@ def test_frugal_gives_the_same_gradients(layout: str) -> None:
     shape: dict[str, Any] = {"vocabulary": 20, "width": 8, "depth": 2, "heads": 2, "ffn": 16, "positions": 16}
     model: Any = Gpt(GptConfig(**shape)) if layout == "causal" else Bert(BertConfig(**shape), heads=())
     ids = torch.randint(20, (3, 6))
-    lengths = Packed.of([7, 5, 6]) if layout == "packed" else Padded()
+    lengths = Packed.from_lengths([7, 5, 6]) if layout == "packed" else Padded()
     ids = ids.flatten() if layout == "packed" else ids
     options = {"rows": torch.tensor([2, 11])} if layout == "rows" else {}
     seen: list[int] = []

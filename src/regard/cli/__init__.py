@@ -1,7 +1,4 @@
-"""The command line: each verb parses, calls one function of the library and prints; no logic lives here.
-
-Knows typer and the terminal. Importing it, and asking for help, imports neither torch nor the library's models.
-"""
+"""The command line. Importing it and printing help pages imports neither torch nor any model."""
 
 from __future__ import annotations
 

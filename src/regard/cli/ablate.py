@@ -15,7 +15,7 @@ from regard.known import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from regard.interpret.faithfulness.ablation import Ablation, Change, Effect, Sweep
+    from regard.interpret.ablation.ablation import Ablation, AblationEffect, HeadSweep, OutputChange
 
 __all__ = ["register"]
 
@@ -67,42 +67,42 @@ def ablate_text(
     """
     from regard.device import choose
     from regard.files.disk import replacing
-    from regard.interpret.faithfulness.ablation import Sweep, ablate
-    from regard.interpret.faithfulness.drawing import check_ending, surgery_picture, write
-    from regard.interpret.faithfulness.everywhere import open_at
-    from regard.interpret.faithfulness.surgery import heads_named, layers_named
-    from regard.interpret.faithfulness.surgery_payload import surgery_payload, swept
+    from regard.interpret.ablation.ablation import HeadSweep, ablate
+    from regard.interpret.ablation.edits import parse_heads, parse_layers
+    from regard.interpret.ablation.payload import ablation_payload, sweep_subsample
+    from regard.interpret.attribution.probe import open_probe
+    from regard.interpret.faithfulness.drawing import ablation_picture, check_suffix, write_result
 
     if output is not None:
-        check_ending(output)
+        check_suffix(output)
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
         place = None if output is None else stack.enter_context(replacing(output))
-        trial = open_at(model, text, second, at=at, device=choose(device))
-        gone = () if heads is None else heads_named(heads, depth=trial.depth, heads=trial.heads)
-        left = () if layers is None else layers_named(layers, depth=trial.depth)
-        found: Ablation | Sweep
+        trial = open_probe(model, text, second, at=at, device=choose(device))
+        gone = () if heads is None else parse_heads(heads, depth=trial.num_layers, heads=trial.num_heads)
+        left = () if layers is None else parse_layers(layers, depth=trial.num_layers)
+        found: Ablation | HeadSweep
         tried = None
         if gone or left:
             found = ablate(trial, heads=gone, layers=left, top=top)
         else:
-            tried = swept(trial)
+            tried = sweep_subsample(trial)
             found = tried[1]
-            if len(found.places) < len(trial.places):
-                note(f"every head was tried at {len(found.places)} of the {len(trial.places)} tokens, evenly spread")
+            if len(found.places) < len(trial.targets):
+                note(f"every head was tried at {len(found.places)} of the {len(trial.targets)} tokens, evenly spread")
         if place is not None:
-            write(
+            write_result(
                 place,
                 document=found.document,
-                payload=lambda: surgery_payload(model, trial, heads=gone, layers=left, at=at, tried=tried),
-                picture=surgery_picture,
+                payload=lambda: ablation_payload(model, trial, heads=gone, layers=left, at=at, tried=tried),
+                picture=ablation_picture,
             )
     if as_json:
         print_json(found.document())
     elif output is not None:
         print(output)
     else:
-        print("\n".join(_ranking(found, top) if isinstance(found, Sweep) else _lines(found)))
+        print("\n".join(_ranking(found, top) if isinstance(found, HeadSweep) else _lines(found)))
 
 
 def _lines(found: Ablation) -> Iterator[str]:
@@ -123,7 +123,7 @@ def _lines(found: Ablation) -> Iterator[str]:
             yield from _table(effect.changes, "9.3%")
 
 
-def _told(effect: Effect) -> str:
+def _told(effect: AblationEffect) -> str:
     if effect.divergence is None:
         return f"changed by {effect.distance:.4f}"
     same = effect.before == effect.after
@@ -131,7 +131,7 @@ def _told(effect: Effect) -> str:
     return f"{answer}; divergence {effect.divergence:.4f} nats, total variation {effect.distance:.3f}"
 
 
-def _table(changes: Sequence[Change], form: str) -> Iterator[str]:
+def _table(changes: Sequence[OutputChange], form: str) -> Iterator[str]:
     from rich.cells import cell_len
 
     names = [escape_controls(one.output) for one in changes]
@@ -141,7 +141,7 @@ def _table(changes: Sequence[Change], form: str) -> Iterator[str]:
         yield f"    {name}{space}{one.before:{form}} -> {one.after:{form}}"
 
 
-def _ranking(found: Sweep, top: int) -> Iterator[str]:
+def _ranking(found: HeadSweep, top: int) -> Iterator[str]:
     yield from found.texts
     count = found.depth * found.heads
     yield f"each of {count} heads taken out alone; the {min(top, count)} whose absence changes the answer most"

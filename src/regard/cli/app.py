@@ -1,9 +1,9 @@
-"""The shell around every verb: global options, exit codes and errors.
+"""The shell around every command: global options, exit codes and error messages.
 
-Knows how a run ends; knows no verb but by its `register(app)`. The rules that bind every verb:
-results go to stdout and everything else to stderr; exit 0 done, 1 failed, 2 bad input, 130 Ctrl-C, 143 terminated;
-one line for an error, a traceback only with --debug; a reader that goes away (`| head`) ends the run without a word;
-control characters in what is printed are escaped (`output.py`), so that no name, text or token steers the terminal.
+The rules for every command: results go to stdout and everything else to stderr. Exit codes: 0 success, 1 failure, 2 bad
+input, 130 Ctrl-C, 143 terminated. An error is one line; `--debug` adds the traceback. A closed pipe (`| head`) ends the
+run silently. Control characters in the output are escaped (`output.py`), so that no name, text or token can control the
+terminal.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["Register", "build", "run", "verbs"]
 
 Register = Callable[[typer.Typer], None]
 
-FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, READER_GONE = 1, 2, 130, 143, 141
+FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, CLOSED_PIPE = 1, 2, 130, 143, 141
 
 
 def verbs() -> list[Register]:
-    """The verbs of `regard`, in the order of the help page. Their files import torch inside the functions only."""
+    """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
         ablate,
         benchmark,
@@ -43,13 +43,10 @@ def verbs() -> list[Register]:
         evaluate,
         features,
         figure,
-        fill,
         generate,
-        heads,
         honesty,
         layers,
         lesson,
-        look,
         map,
         models,
         perplexity,
@@ -69,7 +66,7 @@ def verbs() -> list[Register]:
         tour.register,
         lesson.register,
         embed.register,
-        fill.register,
+        *verb_commands(),
         compare.register,
         next_sentence.register,
         perplexity.register,
@@ -86,18 +83,26 @@ def verbs() -> list[Register]:
         honesty.register,
         features.register,
         layers.register,
-        look.register,
         figure.register,
         senses.register,
-        heads.register,
         ablate.register,
         map.register,
         models.register,
     ]
 
 
+def verb_commands() -> list[Register]:
+    """The commands that are derived from `regard.verbs`."""
+    from functools import partial
+
+    from regard.cli.commands import register
+    from regard.verbs import VERBS, find
+
+    return [partial(register, verb=find(name)) for name in VERBS]
+
+
 def build(registers: Iterable[Register], *, pretty: bool = False) -> typer.Typer:
-    """An app with the global options and the verbs given. `pretty` draws help with rich, for terminals."""
+    """An app with the global options and the given commands. `pretty` formats help pages with rich, for terminals."""
     app = typer.Typer(
         name="regard",
         add_completion=False,
@@ -112,15 +117,15 @@ def build(registers: Iterable[Register], *, pretty: bool = False) -> typer.Typer
 
 
 def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None) -> int:
-    """Run one command line and return its exit code; whatever happens, the user gets a line and not a traceback."""
+    """Run one command line and return its exit code. Any error is reported as one line, not as a traceback."""
     debug, arguments = _take_debug(arguments)
     before = sys.stdout, sys.stderr
     try:
         _prepare_streams()
         with handling(), _warnings_as_notes():
-            # A context of its own: what the options of one run allow is forgotten with it.
+            # In its own context: what the options of this run set does not outlive it.
             code = contextvars.copy_context().run(_invoke, arguments, verbs() if registers is None else registers)
-            # Here and not at exit, where the interpreter could no longer say what went wrong.
+            # Now, while an error can still be reported: at exit the interpreter could not.
             sys.stdout.flush()
         return code
     except BaseException as error:
@@ -128,7 +133,7 @@ def run(arguments: Sequence[str], *, registers: Iterable[Register] | None = None
         _abandon_stdout()
         if debug and not isinstance(error, typer.TyperException | BrokenPipeError):
             traceback.print_exception(error)
-        _say(message)
+        _print_error(message)
         return code
     finally:
         sys.stdout, sys.stderr = before
@@ -157,20 +162,19 @@ def _explain(error: BaseException) -> tuple[int, str]:
         case Terminated():
             return TERMINATED, "terminated"
         case BrokenPipeError():
-            return READER_GONE, ""
+            return CLOSED_PIPE, ""
         case OSError() if error.strerror:
             where = f": {escape_controls(str(error.filename))}" if error.filename is not None else ""
             return FAILED, f"error: {error.strerror}{where}"
         case SystemExit():
             return (error.code if isinstance(error.code, int) else FAILED if error.code else 0), ""
-    said = " ".join(str(error).split())
-    name = type(error).__name__
-    return FAILED, f"internal error: {f'{name}: {said}' if said else name}; run again with --debug to see where"
+    message, name = " ".join(str(error).split()), type(error).__name__
+    return FAILED, f"internal error: {f'{name}: {message}' if message else name}; run again with --debug to see where"
 
 
 def _usage(error: typer.TyperException) -> str:
-    """What is wrong with the command line, and where its help is."""
-    # "Value error, " is how pydantic, which typer converts values with, opens every sentence.
+    """What is wrong with the command line, and where to find its help page."""
+    # typer converts values with pydantic, which prefixes messages with "Value error, ".
     message = error.format_message().replace("Value error, ", "").rstrip(".")
     context = getattr(error, "ctx", None)
     return f"{message} (see `{context.command_path} --help`)" if context is not None else message
@@ -189,14 +193,14 @@ def _global_options(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show where an error came from; works after a verb too.")
+        bool, typer.Option("--debug", help="Show the traceback of an error; also accepted after a command.")
     ] = False,
 ) -> None:
     """Train, use and look inside transformer language models."""
 
 
 def _take_debug(arguments: Sequence[str]) -> tuple[bool, Sequence[str]]:
-    """Whether --debug is among the options, and the rest; behind `--` it is a text like any other."""
+    """Whether --debug is among the options, and the other arguments; after `--` it is an ordinary text."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options = [argument for argument in arguments[:end] if argument != "--debug"]
     return len(options) < end, [*options, *arguments[end:]]
@@ -204,19 +208,16 @@ def _take_debug(arguments: Sequence[str]) -> tuple[bool, Sequence[str]]:
 
 @contextlib.contextmanager
 def _warnings_as_notes() -> Iterator[None]:
-    """A warning is a line for the user, without the place in the code it came from."""
+    """Print warnings as one line, without the source location."""
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: _say(f"note: {' '.join(str(message).split())}")
+        warnings.showwarning = lambda message, *_, **__: _print_error(f"note: {' '.join(str(message).split())}")
         yield
 
 
 def _prepare_streams() -> None:
-    """What we print is UTF-8 whatever the locale, and nothing in it steers a terminal.
-
-    A character that no encoding can carry must not end the run.
-    """
+    """Output is UTF-8 in every locale, with control characters escaped; lone surrogates do not end the run."""
     if sys.stderr is None:
-        # The interpreter's way to say "closed"; `print` would then send messages to stdout, into the results.
+        # None means closed; `print` would then write messages to stdout, into the results.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (for the life of the process)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -228,7 +229,7 @@ def _prepare_streams() -> None:
 
 
 def _abandon_stdout() -> None:
-    """Send what stdout did not take nowhere: the interpreter flushes once more at exit, and would complain."""
+    """Discard what stdout could not take: the interpreter flushes again at exit and would report the error."""
     if sys.stdout is None:
         return
     try:
@@ -239,7 +240,7 @@ def _abandon_stdout() -> None:
         os.close(nowhere)
 
 
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     if message:
         with contextlib.suppress(OSError):
             print(message, file=sys.stderr, flush=True)

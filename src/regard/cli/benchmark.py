@@ -14,7 +14,7 @@ from regard.wording import amount
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.inference.likelihood import Benchmark
+    from regard.inference.benchmark import BenchmarkResult
 
 __all__ = ["register"]
 
@@ -45,7 +45,8 @@ def benchmark(
     either option. Normalised: by the bytes of the ending.
     """
     from regard.device import choose
-    from regard.inference.likelihood import read_items, run_benchmark
+    from regard.inference.benchmark import run_benchmark
+    from regard.inference.benchmark_data import read_items
 
     place, items = choose(device), read_items(task, data, labels=labels, limit=limit)
     from regard.checkpoints.loading import load
@@ -63,8 +64,8 @@ def benchmark(
         print("\n".join(_lines(model, found)))
 
 
-def _lines(model: str, found: Benchmark) -> Iterator[str]:
-    from regard.inference.likelihood.published import published
+def _lines(model: str, found: BenchmarkResult) -> Iterator[str]:
+    from regard.inference.benchmark_data import published
 
     low, high = found.interval
     yield f"{found.task}: {amount(found.n, 'example')}, {model}"

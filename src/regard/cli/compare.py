@@ -17,10 +17,10 @@ from regard.known import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.interpret.masked_lm.compare import Chart, Pair
-    from regard.interpret.masked_lm.comparison import Comparison
-    from regard.interpret.masked_lm.completions import Completions
-    from regard.interpret.masked_lm.sweep import Sweep
+    from regard.interpret.masked_lm.comparison import MaskedComparison
+    from regard.interpret.masked_lm.completions import WordCompletions
+    from regard.interpret.masked_lm.pair import Chart, PairComparison
+    from regard.interpret.masked_lm.sweep import ComparisonSweep
 
 __all__ = ["register"]
 
@@ -78,7 +78,7 @@ def compare(
     Example: regard compare "Jane worked as a _." "Jim worked as a _."
     """
     from regard.files.disk import replacing
-    from regard.interpret.masked_lm.sentences import WARNING
+    from regard.interpret.masked_lm.templates import WARNING
 
     count = None if number is None else 0 if number == "all" else int(number)
     check_page(output)
@@ -107,7 +107,7 @@ def _found(
     number: int | None,
     chart: str,
     device: str,
-) -> Comparison:
+) -> MaskedComparison:
     from regard.interpret.masked_lm.comparison import compare, compare_stored
 
     if logits is None:
@@ -121,30 +121,30 @@ def _found(
     return compare_stored(logits, vocabulary, texts=texts, number=number, chart=chart)
 
 
-def _lines(found: Comparison) -> Iterator[str]:
-    from regard.interpret.masked_lm.compare import Pair
-    from regard.interpret.masked_lm.completions import Completions
-    from regard.interpret.masked_lm.grid import Grid
+def _lines(found: MaskedComparison) -> Iterator[str]:
+    from regard.interpret.masked_lm.completions import WordCompletions
+    from regard.interpret.masked_lm.grid import ComparisonGrid
+    from regard.interpret.masked_lm.pair import PairComparison
 
     match found.result:
-        case Pair():
+        case PairComparison():
             yield from _pair(found.result, found.number, found.chart)
-        case Grid():
+        case ComparisonGrid():
             for a, b in found.result.pairs():
                 yield from _pair(found.result.pair(a, b), found.number, found.chart)
                 yield ""
             yield "--json and --output have the differences of differences too"
-        case Completions():
+        case WordCompletions():
             yield from _completions(found.result)
         case _:
             yield from _sweep(found.result)
 
 
-def _pair(pair: Pair, number: int, chart: Chart) -> Iterator[str]:
+def _pair(pair: PairComparison, number: int, chart: Chart) -> Iterator[str]:
     from rich.cells import cell_len
 
     a, b = map(escape_controls, pair.labels)
-    shown = pair.shown(number, chart).tolist()
+    shown = pair.visible(number, chart).tolist()
     tokens = shown[:number] if number else shown
     words = [escape_controls(pair.tokens[place]) for place in tokens]
     width = max(map(cell_len, [*words, "token"]))
@@ -161,13 +161,13 @@ def _pair(pair: Pair, number: int, chart: Chart) -> Iterator[str]:
         yield f"  and {len(shown) - len(tokens):,} more in the chart, which --json and --output have"
 
 
-def _completions(found: Completions) -> Iterator[str]:
+def _completions(found: WordCompletions) -> Iterator[str]:
     for word in found.words:
         listed = ", ".join(f"{c.token} {c.probability:.3%}" for c in word.completions[:LISTED])
         yield f"{word.word}: {listed}"
 
 
-def _sweep(sweep: Sweep) -> Iterator[str]:
+def _sweep(sweep: ComparisonSweep) -> Iterator[str]:
     """The tokens whose value changes most between the ends of the range."""
     from rich.cells import cell_len
 

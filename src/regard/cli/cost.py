@@ -69,16 +69,18 @@ def _configured(path: str, length: int | None) -> Subject:
 
     from regard.models.catalog import FAMILIES
     from regard.training.cost import Subject
-    from regard.training.pretraining.config import Config
+    from regard.training.pretraining.build import SHAPE
+    from regard.training.pretraining.config import PretrainingConfig
 
-    settings = Config.load(path)
+    settings = PretrainingConfig.load(path)
     family = {"gpt": "gpt2"}.get(settings.model.family, settings.model.family)
     kind = FAMILIES[family].config
     names = {field.name for field in fields(kind)}
-    shape = {name: value for name, value in settings.model.model_dump().items() if name in names}
-    config = kind(**{**shape, "family": family, "vocabulary": settings.vocabulary.size})
-    heads = ("masked",) if family == "bert" and settings.objective.pairs == "none" else None
-    return Subject.of(path, config, heads=heads, length=length or settings.data.length)
+    shape = {SHAPE.get(name, name): value for name, value in settings.model}
+    shape = {name: value for name, value in shape.items() if name in names}
+    config = kind(**{**shape, "family": family, "vocabulary": settings.vocabulary.vocab_size})
+    heads = ("masked",) if family == "bert" and settings.objective.sentence_pairs == "none" else None
+    return Subject.of(path, config, heads=heads, length=length or settings.data.max_length)
 
 
 def _lines(found: Cost, *, assumed: bool) -> Iterator[str]:

@@ -17,7 +17,7 @@ from regard.wording import amount
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from regard.inference.embed import Progress, Result
+    from regard.inference.embedding import EmbedProgress, EmbedResult
 
 __all__ = ["register"]
 
@@ -83,7 +83,7 @@ def embed(
     .npz (lines, vectors) keep the line numbers, from 1. With --pooling none Parquet has the columns line, tokens,
     starts, ends, words, vectors, and .npz the arrays vectors, starts (where each row begins), offsets, words, lines.
     """
-    from regard.inference.embed import embed_file
+    from regard.inference.embedding import embed_file
 
     try:
         with ExitStack() as stack:
@@ -133,12 +133,12 @@ def embed(
         print(f"{result.output}: {amount(result.rows, 'text')}, {result.width} wide, pooling {result.pooling}")
 
 
-def _shown(stack: ExitStack, source: str) -> Callable[[Progress], None]:
+def _shown(stack: ExitStack, source: str) -> Callable[[EmbedProgress], None]:
     """Draw progress from the first report on; the rate is that of this run alone."""
     advance: Callable[[int], None] | None = None
     before = 0
 
-    def show(report: Progress) -> None:
+    def show(report: EmbedProgress) -> None:
         nonlocal advance, before
         if advance is None:
             if report.resumed:
@@ -153,20 +153,23 @@ def _shown(stack: ExitStack, source: str) -> Callable[[Progress], None]:
     return show
 
 
-def _remarks(result: Result, blank: str) -> Iterator[str]:
+def _remarks(result: EmbedResult, blank: str) -> Iterator[str]:
     if result.cut:
         yield (
-            f"{result.cut:,} of {result.rows:,} texts had more than {result.limit} tokens and were cut; "
+            f"{result.cut:,} of {result.rows:,} texts had more than {result.max_length} tokens and were cut; "
             "--long windows embeds all of them"
         )
     if result.windowed:
-        yield f"{result.windowed:,} of {result.rows:,} texts had more than {result.limit} tokens: embedded in windows"
+        yield (
+            f"{result.windowed:,} of {result.rows:,} texts had more than {result.max_length} tokens and were embedded "
+            "in windows"
+        )
     if result.blank:
         yield f"{result.blank:,} blank lines {'were skipped' if blank == 'skip' else 'are rows of zeros'}"
 
 
 def _say_how_to_continue(source: str, output: str) -> None:
-    from regard.inference.embed.job import partial_folder
+    from regard.inference.embedding.bulk import partial_folder
 
     folder = partial_folder(output)
     if folder.is_dir():

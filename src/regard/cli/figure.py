@@ -15,7 +15,7 @@ from regard.errors import InputError
 from regard.known import DEFAULT, builtin_folder, builtins
 
 if TYPE_CHECKING:
-    from regard.interpret.figure.damage import Outcome
+    from regard.interpret.figure.ablation import AblationOutcome
     from regard.interpret.figure.figure import Figure
 
 __all__ = ["register"]
@@ -69,11 +69,11 @@ def figure(
         # Whether it can be written is known before the work.
         place = None if output is None else stack.enter_context(replacing(output))
         from regard.device import choose
-        from regard.interpret import opened
-        from regard.interpret.figure.figure import figure as drawn
+        from regard.inference.load_model import load_model
+        from regard.interpret.figure.figure import draw_figure as drawn
 
-        network, reader = opened(name, device=choose(device))
-        found = drawn(network, reader, text, target, switches=without, name=name)
+        network, reader = load_model(name, device=choose(device))
+        found = drawn(network, reader, text, target, without=without, name=name)
         document = found.document(layer=layer)
         if place is not None:
             _write(found, place, layer)
@@ -95,10 +95,10 @@ def _default() -> str:
 
 def _write(found: Figure, place: Path, layer: int) -> None:
     if place.suffix.lower() == ".html":
-        from regard.interpret.figure.payload import payload_of
+        from regard.interpret.figure.document import figure_document
         from regard.render.bundle import page
 
-        payload = payload_of(found, place=f"#figure?layer={layer}")
+        payload = figure_document(found, place=f"#figure?layer={layer}")
         place.write_text(page(payload, title="Regard: figure 1"), encoding="utf-8")
         return
     from regard.interpret.figure.drawing import figure_picture
@@ -121,15 +121,15 @@ def _lines(found: Figure, name: str, layer: int) -> Iterator[str]:
         step = box.steps[min(layer, len(box.steps) - 1)]
         shapes = ", ".join(f"{one.name} {tuple(one.tensor.shape)}" for one in step.values)
         yield f"  {box.part:8} {box.title:31} {shapes}"
-    yield f"\nWhat the switches cost: {found.damage.measure}"
-    whole = found.damage.outcomes[0]
-    for one in found.damage.outcomes:
-        yield from _outcome(one, whole, len(found.damage.sentences))
-    yield from found.damage.remarks
+    yield f"\nWhat the switches cost: {found.ablation.measure}"
+    whole = found.ablation.outcomes[0]
+    for one in found.ablation.outcomes:
+        yield from _outcome(one, whole, len(found.ablation.sentences))
+    yield from found.ablation.remarks
     yield from (f"no {switch}: {reason}" for switch, reason in found.disabled.items())
 
 
-def _outcome(one: Outcome, whole: Outcome, count: int) -> Iterator[str]:
+def _outcome(one: AblationOutcome, whole: AblationOutcome, count: int) -> Iterator[str]:
     name = ", ".join(f"no {switch}" for switch in one.without) or "the whole model"
     ours = f", {_loss(one.sentences_loss, whole.sentences_loss)} over {count} sentences of ours" if count else ""
     yield f"  {name}: loss {_loss(one.loss, whole.loss)}{ours}"

@@ -19,8 +19,8 @@ from regard.known import WRITER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from regard.inference.generation import Beam, Prompt, Sampling, Text, Trace, Writer
-    from regard.interpret.generation.speaking import Speech
+    from regard.inference.generation import Beam, EncodedPrompt, GeneratedText, Sampling, TextGenerator, Trace
+    from regard.interpret.generation.generation import Generation
 
 __all__ = ["register"]
 
@@ -111,10 +111,10 @@ def generate(
         place = None if trace is None else stack.enter_context(replacing(_named(trace)))
         page_place = None if page is None else stack.enter_context(replacing(page))
         from regard.checkpoints.loading import load
-        from regard.inference.generation import Writer
+        from regard.inference.generation import TextGenerator
 
-        writer = Writer(*load(model, device=choose(device)))
-        ready = writer.prompt(text, max_tokens=max_tokens or MAX_TOKENS)
+        writer = TextGenerator(*load(model, device=choose(device)))
+        ready = writer.encode_prompt(text, max_new_tokens=max_tokens or MAX_TOKENS)
         _tell_limits(ready, max_tokens)
         record = None if place is None else writer.trace()
         texts, speech, interrupted = [], None, False
@@ -124,21 +124,23 @@ def generate(
                 texts = speech.texts
                 print_speech(speech, quiet=as_json)
             elif searching is not None:
-                texts = writer.search(ready, beam=searching, stops=stops, trace=record)
+                texts = writer.beam_search(ready, beam=searching, stop_strings=stops, trace=record)
                 print_found(texts, quiet=as_json)
             else:
-                writing = writer.write(ready, sampling=sampling, number=number, seed=seed, stops=stops, trace=record)
+                writing = writer.stream(
+                    ready, sampling=sampling, num_return_sequences=number, seed=seed, stop_strings=stops, trace=record
+                )
                 texts = writing.texts
                 print_stream(writing, quiet=as_json)
         except KeyboardInterrupt:
             interrupted = True
-        about = {"model": model, "prompt": text, "cut": ready.cut, **_about(sampling, searching, seed)}
+        about = {"model": model, "prompt": text, "cut": ready.truncated, **_about(sampling, searching, seed)}
         if as_json:
             print_json({**about, "texts": [_plain(one) for one in texts]})
         elif interrupted:
             print(flush=True)
         if record is not None and place is not None:
-            _write_trace(record, place, {**about, "max_tokens": ready.max_tokens})
+            _write_trace(record, place, {**about, "max_tokens": ready.max_new_tokens})
         if speech is not None and page_place is not None:
             _write_page(speech, page_place)
     if interrupted:
@@ -153,7 +155,7 @@ def _sampling(settings: Mapping[str, float | None], others: Mapping[str, object]
     temperature, top_p, min_p, repetition = (settings[name] for name in ("temperature", "top_p", "min_p", "repetition"))
     top_k = settings["top_k"]
     return Sampling(
-        repetition=1.0 if repetition is None else repetition,
+        repetition_penalty=1.0 if repetition is None else repetition,
         temperature=TEMPERATURE if temperature is None else temperature,
         top_k=None if top_k is None else int(top_k),
         top_p=TOP_P if top_p is None else top_p,
@@ -167,10 +169,10 @@ def _beam(width: int, settings: Mapping[str, float | None], others: Mapping[str,
     _refuse(others, "does not go with --beam, which leaves nothing to chance; leave out one of the two")
     nbest, penalty = settings["nbest"], settings["length_penalty"]
     return Beam(
-        width=width,
+        num_beams=width,
         length_penalty=1.0 if penalty is None else penalty,
-        nbest=1 if nbest is None else int(nbest),
-        early=bool(settings["early"]),
+        num_return_sequences=1 if nbest is None else int(nbest),
+        early_stopping=bool(settings["early"]),
     )
 
 
@@ -189,9 +191,9 @@ def _about(sampling: Sampling | None, beam: Beam | None, seed: int) -> dict[str,
 
 
 def _stops(stops: list[str] | None) -> list[str]:
-    from regard.inference.generation.said import check_stops
+    from regard.inference.generation.text_stream import check_stop_strings
 
-    check_stops(stops or [])
+    check_stop_strings(stops or [])
     return stops or []
 
 
@@ -218,20 +220,20 @@ def _check_page(page: Path | None, others: Mapping[str, object]) -> None:
     check_built()
 
 
-def _tell_limits(ready: Prompt, asked: int | None) -> None:
-    if ready.cut:
-        lost = " ".join(ready.lost.split())
+def _tell_limits(ready: EncodedPrompt, asked: int | None) -> None:
+    if ready.truncated:
+        lost = " ".join(ready.truncated_text.split())
         shown = lost if len(lost) <= LOST else f"{lost[: LOST // 2]} ... {lost[-LOST // 2 :]}"
         note(
-            f"the prompt is too long for this model's context: its first {ready.cut:,} tokens were cut ({shown!r}), "
-            f"{len(ready.ids):,} are read"
+            f"the prompt is too long for the model's context: the first {ready.truncated:,} tokens were cut "
+            f"({shown!r}), and {len(ready.ids):,} are read"
         )
-    if asked is not None and ready.max_tokens < asked:
-        note(f"this model's context has room for {ready.max_tokens:,} more tokens, not for {asked:,}")
+    if asked is not None and ready.max_new_tokens < asked:
+        note(f"this model's context has room for {ready.max_new_tokens:,} more tokens, not for {asked:,}")
 
 
 def _speech(
-    writer: Writer,
+    writer: TextGenerator,
     prompt: str,
     model: str,
     sampling: Sampling | None,
@@ -240,16 +242,16 @@ def _speech(
     seed: int,
     most: int | None,
     stops: list[str],
-) -> Speech:
+) -> Generation:
     from regard.inference.generation import Sampling
-    from regard.interpret.generation.speaking import Speech
-    from regard.interpret.generation.wish import Wish
+    from regard.interpret.generation.config import GenerationConfig
+    from regard.interpret.generation.generation import Generation
 
-    wish = Wish(sampling or Sampling(), beam, seed, most or MAX_TOKENS, tuple(stops))
-    return Speech(writer, prompt, wish, model)
+    wish = GenerationConfig(sampling or Sampling(), beam, seed, most or MAX_TOKENS, tuple(stops))
+    return Generation(writer, prompt, wish, model)
 
 
-def _plain(one: Text) -> dict[str, object]:
+def _plain(one: GeneratedText) -> dict[str, object]:
     """A text for JSON; chance has no score."""
     return {name: value for name, value in asdict(one).items() if value is not None}
 
@@ -264,9 +266,9 @@ def _write_trace(record: Trace, place: Path, about: dict[str, object]) -> None:
         place.write_text(json.dumps(document, allow_nan=False, indent=1) + "\n", encoding="utf-8")
 
 
-def _write_page(speech: Speech, place: Path) -> None:
-    from regard.interpret.generation.speaking import payload_of
+def _write_page(speech: Generation, place: Path) -> None:
+    from regard.interpret.generation.generation import generation_payload
     from regard.render.bundle import page
 
-    payload = payload_of(speech.text_before, [speech])
+    payload = generation_payload(speech.prompt_text, [speech])
     place.write_text(page(payload, title="Regard: generation"), encoding="utf-8")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from regard.cli.output import write_data
 
 if TYPE_CHECKING:
-    from regard.inference.generation import Text, Writing
-    from regard.interpret.generation.speaking import Speech
+    from regard.inference.generation import GeneratedText, GenerationStream
+    from regard.interpret.generation.generation import Generation
 
 __all__ = ["print_found", "print_speech", "print_stream"]
 
 
-def print_stream(writing: Writing, *, quiet: bool) -> None:
+def print_stream(writing: GenerationStream, *, quiet: bool) -> None:
     """Each text as it comes; of several at once the first, and the others behind it in their order."""
     count, current, waiting = len(writing.texts), 0, [""] * len(writing.texts)
     if not quiet and count > 1:
@@ -28,7 +28,7 @@ def print_stream(writing: Writing, *, quiet: bool) -> None:
         _print_ready(writing, waiting, current)
 
 
-def _print_ready(writing: Writing, waiting: list[str], current: int) -> int:
+def _print_ready(writing: GenerationStream, waiting: list[str], current: int) -> int:
     """Print what there is of the current text, and go on to the next where it is complete; which one that is."""
     while current < len(waiting):
         write_data(waiting[current])
@@ -41,7 +41,7 @@ def _print_ready(writing: Writing, waiting: list[str], current: int) -> int:
     return current
 
 
-def print_found(texts: list[Text], *, quiet: bool) -> None:
+def print_found(texts: list[GeneratedText], *, quiet: bool) -> None:
     if quiet:
         return
     for number, one in enumerate(texts, 1):
@@ -50,8 +50,8 @@ def print_found(texts: list[Text], *, quiet: bool) -> None:
         write_data(f"{one.text}\n")
 
 
-def print_speech(speech: Speech, *, quiet: bool) -> None:
-    searched = speech.wish.beam is not None
+def print_speech(speech: Generation, *, quiet: bool) -> None:
+    searched = speech.config.beam is not None
     for tokens in speech.steps():
         if not quiet and not searched:
             write_data("".join(token.text for token in tokens))

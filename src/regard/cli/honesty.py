@@ -15,10 +15,10 @@ from regard.escaping import escape_controls
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from regard.interpret.faithfulness.grounds import Grounds
-    from regard.interpret.faithfulness.honesty import Honesty
-    from regard.interpret.faithfulness.meter import Check
-    from regard.interpret.faithfulness.trial import Trial
+    from regard.interpret.attribution.evidence import Evidence
+    from regard.interpret.attribution.probe import Probe
+    from regard.interpret.faithfulness.checks import FaithfulnessCheck
+    from regard.interpret.faithfulness.faithfulness import Faithfulness
 
 __all__ = ["register"]
 
@@ -57,31 +57,31 @@ def honesty(
     attributions of one answer are told, a BERT's at the blank, a GPT's at the end.
     """
     from regard.files.disk import replacing
-    from regard.interpret.faithfulness.drawing import check_ending, honesty_picture, write
-    from regard.interpret.faithfulness.grounds import grounds
-    from regard.interpret.faithfulness.honesty import measure_honesty
-    from regard.interpret.faithfulness.honesty_payload import honesty_payload, is_judged, without_verdict
+    from regard.interpret.attribution.evidence import gather_evidence
+    from regard.interpret.faithfulness.drawing import check_suffix, faithfulness_picture, write_result
+    from regard.interpret.faithfulness.faithfulness import measure_faithfulness
+    from regard.interpret.faithfulness.payload import faithfulness_payload, has_verdict, no_verdict_reason
 
     if output is not None:
-        check_ending(output)
+        check_suffix(output)
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
         place = None if output is None else stack.enter_context(replacing(output))
         trial = _opened(folder, text, second, device)
-        found: Honesty | Grounds
-        if is_judged(trial):
-            found = measure_honesty(trial, label=label, layer=layer, head=head, seed=seed)
+        found: Faithfulness | Evidence
+        if has_verdict(trial):
+            found = measure_faithfulness(trial, label=label, layer=layer, head=head, seed=seed)
         else:
-            found = grounds(trial, label=label, layer=layer, head=head)
-            note(without_verdict(trial))
+            found = gather_evidence(trial, label=label, layer=layer, head=head)
+            note(no_verdict_reason(trial))
         if place is not None:
-            write(
+            write_result(
                 place,
                 document=found.document,
-                payload=lambda: honesty_payload(
+                payload=lambda: faithfulness_payload(
                     folder, trial, label=label, layer=layer, head=head, seed=seed, found=found
                 ),
-                picture=honesty_picture,
+                picture=faithfulness_picture,
             )
     if as_json:
         print_json(found.document())
@@ -91,26 +91,26 @@ def honesty(
         print("\n".join(_lines(found)))
 
 
-def _opened(name: str, text: str, second: str | None, device: str) -> Trial:
+def _opened(name: str, text: str, second: str | None, device: str) -> Probe:
     from regard.device import choose
-    from regard.interpret.faithfulness.trial import open_trial, task_trial
+    from regard.interpret.attribution.probe import open_probe, task_probe
     from regard.known import builtins
     from regard.tasks.folder import is_solved, read_task
 
     known = name in builtins() or (os.path.isdir(name) and not is_solved(name))
     if known:
-        return open_trial(name, text, second, device=choose(device))
-    return task_trial(read_task(name, device=choose(device)), text, second)
+        return open_probe(name, text, second, device=choose(device))
+    return task_probe(read_task(name, device=choose(device)), text, second)
 
 
-def _lines(found: Honesty | Grounds) -> Iterator[str]:
+def _lines(found: Faithfulness | Evidence) -> Iterator[str]:
     from rich.cells import cell_len
 
-    from regard.interpret.faithfulness.honesty import Honesty
+    from regard.interpret.faithfulness.faithfulness import Faithfulness
     from regard.interpret.faithfulness.wording import VERDICTS
 
     heads = "mean of all heads" if found.head is None else f"head {found.head}"
-    form = ".1%" if isinstance(found, Honesty) or found.kind != "value" else "z.3f"
+    form = ".1%" if isinstance(found, Faithfulness) or found.kind != "value" else "z.3f"
     yield f"{found.label} {found.probability:{form}}; the map of layer {found.layer}, {heads}"
     yield ""
     tokens = [escape_controls(token) for token in found.tokens]
@@ -121,7 +121,7 @@ def _lines(found: Honesty | Grounds) -> Iterator[str]:
         space = " " * (width - cell_len(token))
         bar = "█" * round(weight * BAR)
         yield f"  {token}{space}  {weight:6.3f}  {gradient:z16.3f}  {integrated:z20.3f}  {bar}".rstrip()
-    if not isinstance(found, Honesty):
+    if not isinstance(found, Faithfulness):
         return
     yield ""
     for check in found.checks:
@@ -131,7 +131,7 @@ def _lines(found: Honesty | Grounds) -> Iterator[str]:
     yield f"verdict: {found.verdict} ({passed} of {len(found.checks)} passed): {VERDICTS[found.verdict]}"
 
 
-def _told(check: Check) -> str:
+def _told(check: FaithfulnessCheck) -> str:
     value = "none: the map points at nothing" if check.value is None else f"{check.value:z.3f}"
     numbers = ", ".join(f"{name} {number:z.3f}" for name, number in check.numbers.items())
     mark = "passed" if check.passed else "failed"

@@ -169,12 +169,12 @@ def _page(output: Path | None) -> Iterator[Path | None]:
 
 
 def _train(tasks: Sequence[Task], jobs: int | None) -> list[Run]:
-    from regard.cli.output import note, ticking
+    from regard.cli.output import note, status_line
     from regard.lessons.workers import train_all
 
     now: dict[Task, Epoch] = {}
     done: list[Run] = []
-    with ticking(SAY_EVERY) as say:
+    with status_line(SAY_EVERY) as say:
 
         def on_epoch(task: Task, epoch: Epoch) -> None:
             now[task] = epoch

@@ -27,9 +27,9 @@ def next_sentence(
     """Judge how likely the second text follows the first, with a BERT's next-sentence head."""
     from regard.checkpoints.loading import load
     from regard.device import choose
-    from regard.inference import next_likelihood
+    from regard.inference import predict_next_sentence
 
-    found = next_likelihood(*load(model, device=choose(device)), first, second)
+    found = predict_next_sentence(*load(model, device=choose(device)), first, second)
     if found.cut:
         note(f"the two texts are {found.cut} tokens too long for this model; the longer one was cut at its end first")
     if as_json:

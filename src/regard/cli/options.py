@@ -1,8 +1,6 @@
-"""Options that mean the same in every verb, as types for a verb's parameters.
+"""Options that several commands share, as types of parameters.
 
-Knows names, help texts and defaults, not what a verb does with them:
-
-    def embed(model: ModelOption = DEFAULT, device: DeviceOption = "auto", seed: SeedOption = 0) -> None: ...
+def embed(model: ModelOption = DEFAULT, device: DeviceOption = "auto", seed: SeedOption = 0) -> None: ...
 """
 
 from __future__ import annotations
@@ -47,12 +45,14 @@ ModelOption: TypeAlias = Annotated[
 ]
 DeviceOption: TypeAlias = Annotated[
     Device,
-    typer.Option("--device", help="Where to compute; auto takes a GPU where there is one."),
+    typer.Option("--device", help="Device to compute on; auto uses a GPU if there is one."),
 ]
 LayerOption: TypeAlias = Annotated[
     str,
     typer.Option(
-        "--layer", metavar="EXPRESSION", help="-1 is the last, 0 the embeddings' output; or such as concat(-4:)."
+        "--layer",
+        metavar="EXPRESSION",
+        help="-1 is the last layer, 0 the output of the embeddings; or concat(-4:), mean(1:3), ...",
     ),
 ]
 SeedOption: TypeAlias = Annotated[
@@ -62,7 +62,10 @@ SeedOption: TypeAlias = Annotated[
 ShownOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--output", "-o", metavar="FILE", help="A page (.html), a drawing (.svg, .png) or what --json prints (.json)."
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write a page (.html), a drawing (.svg, .png) or the JSON document (.json).",
     ),
 ]
 JsonOption: TypeAlias = Annotated[
@@ -72,7 +75,7 @@ JsonOption: TypeAlias = Annotated[
 
 
 def _allow_lines(size: str) -> str:
-    """Lines of this length pass in every file that the run opens."""
+    """Accept lines up to this length in every file that the run opens."""
     try:
         allow_lines(parse_size(size))
     except InputError as error:
@@ -82,30 +85,30 @@ def _allow_lines(size: str) -> str:
 
 MaxLineOption: TypeAlias = Annotated[
     str,
-    typer.Option("--max-line", metavar="SIZE", help="Longest line that a text file may have.", callback=_allow_lines),
+    typer.Option("--max-line", metavar="SIZE", help="Maximum length of a line in a text file.", callback=_allow_lines),
 ]
 
-# Of a table. What is not said is decided by looking at the file, and told.
+# Options of tables. What is not given is inferred from the file, and reported.
 ColumnsOption: TypeAlias = Annotated[
     str | None,
-    typer.Option("--columns", metavar="A,B", help="Columns by name or number from 0: texts first, then the label."),
+    typer.Option("--columns", metavar="A,B", help="Columns by name or index from 0: texts first, then the label."),
 ]
 HeaderOption: TypeAlias = Annotated[
     bool | None, typer.Option("--header/--no-header", help="Whether the first row names the columns.")
 ]
 DelimiterOption: TypeAlias = Annotated[
-    str | None, typer.Option("--delimiter", metavar="C", help="What stands between columns; \\t is a tab.")
+    str | None, typer.Option("--delimiter", metavar="C", help="Separator between columns; \\t is a tab.")
 ]
 QuotedOption: TypeAlias = Annotated[
-    bool | None, typer.Option("--quoted/--unquoted", help="Whether quotes around a value belong to the format.")
+    bool | None, typer.Option("--quoted/--unquoted", help="Whether quotes around values are part of the format.")
 ]
 ThresholdOption: TypeAlias = Annotated[
     float | None,
-    typer.Option("--threshold", metavar="X", help="answer: by how much the best must beat no answer at all."),
+    typer.Option("--threshold", metavar="X", help="answer: minimum margin of the best answer over no answer."),
 ]
 
 
 def check_page(output: Path | None) -> None:
-    """Refuse a name for a page that no browser would take for one."""
+    """InputError unless the name of a page ends in .html."""
     if output is not None and output.suffix.lower() != ".html":
-        raise InputError(f"--output {output}: expected a name that ends in .html")
+        raise InputError(f"--output {output}: expected a file name that ends in .html")

@@ -1,7 +1,7 @@
-"""What verbs print: results on stdout, everything else on stderr, and nothing in them that steers a terminal.
+"""Output of the commands: results to stdout, notes and progress to stderr, control characters escaped.
 
-Knows JSON and the terminal, not what a result means. While a verb runs, both streams escape control characters; what
-rich draws goes past that, so a text is escaped before rich gets it.
+While a command runs, both streams escape control characters. rich bypasses that, so texts are escaped before they are
+passed to rich.
 """
 
 from __future__ import annotations
@@ -28,24 +28,21 @@ __all__ = [
     "print_json",
     "progress",
     "stages",
-    "ticking",
+    "status_line",
     "write_data",
 ]
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A rich console for our own drawings. What comes from a file, a model or a user must be escaped before."""
+    """A rich console. Texts from files, models or users must be escaped before they are printed to it."""
     from rich.console import Console
 
-    # Named, not looked up: while rich draws a bar it finds something of its own in place of the stream.
+    # Passed explicitly: while rich draws a progress bar, it replaces the stream by an object of its own.
     return Console(file=raw_stream(sys.stderr if stderr else sys.stdout), highlight=False, soft_wrap=not stderr)
 
 
 def write_data(text: str) -> None:
-    """Write a result that scripts read, and its characters are what it is: as it is to a file or a pipe.
-
-    A terminal gets it with control characters escaped, as everything else.
-    """
+    """Write data for scripts: unchanged to a file or a pipe, with control characters escaped to a terminal."""
     if sys.stdout.isatty():
         sys.stdout.write(escape_controls(text, multiline=True))
     else:
@@ -53,36 +50,36 @@ def write_data(text: str) -> None:
 
 
 def json_line(document: object) -> str:
-    """A document on one line, without control characters."""
+    """A JSON document on one line, without control characters."""
     return escape_json(json.dumps(document, ensure_ascii=False))
 
 
 def print_json(document: object) -> None:
-    """The one result of a verb with --json: one indented document and a line end."""
+    """Print the result of a command with --json: one indented document."""
     try:
         text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
     except ValueError as error:
         if "JSON compliant" not in str(error):
             raise
         raise RegardError(
-            "the result holds NaN or infinity, which JSON cannot carry; look for a damaged checkpoint or an overflow"
+            "the result contains NaN or infinity, which JSON cannot represent; check for a damaged checkpoint or an "
+            "overflow"
         ) from None
     sys.stdout.write(escape_json(text) + "\n")
 
 
 def note(message: str) -> None:
-    """Tell the user something that is not the result."""
-    # Here too, and not by the stream alone: while a bar is drawn, rich reads what is printed as colors and links.
+    """Print a message that is not part of the result to stderr."""
+    # Escaped here too: while a progress bar is drawn, rich would interpret markup in what is printed.
     print(escape_controls(message, multiline=True), file=sys.stderr, flush=True)
 
 
 @contextmanager
-def progress(doing: str, *, total: int | None = None, unit: str = "texts") -> Iterator[Callable[[int], None]]:
-    """Show on stderr how far a job is; call what it yields with the number of `unit` done since the last call.
+def progress(stage: str, *, total: int | None = None, unit: str = "texts") -> Iterator[Callable[[int], None]]:
+    """Show progress on stderr; call what it yields with the number of units finished since the last call.
 
-    A terminal sees count, rate and time left while it runs (no time left without a `total`); every stderr gets one
-    summary line at the end. A job that ends with an exception gets no summary: the error is the last word.
-    `unit` is a plural that ends in s.
+    A terminal shows count, rate and, with a `total`, time left. At the end one summary line is printed, unless the job
+    raised an exception. `unit` is a plural that ends in s.
     """
     begin, done = time.perf_counter(), 0
 
@@ -97,7 +94,7 @@ def progress(doing: str, *, total: int | None = None, unit: str = "texts") -> It
 
         yield count
     else:
-        # Here and not above: rich.progress costs as much to import as all the rest of the command line.
+        # Imported here: rich.progress takes as long to import as the rest of the command line.
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (
@@ -107,9 +104,9 @@ def progress(doing: str, *, total: int | None = None, unit: str = "texts") -> It
             TextColumn("{task.fields[rate]}", markup=False),
             TimeRemainingColumn(),
         )
-        # Left to itself, rich would send what is printed to stdout meanwhile to the bar's own stream.
+        # By default rich would redirect what is printed to stdout to the stream of the progress bar.
         with Progress(*columns, console=console(stderr=True), transient=True, redirect_stdout=False) as bar:
-            task = bar.add_task(escape_controls(doing), total=total, rate="")
+            task = bar.add_task(escape_controls(stage), total=total, rate="")
 
             def advance(more: int) -> None:
                 nonlocal done
@@ -118,23 +115,23 @@ def progress(doing: str, *, total: int | None = None, unit: str = "texts") -> It
 
             yield advance
     seconds = time.perf_counter() - begin
-    note(f"{doing}: {amount(done, unit.removesuffix('s'))} in {_figures(seconds)} s, {_figures(rate())} {unit}/s")
+    note(f"{stage}: {amount(done, unit.removesuffix('s'))} in {_figures(seconds)} s, {_figures(rate())} {unit}/s")
 
 
 def stages(stack: ExitStack, units: Mapping[str, str]) -> Callable[[str, int, int], None]:
-    """A function to call with what is being done, how much of it is done, and of how much: one `progress` for each.
+    """A function to call with (stage, done, total): shows one `progress` per stage.
 
-    `units` says in what each is counted; the last one ends with `stack`.
+    `units` maps stages to their units; the last stage ends with `stack`.
     """
-    doing, before = "", 0
+    current, before = "", 0
     advance: Callable[[int], None] | None = None
 
     def show(what: str, done: int, total: int) -> None:
-        nonlocal doing, before, advance
-        if advance is None or what != doing:
+        nonlocal current, before, advance
+        if advance is None or what != current:
             stack.close()
             advance = stack.enter_context(progress(what, total=total, unit=units.get(what, "steps")))
-            doing, before = what, 0
+            current, before = what, 0
         advance(done - before)
         before = done
 
@@ -142,18 +139,19 @@ def stages(stack: ExitStack, units: Mapping[str, str]) -> Callable[[str, int, in
 
 
 @contextmanager
-def ticking(every: float) -> Iterator[Callable[[str], None]]:
-    """Call what it yields with a line as often as you like: a terminal sees it change, elsewhere one now and then."""
+def status_line(every: float) -> Iterator[Callable[[str], None]]:
+    """Yields a function that shows a status line: updated in place in a terminal, printed every `every` seconds
+    elsewhere."""
     if not sys.stderr.isatty():
         last = -every
 
-        def say(line: str) -> None:
+        def show(line: str) -> None:
             nonlocal last
             if time.monotonic() - last >= every:
                 last = time.monotonic()
                 note(line)
 
-        yield say
+        yield show
     else:
         from rich.status import Status
         from rich.text import Text
@@ -163,7 +161,7 @@ def ticking(every: float) -> Iterator[Callable[[str], None]]:
 
             def change(line: str) -> None:
                 nonlocal status
-                text = Text(escape_controls(line))  # a `str` would be read for rich's markup
+                text = Text(escape_controls(line))  # in a plain `str`, rich would interpret markup
                 if status is None:
                     status = stack.enter_context(Status(text, console=console(stderr=True)))
                 status.update(text)
@@ -179,5 +177,5 @@ def duration(seconds: float) -> str:
 
 
 def _figures(value: float) -> str:
-    """Three figures are as many as a time or a rate deserves: 0.0123, 1.23, 12.3, 12,345."""
+    """Three significant digits: 0.0123, 1.23, 12.3, 12,345."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -55,9 +55,9 @@ def perplexity(
     vocabularies compare in bits per byte alone.
     """
     from regard.device import choose
-    from regard.inference import measure_perplexity, read_whole
+    from regard.inference import measure_perplexity, read_text_file
 
-    place, text = choose(device), read_whole(source)  # before the model: what is wrong with them shows at once
+    place, text = choose(device), read_text_file(source)  # before the model: what is wrong with them shows at once
     from regard.checkpoints.loading import load
 
     with ExitStack() as stack:

@@ -111,7 +111,7 @@ def _check(page: str) -> None:
 
     if not page.lower().endswith((".html", ".htm")):
         raise InputError(f"--page is {page!r}; expected a name that ends in .html")
-    if not bundle.built():
+    if not bundle.is_built():
         bundle.page({})  # says what to run
 
 
@@ -134,7 +134,7 @@ def _write(
     table: Table,
     threshold: float | None,
 ) -> None:
-    from regard.interpret.faithfulness.predictions import predictions_payload
+    from regard.interpret.attribution.predictions import predictions_payload
     from regard.render.bundle import page
 
     notes = [f"The first {len(kept):,} of {count:,} examples are shown."] if len(kept) < count else []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ResumeOption
-from regard.cli.output import duration, note, print_json, progress, ticking
+from regard.cli.output import duration, note, print_json, progress, status_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,8 @@ def pretrain(
     ] = None,
     config: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings, as TOML.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like optimizer.rate=2e-3.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One setting, like optimizer.learning_rate=2e-3."),
     ] = None,
     budget: Annotated[
         str | None,
@@ -81,17 +82,18 @@ def pretrain(
     """
     from regard.device import choose
     from regard.settings import check_saved
-    from regard.training.pretraining.config import Config
+    from regard.training.pretraining.config import PretrainingConfig
     from regard.training.pretraining.run import CONFIG, pretrain
 
     # The budget takes the place of what the file says, but not of another --set.
-    overrides = [] if budget is None else [f"schedule.budget={budget}", "schedule.steps=0"]
+    overrides = [] if budget is None else [f"schedule.budget={budget}", "schedule.max_steps=0"]
     overrides += settings or []
     saved = Path(output) / CONFIG
-    if resume and config is None and saved.is_file():
+    goes_on = resume and config is None and saved.is_file()
+    if goes_on:
         check_saved(saved)
         config = str(saved)
-    chosen = Config.read(config, family=family, overrides=overrides)
+    chosen = PretrainingConfig.read(config, family=family, overrides=overrides, saved=goes_on)
     with ExitStack() as stack:
         shown = _Shown(stack)
         result = pretrain(
@@ -133,7 +135,7 @@ class _Shown:
         self._advance: Callable[[int], None] | None = None
         self._built = stack.enter_context(ExitStack())
         self._done = 0
-        self._tick = stack.enter_context(ticking(SAY_EVERY))
+        self._tick = stack.enter_context(status_line(SAY_EVERY))
 
     def say(self, text: str) -> None:
         note(text)

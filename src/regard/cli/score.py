@@ -16,7 +16,7 @@ from regard.wording import amount
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from regard.inference.likelihood import LineScore
+    from regard.inference.line_scores import LineScore
 
 __all__ = ["register"]
 
@@ -44,10 +44,10 @@ def score(
     """
     from regard.checkpoints.loading import load
     from regard.device import choose
-    from regard.inference.likelihood import lines_of, score_lines
+    from regard.inference.line_scores import read_lines_to_score, score_lines
     from regard.models import Bert
 
-    place, lines = choose(device), lines_of(source)
+    place, lines = choose(device), read_lines_to_score(source)
     first = next(lines)  # before the model: what is wrong with the file shows at once
     loaded, tokenizer = load(model, device=place)
     kind = "pseudo-log-likelihood" if isinstance(loaded, Bert) else "log-probability"

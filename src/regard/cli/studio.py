@@ -54,5 +54,5 @@ def studio(
     from regard.server.serve import serve
 
     names = list(dict.fromkeys(models or builtins()))
-    if serve(names, port=port, folder=output, data=data or [], say=lambda line: print(line, flush=True)):
+    if serve(names, port=port, folder=output, data=data or [], on_message=lambda line: print(line, flush=True)):
         os._exit(0)  # an orderly end would wait for these threads, or take torch away from under them

@@ -22,20 +22,20 @@ from regard.cli.options import (
     QuotedOption,
     ResumeOption,
 )
-from regard.cli.output import duration, note, print_json, ticking
+from regard.cli.output import duration, note, print_json, status_line
 from regard.errors import InputError
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
-    from regard.training.finetuning.config import Config
-    from regard.training.finetuning.report import Report
+    from regard.training.finetuning.config import FineTuningConfig
+    from regard.training.finetuning.report import FineTuningReport
 
 __all__ = ["register"]
 
 ABOUT = ("event", "time", "seed", "epoch", "seconds")  # what an event says beside its numbers
 SAY_EVERY = 15.0  # seconds, where no terminal shows a line that changes
 # ULM-FiT's: a layer learns 2.6 times as slowly as the one above it. Half the run until all of them do.
-ULMFIT = [f"training.layer_decay={1 / 2.6:.4f}", "training.unfreeze=0.5"]
+ULMFIT = [f"training.layerwise_lr_decay={1 / 2.6:.4f}", "training.unfreeze=0.5"]
 TASKS = {
     "classify": """One class a text, or several: sentiment, spam, topics. Or one class a picture.
 
@@ -80,7 +80,7 @@ Split = Annotated[str | None, typer.Option("--split", metavar="80/10/10", help="
 Seeds = Annotated[int | None, typer.Option("--seeds", min=1, metavar="N", help="Repeat with N seeds; keep the best.")]
 ConfigFile = Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings, as TOML.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like training.epochs=4.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like training.num_epochs=4.")
 ]
 
 
@@ -103,7 +103,7 @@ def _command(task: str) -> Callable[..., None]:
             bool,
             typer.Option(
                 "--ulmfit",
-                help="Let the layers begin to learn one after the other, from the top, and the lower the slower.",
+                help="Let the layers begin to learn one after the other, from the top, lower layers at lower rates.",
             ),
         ] = False,
         seeds: Seeds = None,
@@ -190,24 +190,25 @@ def distill(
 
 def _config(
     task: str, path: str | None, output: str, overrides: list[str], *, seeds: int | None, resume: bool
-) -> Config:
+) -> FineTuningConfig:
     """The settings of a run; one that goes on has its own."""
     from regard.settings import check_saved
-    from regard.training.finetuning.config import DEFAULTS, Config
+    from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
     from regard.training.finetuning.run import CONFIG
 
     saved = Path(output) / CONFIG
-    if resume and path is None and saved.is_file():
+    goes_on = resume and path is None and saved.is_file()
+    if goes_on:
         check_saved(saved)
         path = str(saved)
-    chosen = [] if seeds is None else [f"run.seeds={seeds}"]
-    return Config.load(path, overrides=[*chosen, *overrides], defaults=DEFAULTS[task])
+    chosen = [] if seeds is None else [f"run.num_seeds={seeds}"]
+    return FineTuningConfig.load(path, overrides=[*chosen, *overrides], defaults=DEFAULTS[task], saved=goes_on)
 
 
 @contextmanager
 def _told(output: str, *, as_json: bool) -> Iterator[_Shown]:
     """Show what happens inside, and at the end the report."""
-    with ticking(SAY_EVERY) as tick:
+    with status_line(SAY_EVERY) as tick:
         shown = _Shown(tick)
         yield shown
     report = shown.report
@@ -222,7 +223,7 @@ def _told(output: str, *, as_json: bool) -> Iterator[_Shown]:
         print(line)
 
 
-def _lines(report: Report) -> list[str]:
+def _lines(report: FineTuningReport) -> list[str]:
     deviation = report.deviation
     lines = []
     for name, value in report.mean.items():
@@ -241,7 +242,7 @@ class _Shown:
     def __init__(self, tick: Callable[[str], None]) -> None:
         self._tick = tick
         self._told: object = None  # of the layers: what all seeds have in common is said once
-        self.report: Report | None = None
+        self.report: FineTuningReport | None = None
 
     def event(self, event: Mapping[str, Any]) -> None:
         kind = event["event"]

@@ -10,13 +10,13 @@ import typer
 from typer.core import TyperCommand
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ResumeOption
-from regard.cli.output import duration, note, print_json, ticking
+from regard.cli.output import duration, note, print_json, status_line
 from regard.errors import InputError
 from regard.wording import amount
 
 if TYPE_CHECKING:
-    from regard.training.translation.config import Config
-    from regard.training.translation.report import Report
+    from regard.training.translation.config import TranslationConfig
+    from regard.training.translation.report import TranslationReport
 
 __all__ = ["register"]
 
@@ -76,7 +76,7 @@ def translate(
     ] = None,
     config: Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings, as TOML.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like training.epochs=20.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, like training.num_epochs=20.")
     ] = None,
     resume: ResumeOption = False,
     max_line: MaxLineOption = MAX_LINE,
@@ -93,13 +93,13 @@ def translate(
     from regard.training.translation.run import fit
 
     chosen = _config(config, output, _overrides(model, score, recipe, settings or []), resume=resume)
-    _check_kind(chosen.model.kind, {"--score": score, "--recipe": recipe})
+    _check_kind(chosen.model.family, {"--score": score, "--recipe": recipe})
     files = [train, *([dev] if dev else [])]
     if columns is not None and all(len(some) > 1 for some in files):
         raise InputError("--columns is for a table, and here are only pairs of files; leave it out")
     learned, *judged = (read_pairs(*some, columns=columns if len(some) == 1 else None) for some in files)
     parts = parted(learned, judged[0] if judged else None, out=hold_out, seed=chosen.run.seed)
-    with ticking(SAY_EVERY) as tick:
+    with status_line(SAY_EVERY) as tick:
         report = fit(
             parts[0],
             parts[1],
@@ -119,7 +119,7 @@ def translate(
 
 
 def _overrides(model: str | None, score: str | None, recipe: str | None, settings: list[str]) -> list[str]:
-    said = {"kind": model, "score": score, "recipe": recipe}
+    said = {"family": model, "score": score, "recipe": recipe}
     return [*(f"model.{key}={value}" for key, value in said.items() if value is not None), *settings]
 
 
@@ -133,20 +133,21 @@ def _check_kind(kind: str, said: Mapping[str, str | None]) -> None:
             )
 
 
-def _config(path: str | None, output: str, overrides: list[str], *, resume: bool) -> Config:
+def _config(path: str | None, output: str, overrides: list[str], *, resume: bool) -> TranslationConfig:
     """The settings of a run; one that goes on has its own."""
     from regard.settings import check_saved
-    from regard.training.translation.config import Config
+    from regard.training.translation.config import TranslationConfig
     from regard.training.translation.run import CONFIG
 
     saved = Path(output) / CONFIG
-    if resume and path is None and saved.is_file():
+    goes_on = resume and path is None and saved.is_file()
+    if goes_on:
         check_saved(saved)
         path = str(saved)
-    return Config.read(path, overrides=overrides)
+    return TranslationConfig.read(path, overrides=overrides, saved=goes_on)
 
 
-def _lines(output: str, report: Report) -> list[str]:
+def _lines(output: str, report: TranslationReport) -> list[str]:
     outcome = report.outcome
     epochs = outcome.epochs
     what = f"epoch {epochs[0]}" if len(epochs) == 1 else f"the average of epochs {epochs[0]} to {epochs[-1]}"

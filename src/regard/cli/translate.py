@@ -21,7 +21,7 @@ from regard.data.files import STANDARD_INPUT
 from regard.errors import InputError
 
 if TYPE_CHECKING:
-    from regard.inference.generation.search import Beam
+    from regard.inference.generation.beam_search import Beam
     from regard.inference.generation.trace import Trace
     from regard.inference.translation import Translation, Translator
 
@@ -75,18 +75,20 @@ def translate(
     """
     from regard.device import choose
     from regard.files.disk import replacing
-    from regard.inference.generation.search import Beam
-    from regard.inference.translation import load
-    from regard.inference.translation.align import check_attends
+    from regard.inference.generation.beam_search import Beam
+    from regard.inference.translation import load_translator
+    from regard.inference.translation.alignment import check_has_attention
 
     _check_suffix("--alignments", alignments, (".json", ".txt"))
     _check_suffix("--trace", trace, (".json", ".html"))
     _check_suffix("--page", page, (".html",))
-    beam = None if (width, nbest) == (1, 1) else Beam(width=width, nbest=nbest, length_penalty=penalty)
-    translator = load(folder, device=choose(device))
+    beam = (
+        None if (width, nbest) == (1, 1) else Beam(num_beams=width, num_return_sequences=nbest, length_penalty=penalty)
+    )
+    translator = load_translator(folder, device=choose(device))
     job = _Job(translator, beam, _trace(translator) if trace else None)
     if alignments is not None:
-        check_attends(translator.model)
+        check_has_attention(translator.model)
     texts, references = _texts(source, folder), _references(reference)
     if references is not None and source != STANDARD_INPUT:
         known = list(texts)
@@ -115,7 +117,7 @@ def translate(
             document["bleu"] = job.scored(references, str(reference))
         if soft_or_hard:
             job.write_alignments(soft_or_hard)
-            note(f"{alignments}: alignments by {translator.looking}")
+            note(f"{alignments}: alignments by {translator.alignment_heads}")
         if steps:
             job.write_trace(steps, model=folder)
         if shown:
@@ -128,7 +130,7 @@ def _trace(translator: Translator) -> Trace:
     from regard.inference.generation.trace import Trace
 
     subwords = translator.subwords
-    return Trace(spell=lambda token: subwords.target.decode([token], special=True), decode=subwords.text)
+    return Trace(token_text=lambda token: subwords.target.decode([token], special=True), decode=subwords.decode)
 
 
 class _Job:
@@ -177,7 +179,7 @@ class _Job:
         return found.document()
 
     def write_alignments(self, path: Path) -> None:
-        looking = self.translator.looking
+        looking = self.translator.alignment_heads
         aligned = [[self.translator.align(text, one.ids) for one in several] for text, several in self.found]
         if path.suffix.lower() == ".json":
             texts = [[one.document() for one in several] for several in aligned]
@@ -190,7 +192,9 @@ class _Job:
     def write_trace(self, path: Path, *, model: str) -> None:
         assert self.trace is not None
         settings = (
-            {} if self.beam is None else {k: v for k, v in asdict(self.beam).items() if k not in ("early", "wide")}
+            {}
+            if self.beam is None
+            else {k: v for k, v in asdict(self.beam).items() if k not in ("early_stopping", "wide")}
         )
         texts = [text for text, _ in self.found]
         document = self.trace.document({"model": model, "texts": texts, "settings": settings})
@@ -203,12 +207,12 @@ class _Job:
         path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
     def write_page(self, path: Path, *, model: str) -> None:
-        from regard.interpret.translation.decoding import decoded
-        from regard.interpret.translation.payload import decoding_payload
+        from regard.interpret.translation.decoding_steps import replay_translations
+        from regard.interpret.translation.document import translation_document
         from regard.render.bundle import page
 
         [(text, found)] = self.found
-        payload = decoding_payload(model, decoded(self.translator, text, found), beam=self.beam)
+        payload = translation_document(model, replay_translations(self.translator, text, found), beam=self.beam)
         path.write_text(page(payload, title="Regard: translation"), encoding="utf-8")
 
 
@@ -240,14 +244,14 @@ def _texts(source: str, folder: str) -> Iterator[str]:
 
 def _one(texts: Iterator[str], translator: Translator) -> str:
     """The one text of a page; whether it can be shown is known before the work."""
-    from regard.interpret.translation.decoding import source_of
+    from regard.interpret.translation.decoding_steps import source_ids
     from regard.render.bundle import check_built
 
     check_built()
     several = list(islice(texts, 2))
     if len(several) != 1:
         raise InputError(f"--page shows one text, and the input has {'several' if several else 'none'}; give one line")
-    source_of(translator, several[0])
+    source_ids(translator, several[0])
     return several[0]
 
 

@@ -24,9 +24,9 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         layout = self.layout
         if isinstance(layout, Packed):
-            layout = Packed(layout.sizes, layout.starts.to(device), layout.places.to(device), layout.limit)
-        elif layout.keep is not None:
-            layout = Padded(layout.keep.to(device))
+            layout = Packed(layout.sizes, layout.starts.to(device), layout.position_ids.to(device), layout.max_length)
+        elif layout.mask is not None:
+            layout = Padded(layout.mask.to(device))
         return Batch(self.ids.to(device), layout)
 
 
@@ -36,11 +36,11 @@ def collate(texts: Sequence[Sequence[int]], *, packed: bool = True, padding: int
     if not lengths or min(lengths) == 0:
         raise ValueError(f"a batch needs texts of at least one token, got lengths {lengths[:8]}")
     if packed:
-        return Batch(torch.tensor(list(chain.from_iterable(texts))), Packed.of(lengths))
+        return Batch(torch.tensor(list(chain.from_iterable(texts))), Packed.from_lengths(lengths))
     ids = torch.full((len(texts), max(lengths)), padding)
     for row, text in zip(ids, texts, strict=True):
         row[: len(text)] = torch.tensor(text)
-    return Batch(ids, Padded(None) if min(lengths) == max(lengths) else Padded.of(lengths))
+    return Batch(ids, Padded(None) if min(lengths) == max(lengths) else Padded.from_lengths(lengths))
 
 
 def by_budget(lengths: Sequence[int], budget: int) -> list[list[int]]:

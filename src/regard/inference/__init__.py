@@ -6,18 +6,18 @@ command line. Reading order: ready, marks, blanks, follow, perplexity.
 
 from __future__ import annotations
 
-from regard.inference.blanks import Assignment, Candidate, Filled, fill_blanks
-from regard.inference.follow import Follow, next_likelihood
-from regard.inference.perplexity import Perplexity, measure_perplexity, read_whole
+from regard.inference.masked_lm import Assignment, Candidate, FillResult, fill_blanks
+from regard.inference.next_sentence import NextSentence, predict_next_sentence
+from regard.inference.perplexity import Perplexity, measure_perplexity, read_text_file
 
 __all__ = [
     "Assignment",
     "Candidate",
-    "Filled",
-    "Follow",
+    "FillResult",
+    "NextSentence",
     "Perplexity",
     "fill_blanks",
     "measure_perplexity",
-    "next_likelihood",
-    "read_whole",
+    "predict_next_sentence",
+    "read_text_file",
 ]

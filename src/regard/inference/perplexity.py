@@ -22,7 +22,7 @@ from regard.inference.surprise import Progress, causal_nll, masked_nll
 from regard.models import Bert, Gpt
 from regard.text import Tokenizer
 
-__all__ = ["Perplexity", "measure_perplexity", "read_whole"]
+__all__ = ["Perplexity", "measure_perplexity", "read_text_file"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Perplexity:
     unknown: int
 
 
-def read_whole(path: str | os.PathLike[str]) -> str:
+def read_text_file(path: str | os.PathLike[str]) -> str:
     """The text of a file or of standard input, compressed or not: its lines with a line feed between them."""
     text = "\n".join(read_all_lines(path))
     if not text.strip():

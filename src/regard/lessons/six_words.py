@@ -140,7 +140,7 @@ def _outputs(model: Transformer) -> list[Tensor]:
     """The scores (T, 6) of each pair's outputs, where the decoder is told the right words before them."""
     sources = [_ids(source.split(), READ) for source, _ in PAIRS]
     told = [_ids([WORDS[END], *target.split()[:-1]], WORDS) for _, target in PAIRS]
-    layouts = [Padded.of([len(ids) for ids in side]) for side in (sources, told)]
+    layouts = [Padded.from_lengths([len(ids) for ids in side]) for side in (sources, told)]
     rectangles = [torch.nn.utils.rnn.pad_sequence(side, batch_first=True) for side in (sources, told)]
     scores = model.logits(model(*rectangles, *layouts))
     return [row[: len(ids)] for row, ids in zip(scores, told, strict=True)]

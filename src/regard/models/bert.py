@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import choice
-from regard.nn import Layer, Layout, Learned, Padded, Stack, TextEmbedding
+from regard.nn import LayerConfig, Layout, LearnedPositions, Padded, Stack, TextEmbedding
 from regard.nn import init as initial
 from regard.nn.block import ACTIVATIONS
-from regard.nn.masks import first
+from regard.nn.masks import first_tokens
 
 __all__ = ["HEADS", "Bert", "BertConfig", "MaskedHead", "Pooler"]
 
@@ -48,7 +48,7 @@ class Pooler(nn.Module):
         self.linear = nn.Linear(width, width)
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        return self.vectors(first(x, layout))
+        return self.vectors(first_tokens(x, layout))
 
     def vectors(self, x: Tensor) -> Tensor:
         """Of first tokens' vectors, (B, W)."""
@@ -97,7 +97,7 @@ class Bert(nn.Module):
         heads = HEADS[config.family] if heads is None else heads
         for head in heads:
             choice("head", head, HEADS[config.family])
-        layer = Layer(
+        layer = LayerConfig(
             width=config.width,
             heads=config.heads,
             ffn=config.ffn,
@@ -109,7 +109,7 @@ class Bert(nn.Module):
         self.embedding = TextEmbedding(
             config.vocabulary,
             config.width,
-            positions=Learned(config.positions, config.width, offset=config.position_offset),
+            positions=LearnedPositions(config.positions, config.width, offset=config.position_offset),
             segments=config.segments,
             norm=layer.new_norm(),
             dropout=config.dropout,

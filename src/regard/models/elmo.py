@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.nn import CharacterCNN, Layout, recording
 from regard.nn.embedding import look_up
-from regard.nn.masks import Padded, padded, repacked
+from regard.nn.masks import Padded, from_padded, to_padded
 from regard.nn.recurrent import reversed_in_place
 
 __all__ = ["BiLM", "Elmo", "ElmoConfig"]
@@ -98,9 +98,9 @@ class Elmo(nn.Module):
 
     def states(self, words: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
         layout = layout or Padded()
-        x, shape = padded(words if words.is_floating_point() else self._vectors(words), layout)
+        x, shape = to_padded(words if words.is_floating_point() else self._vectors(words), layout)
         for number, state in enumerate(self.encoder(x, shape)):
-            result = repacked(state, layout)
+            result = from_padded(state, layout)
             recording.hidden(self.encoder, number, result, layout)
             yield result
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from regard.nn import Cache, Layout, Padded, Stack, State, TextEmbedding
+from regard.nn import DecoderState, Layout, Padded, Stack, StackCache, TextEmbedding
 
 __all__ = ["EncoderDecoder"]
 
@@ -54,22 +54,22 @@ class EncoderDecoder(nn.Module):
     ) -> Tensor:
         return self.decode(target, self.encode(ids, layout), target_layout, layout)
 
-    def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, State]:
+    def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, DecoderState]:
         """Read the sources and say the first token: the logits (B, V) of what follows, and the state."""
         layout = layout or Padded()
         keep = torch.ones(len(ids), 0, dtype=torch.bool, device=ids.device)
-        state = State(Cache(len(self.decoder.layers)), keep, self.encode(ids, layout), layout, full=True)
+        state = DecoderState(StackCache(len(self.decoder.layers)), keep, self.encode(ids, layout), layout, is_full=True)
         return self.step(torch.full((len(ids),), self.begin, device=ids.device), state)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
-        state.spread()
+        state.expand_memory()
         x = self.hear(tokens, state)
         hidden = self.decoder(x, Padded(), state.memory, state.memory_layout, cache=state.cache)
         return self.logits(hidden[:, -1]), state
 
-    def hear(self, tokens: Tensor, state: State) -> Tensor:
+    def hear(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Make room for the tokens (B,) and give their vectors (B, 1, W)."""
         x: Tensor = self.said(tokens[:, None], Padded(), start=state.cache.length)
-        state.grow(1)
+        state.extend(1)
         return x

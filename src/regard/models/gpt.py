@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn import Cache, Layer, Layout, Learned, Padded, Stack, State, TextEmbedding
+from regard.nn import DecoderState, LayerConfig, Layout, LearnedPositions, Padded, Stack, StackCache, TextEmbedding
 from regard.nn import init as initial
 
 __all__ = ["Gpt", "GptConfig"]
@@ -40,7 +40,7 @@ class Gpt(nn.Module):
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
         self.config = config
-        layer = Layer(
+        layer = LayerConfig(
             width=config.width,
             heads=config.heads,
             ffn=config.ffn,
@@ -54,7 +54,7 @@ class Gpt(nn.Module):
         self.embedding = TextEmbedding(
             config.vocabulary,
             config.width,
-            positions=Learned(config.positions, config.width),
+            positions=LearnedPositions(config.positions, config.width),
             dropout=config.dropout,
         )
         self.decoder = Stack(layer, config.depth, final_norm=True)
@@ -74,26 +74,26 @@ class Gpt(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.embedding.tokens.weight)
 
-    def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, State]:
+    def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, DecoderState]:
         """Read the prompts (B, T), padded on the right; the logits (B, V) of what follows, and the state."""
-        keep = None if layout is None else layout.keep
+        keep = None if layout is None else layout.mask
         keep = torch.ones_like(ids, dtype=torch.bool) if keep is None else keep
         if not bool(keep[:, 0].all()):
             raise ValueError("prompts must be padded on the right: each row begins with a token")
-        state = State(Cache(len(self.decoder.layers)), keep, full=bool(keep.all()))
+        state = DecoderState(StackCache(len(self.decoder.layers)), keep, is_full=bool(keep.all()))
         hidden = self.decoder(self.embedding(ids, state.layout), state.layout, cache=state.cache)
         last = hidden[torch.arange(len(ids), device=ids.device), state.lengths - 1]
         return self.logits(last), state
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
         x = self.hear(tokens, state)
         hidden = self.decoder(x, state.layout, cache=state.cache)
         return self.logits(hidden[:, -1]), state
 
-    def hear(self, tokens: Tensor, state: State) -> Tensor:
+    def hear(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Make room for the tokens (B,) and give their vectors (B, 1, W)."""
         start = state.lengths[:, None]
-        state.grow(1)
+        state.extend(1)
         x: Tensor = self.embedding(tokens[:, None], state.layout, start=start)
         return x

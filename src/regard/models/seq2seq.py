@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from regard.errors import choice
 from regard.nn import Attention, Layout, Padded, Recurrent, StackedCell, bahdanau, luong_dot, luong_general, recording
-from regard.nn.cache import Pairs
+from regard.nn.cache import KVCache
 from regard.nn.embedding import look_up
-from regard.nn.masks import padded
+from regard.nn.masks import to_padded
 from regard.nn.recurrent import CellKind, RecurrentState
 
 __all__ = ["Seq2Seq", "Seq2SeqConfig", "Seq2SeqState"]
@@ -64,15 +64,15 @@ class Seq2SeqState:
     output: Tensor
     memory: Tensor
     memory_layout: Padded
-    pairs: Pairs = field(default_factory=Pairs)
+    pairs: KVCache = field(default_factory=KVCache)
 
     def reorder(self, index: Tensor) -> None:
         """Row i continues what row index[i] began."""
         self.hidden = tuple(part[:, index] for part in self.hidden)
         self.output, self.memory = self.output[index], self.memory[index]
         self.pairs.reorder(index)
-        if self.memory_layout.keep is not None:
-            self.memory_layout = Padded(self.memory_layout.keep[index])
+        if self.memory_layout.mask is not None:
+            self.memory_layout = Padded(self.memory_layout.mask[index])
 
 
 class Encoder(nn.Module):
@@ -199,7 +199,7 @@ class Seq2Seq(nn.Module):
         layout = layout or Padded()
         x = source if self.source_embedding is None else self.dropout(look_up(self.source_embedding, source))
         memory, last = self.encoder(x, layout)
-        memory, shape = padded(memory, layout)
+        memory, shape = to_padded(memory, layout)
         return Seq2SeqState(last, last[0][-1], memory, shape)
 
     def start(self, source: Tensor, layout: Layout | None = None) -> tuple[Tensor, Seq2SeqState]:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn import Layer, RelativeBias, Stack, TextEmbedding
+from regard.nn import LayerConfig, RelativePositionBias, Stack, TextEmbedding
 
 __all__ = ["T5", "T5Config"]
 
@@ -45,7 +45,7 @@ class T5(EncoderDecoder):
     def __init__(self, config: T5Config, *, heads: Collection[str] = ()) -> None:
         super().__init__()
         self.config, self.begin = config, config.begin
-        shape = Layer(
+        shape = LayerConfig(
             width=config.width,
             heads=config.heads,
             ffn=config.ffn,
@@ -67,9 +67,11 @@ class T5(EncoderDecoder):
         self.output = nn.Linear(config.width, config.vocabulary, bias=False) if "output" in heads else None
         self._initialise()
 
-    def _stack(self, layer: Layer, depth: int) -> Stack:
+    def _stack(self, layer: LayerConfig, depth: int) -> Stack:
         config = self.config
-        relative = RelativeBias(config.heads, buckets=config.buckets, reach=config.reach, causal=layer.causal)
+        relative = RelativePositionBias(
+            config.heads, buckets=config.buckets, max_distance=config.reach, causal=layer.causal
+        )
         return Stack(layer, depth, final_norm=True, relative=relative, dropout=config.dropout)
 
     def _initialise(self) -> None:

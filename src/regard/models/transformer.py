@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn import Layer, Sinusoidal, Stack, TextEmbedding
+from regard.nn import LayerConfig, SinusoidalPositions, Stack, TextEmbedding
 from regard.nn.positions import Arrangement
 
 __all__ = ["Transformer", "TransformerConfig"]
@@ -47,7 +47,7 @@ class Transformer(EncoderDecoder):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config, self.begin = config, config.begin
-        shape = Layer(
+        shape = LayerConfig(
             width=config.width,
             heads=config.heads,
             ffn=config.ffn,
@@ -73,7 +73,7 @@ class Transformer(EncoderDecoder):
 
     def _embedding(self, vocabulary: int) -> TextEmbedding:
         config = self.config
-        positions = Sinusoidal(config.width, arrangement=config.arrangement)
+        positions = SinusoidalPositions(config.width, arrangement=config.arrangement)
         return TextEmbedding(vocabulary, config.width, positions=positions, dropout=config.dropout, scaled=True)
 
     @property

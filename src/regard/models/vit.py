@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from regard.models.bert import Pooler
-from regard.nn import Layer, Padded, PatchEmbedding, Stack
+from regard.nn import LayerConfig, Padded, PatchEmbedding, Stack
 from regard.nn import init as initial
 
 __all__ = ["Vit", "VitConfig"]
@@ -42,7 +42,7 @@ class Vit(nn.Module):
     def __init__(self, config: VitConfig, *, heads: Collection[str] = ("classifier",)) -> None:
         super().__init__()
         self.config = config
-        layer = Layer(
+        layer = LayerConfig(
             width=config.width,
             heads=config.heads,
             ffn=config.ffn,

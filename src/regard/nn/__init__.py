@@ -6,22 +6,22 @@ Shapes, here and in `models`:
 """
 
 from regard.nn.attention import (
-    Additive,
+    AdditiveScore,
     Attention,
-    Fused,
+    FusedProjection,
     LuongDotAttention,
-    Separate,
+    SeparateProjections,
+    attention_weights,
     bahdanau,
     luong_dot,
     luong_general,
-    mix,
 )
-from regard.nn.block import Block, FeedForward, Layer, Residual
-from regard.nn.cache import Cache, LayerCache, Pairs, State
+from regard.nn.block import Block, FeedForward, LayerConfig, Residual
+from regard.nn.cache import DecoderState, KVCache, LayerCache, StackCache
 from regard.nn.character_cnn import CharacterCNN, Highway
 from regard.nn.embedding import PatchEmbedding, TextEmbedding
 from regard.nn.masks import Layout, Packed, Padded
-from regard.nn.positions import Learned, RelativeBias, Sinusoidal, sinusoids
+from regard.nn.positions import LearnedPositions, RelativePositionBias, SinusoidalPositions, sinusoids
 from regard.nn.recording import knock_out, record
 from regard.nn.recurrent import Recurrent, StackedCell
 from regard.nn.scalar_mix import ScalarMix
@@ -29,41 +29,41 @@ from regard.nn.stack import Stack
 from regard.nn.tape import Edit, Site, Tape
 
 __all__ = [
-    "Additive",
+    "AdditiveScore",
     "Attention",
     "Block",
-    "Cache",
     "CharacterCNN",
+    "DecoderState",
     "Edit",
     "FeedForward",
-    "Fused",
+    "FusedProjection",
     "Highway",
-    "Layer",
+    "KVCache",
     "LayerCache",
+    "LayerConfig",
     "Layout",
-    "Learned",
+    "LearnedPositions",
     "LuongDotAttention",
     "Packed",
     "Padded",
-    "Pairs",
     "PatchEmbedding",
     "Recurrent",
-    "RelativeBias",
+    "RelativePositionBias",
     "Residual",
     "ScalarMix",
-    "Separate",
-    "Sinusoidal",
+    "SeparateProjections",
+    "SinusoidalPositions",
     "Site",
     "Stack",
+    "StackCache",
     "StackedCell",
-    "State",
     "Tape",
     "TextEmbedding",
+    "attention_weights",
     "bahdanau",
     "knock_out",
     "luong_dot",
     "luong_general",
-    "mix",
     "record",
     "sinusoids",
 ]

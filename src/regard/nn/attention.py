@@ -14,26 +14,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.nn import recording
-from regard.nn.cache import Pairs
-from regard.nn.masks import Layout, Packed, Padded, allowed, chosen, runs
+from regard.nn.cache import KVCache
+from regard.nn.masks import Layout, Packed, Padded, attention_mask, length_groups, select_rows
 from regard.nn.tape import Edited
 
 __all__ = [
-    "Additive",
+    "AdditiveScore",
     "Attention",
-    "Fused",
+    "FusedProjection",
     "LuongDotAttention",
-    "Separate",
+    "SeparateProjections",
+    "attention_weights",
     "bahdanau",
     "luong_dot",
     "luong_general",
-    "mix",
 ]
 
 HALF = (torch.bfloat16, torch.float16)
 
 
-class Separate(nn.Module):
+class SeparateProjections(nn.Module):
     """Queries from x, keys and values from the memory, by three modules."""
 
     def __init__(self, query: nn.Module, key: nn.Module, value: nn.Module) -> None:
@@ -44,7 +44,7 @@ class Separate(nn.Module):
         return self.query(x), self.key(memory), self.value(memory)
 
 
-class Fused(nn.Linear):
+class FusedProjection(nn.Linear):
     """Self-attention's three projections as one matrix product, which is faster than three."""
 
     def __init__(self, width: int, inner: int, *, bias: bool = True) -> None:
@@ -55,13 +55,13 @@ class Fused(nn.Linear):
     ) -> tuple[Tensor, Tensor, Tensor]:
         if memory is not x:
             raise ValueError(
-                "one matrix for queries, keys and values serves self-attention only; a memory needs Separate"
+                "one matrix for queries, keys and values serves self-attention only; a memory needs SeparateProjections"
             )
         query, key, value = super().forward(x).chunk(3, dim=-1)
         return query, key, value
 
 
-class Additive(nn.Module):
+class AdditiveScore(nn.Module):
     """Bahdanau's score v . tanh(q + k). With projected q and k this is v . tanh(W [q ; k]), W cut in two."""
 
     def __init__(self, width: int) -> None:
@@ -73,7 +73,7 @@ class Additive(nn.Module):
         return scores.squeeze(-1)
 
 
-def mix(
+def attention_weights(
     query: Tensor,
     key: Tensor,
     *,
@@ -126,7 +126,7 @@ class Attention(nn.Module):
         memory_layout: Layout | None = None,
         *,
         bias: Tensor | None = None,
-        cache: Pairs | None = None,
+        cache: KVCache | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
         """Look from x at itself, or at a memory. `bias` (1, H, T, S) is added to the scores, cut to size if packed.
@@ -149,10 +149,10 @@ class Attention(nn.Module):
             edit = recording.attention(self, query, key, None, keys, bias)
             mixed = self._look(query, key, value, keys, bias, edit).transpose(1, 2)
         mixed = mixed.flatten(-2)
-        result: Tensor = self.output(mixed if rows is None else chosen(mixed, rows))
+        result: Tensor = self.output(mixed if rows is None else select_rows(mixed, rows))
         return result
 
-    def summary(self, query: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def context(self, query: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One query (B, W) looks at any set of values (B, S, W): context (B, W), and weights (B, S, 1) of sum 1."""
         q, k, v = (self._split(p).transpose(1, 2) for p in self.project(query[:, None], values))
         keys = Padded(keep)
@@ -166,17 +166,17 @@ class Attention(nn.Module):
 
     def weights(self, query: Tensor, key: Tensor, keys: Padded, bias: Tensor | None = None) -> Tensor:
         """The map (B, H, T, S) of queries and keys (B, H, T, D), which the fast path never builds."""
-        mask = allowed(keys, query, query.shape[2], key.shape[2], causal=self.causal)
-        return mix(query, key, scale=self.factor(query), score=self.score, bias=bias, mask=mask)
+        mask = attention_mask(keys, query, query.shape[2], key.shape[2], causal=self.causal)
+        return attention_weights(query, key, scale=self.score_scale(query), score=self.score, bias=bias, mask=mask)
 
-    def factor(self, query: Tensor) -> float:
+    def score_scale(self, query: Tensor) -> float:
         """What the scores are multiplied by."""
         return 1 / math.sqrt(query.shape[-1]) if self.scale is None else self.scale
 
-    def _cached(self, x: Tensor, memory: Tensor | None, cache: Pairs | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _cached(self, x: Tensor, memory: Tensor | None, cache: KVCache | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (B, H, T, D), the earlier steps' included. A memory is projected once per source."""
         if memory is not None and cache is not None and cache.key is not None and cache.value is not None:
-            assert isinstance(self.project, Separate)
+            assert isinstance(self.project, SeparateProjections)
             return self._split(self.project.query(x)).transpose(1, 2), cache.key, cache.value
         query, key, value = (self._split(p).transpose(1, 2) for p in self.project(x, x if memory is None else memory))
         if cache is not None:
@@ -192,9 +192,9 @@ class Attention(nn.Module):
         if plain and query.is_cuda and query.dtype in HALF:
             return self._flash(query, key, value, layout, keys)
         pieces = []
-        for run in runs(layout, keys):
-            q = run.of_queries(query).transpose(1, 2)
-            k, v = run.of_keys(key).transpose(1, 2), run.of_keys(value).transpose(1, 2)
+        for run in length_groups(layout, keys):
+            q = run.select_queries(query).transpose(1, 2)
+            k, v = run.select_keys(key).transpose(1, 2), run.select_keys(value).transpose(1, 2)
             b = None if bias is None else bias[..., : run.queries, : run.keys]
             pieces.append(self._look(q, k, v, Padded(), b, edit).transpose(1, 2).flatten(0, 1))
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
@@ -208,20 +208,27 @@ class Attention(nn.Module):
                 value,
                 layout.starts,
                 keys.starts,
-                layout.limit,
-                keys.limit,
+                layout.max_length,
+                keys.max_length,
                 self.dropout,
                 self.causal,
                 False,
-                scale=self.factor(query),
+                scale=self.score_scale(query),
             )
         else:
             from torch.nn.attention.varlen import varlen_attn
 
             window = (-1, 0) if self.causal else (-1, -1)
-            limits = layout.limit, keys.limit
+            limits = layout.max_length, keys.max_length
             mixed = varlen_attn(
-                query, key, value, layout.starts, keys.starts, *limits, scale=self.factor(query), window_size=window
+                query,
+                key,
+                value,
+                layout.starts,
+                keys.starts,
+                *limits,
+                scale=self.score_scale(query),
+                window_size=window,
             )
         result: Tensor = mixed if isinstance(mixed, Tensor) else mixed[0]
         return result
@@ -243,13 +250,13 @@ class Attention(nn.Module):
             return F.dropout(weights, dropout).to(value.dtype) @ value
         T, S = query.shape[2], key.shape[2]
         # Kernels align "causal" to the top left, so it is theirs only where it is the whole mask and T = S.
-        triangle = self.causal and T == S and keys.keep is None and bias is None
-        mask = None if triangle else allowed(keys, query, T, S, causal=self.causal)
+        triangle = self.causal and T == S and keys.mask is None and bias is None
+        mask = None if triangle else attention_mask(keys, query, T, S, causal=self.causal)
         if bias is not None:
             bias = bias.to(query.dtype)
             mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
         return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=triangle, scale=self.factor(query)
+            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=triangle, scale=self.score_scale(query)
         )
 
 
@@ -261,22 +268,24 @@ class LuongDotAttention(nn.Module):
         self.cross = luong_dot()
 
     def forward(self, query: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        return self.cross.summary(query, values)
+        return self.cross.context(query, values)
 
 
 def luong_dot() -> Attention:
     """Luong's dot score s . h: no parameters at all."""
-    return Attention(Separate(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity(), scale=1.0)
+    return Attention(SeparateProjections(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity(), scale=1.0)
 
 
 def luong_general(width: int, memory_width: int | None = None) -> Attention:
     """Luong's general score s . W h."""
     key = nn.Linear(memory_width or width, width, bias=False)
-    return Attention(Separate(nn.Identity(), key, nn.Identity()), nn.Identity(), scale=1.0)
+    return Attention(SeparateProjections(nn.Identity(), key, nn.Identity()), nn.Identity(), scale=1.0)
 
 
 def bahdanau(width: int, memory_width: int | None = None, *, hidden: int | None = None) -> Attention:
     """Bahdanau's additive score v . tanh(W [s ; h])."""
     hidden = hidden or width
     query, key = nn.Linear(width, hidden, bias=False), nn.Linear(memory_width or width, hidden, bias=False)
-    return Attention(Separate(query, key, nn.Identity()), nn.Identity(), scale=1.0, score=Additive(hidden))
+    return Attention(
+        SeparateProjections(query, key, nn.Identity()), nn.Identity(), scale=1.0, score=AdditiveScore(hidden)
+    )

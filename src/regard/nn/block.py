@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import InputError, choice
-from regard.nn.attention import Attention, Fused, Separate
+from regard.nn.attention import Attention, FusedProjection, SeparateProjections
 from regard.nn.cache import LayerCache
 from regard.nn.dropout import Dropout
 from regard.nn.gelu import gelu, gelu_tanh
-from regard.nn.masks import Layout, chosen
+from regard.nn.masks import Layout, select_rows
 
-__all__ = ["ACTIVATIONS", "Block", "FeedForward", "Layer", "Residual"]
+__all__ = ["ACTIVATIONS", "Block", "FeedForward", "LayerConfig", "Residual"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -27,7 +27,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerConfig:
     """The scalars in which the families' layers differ."""
 
     width: int
@@ -62,9 +62,9 @@ class Layer:
         inner = self.heads * (self.head_width or self.width // self.heads)
         linear = partial(nn.Linear, bias=self.bias)
         project = (
-            Separate(linear(self.width, inner), linear(self.width, inner), linear(self.width, inner))
+            SeparateProjections(linear(self.width, inner), linear(self.width, inner), linear(self.width, inner))
             if cross
-            else Fused(self.width, inner, bias=self.bias)
+            else FusedProjection(self.width, inner, bias=self.bias)
         )
         return Attention(
             project,
@@ -79,7 +79,7 @@ class Layer:
 class FeedForward(nn.Module):
     """Two linear maps with an activation between, the same at every position; gated: act(a x) * (b x)."""
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: LayerConfig) -> None:
         super().__init__()
         self.inner = nn.Linear(layer.width, layer.ffn, bias=layer.bias)
         self.gate = nn.Linear(layer.width, layer.ffn, bias=layer.bias) if layer.gated else None
@@ -101,7 +101,7 @@ class Residual(nn.Module):
     Under autocast norms compute in float32 and hand on what the branch gave: half the memory to move.
     """
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: LayerConfig) -> None:
         super().__init__()
         self.norm = layer.new_norm()
         self.first = layer.norm_first
@@ -114,7 +114,7 @@ class Residual(nn.Module):
         if rows is not None:
             options["rows"] = rows
         more: Tensor = self.dropout(branch(self.norm(x) if self.first else x, *args, **options))
-        x = x if rows is None else chosen(x, rows)
+        x = x if rows is None else select_rows(x, rows)
         if self.first:
             return x + more
         result: Tensor = self.norm(x + more)
@@ -124,13 +124,13 @@ class Residual(nn.Module):
 class Block(nn.Module):
     """The layer of the paper's figure 1, built from the scalars of a `Layer`."""
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: LayerConfig) -> None:
         super().__init__()
         self.attention, self.attended = layer.new_attention(), Residual(layer)
         if layer.cross:
             self.cross, self.crossed = layer.new_attention(cross=True), Residual(layer)
         self.ffn, self.fed = FeedForward(layer), Residual(layer)
-        self.looks_across = layer.cross
+        self.has_cross_attention = layer.cross
 
     def forward(
         self,
@@ -144,9 +144,9 @@ class Block(nn.Module):
         rows: Tensor | None = None,
     ) -> Tensor:
         """`rows` (M,) of the flat batch are all that is wanted, (M, W): what follows attention is done for them."""
-        if rows is not None and self.looks_across:
+        if rows is not None and self.has_cross_attention:
             raise ValueError("a layer that looks at a memory computes all rows: leave `rows` out")
-        x = self.attended(x, self.attention, layout, bias=bias, cache=cache and cache.own, rows=rows)
-        if self.looks_across:
-            x = self.crossed(x, self.cross, layout, memory, memory_layout, cache=cache and cache.cross)
+        x = self.attended(x, self.attention, layout, bias=bias, cache=cache and cache.self_attention, rows=rows)
+        if self.has_cross_attention:
+            x = self.crossed(x, self.cross, layout, memory, memory_layout, cache=cache and cache.cross_attention)
         return self.fed(x, self.ffn)  # type: ignore[no-any-return]

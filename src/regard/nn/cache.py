@@ -14,12 +14,12 @@ from torch import Tensor
 
 from regard.nn.masks import Padded
 
-__all__ = ["Cache", "LayerCache", "Pairs", "State"]
+__all__ = ["DecoderState", "KVCache", "LayerCache", "StackCache"]
 
 LEAST = 64  # places of a store
 
 
-class Pairs:
+class KVCache:
     """The keys and values (B, H, S, D) that one attention has seen.
 
     From the second time on they lie in a store with room behind them, so a step writes its own place and copies nothing
@@ -85,11 +85,11 @@ class LayerCache:
     """One layer's share: self-attention grows, cross-attention is filled once per source."""
 
     def __init__(self) -> None:
-        self.own = Pairs()
-        self.cross = Pairs()
+        self.self_attention = KVCache()
+        self.cross_attention = KVCache()
 
 
-class Cache:
+class StackCache:
     """The cache of a whole stack, and how many tokens it has seen."""
 
     def __init__(self, depth: int) -> None:
@@ -97,18 +97,18 @@ class Cache:
 
     @property
     def length(self) -> int:
-        return self.layers[0].own.length
+        return self.layers[0].self_attention.length
 
     def reorder(self, index: Tensor, sources: Tensor | None = None) -> None:
         """Row i continues what row index[i] began: beam search's move. `sources` moves the rows of what was read."""
         for layer in self.layers:
-            layer.own.reorder(index)
+            layer.self_attention.reorder(index)
             if sources is not None:
-                layer.cross.reorder(sources)
+                layer.cross_attention.reorder(sources)
 
 
 @dataclass(eq=False)
-class State:
+class DecoderState:
     """Where a decoding stands: what was said, and the source it is said about, if there is one.
 
     `keep` (B, S) marks the cached places that hold a token and `lengths` (B,) counts them: prompts of different lengths
@@ -117,54 +117,54 @@ class State:
     and values: a beam copies no source.
     """
 
-    cache: Cache
-    keep: Tensor
+    cache: StackCache
+    mask: Tensor
     memory: Tensor | None = None
     memory_layout: Padded | None = None
-    full: bool = False
-    fan: int = 1
+    is_full: bool = False
+    rows_per_source: int = 1
 
     @property
     def layout(self) -> Padded:
         """Of all that is cached."""
-        return Padded() if self.full else Padded(self.keep)
+        return Padded() if self.is_full else Padded(self.mask)
 
     @property
     def lengths(self) -> Tensor:
-        if self.full:
-            return torch.full(self.keep.shape[:1], self.keep.shape[1], device=self.keep.device)
-        return self.keep.sum(1)
+        if self.is_full:
+            return torch.full(self.mask.shape[:1], self.mask.shape[1], device=self.mask.device)
+        return self.mask.sum(1)
 
-    def grow(self, count: int) -> None:
+    def extend(self, count: int) -> None:
         """Make room for `count` more tokens in every row."""
-        self.keep = torch.cat([self.keep, self.keep.new_ones(len(self.keep), count)], dim=1)
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), count)], dim=1)
 
     def reorder(self, index: Tensor) -> None:
         """Row i continues what row index[i] began."""
-        self.keep = self.keep[index]
+        self.mask = self.mask[index]
         sources = None
         if self.memory is not None:
-            self.fan, wanted = _shared((index // self.fan).tolist())
+            self.rows_per_source, wanted = _shared((index // self.rows_per_source).tolist())
             if wanted != list(range(len(self.memory))):
                 sources = torch.tensor(wanted, device=index.device)
                 self._take(sources)
         self.cache.reorder(index, sources)
 
-    def spread(self) -> None:
+    def expand_memory(self) -> None:
         """Give each row a memory of its own."""
-        if self.fan > 1:
+        if self.rows_per_source > 1:
             assert self.memory is not None
-            sources = torch.arange(len(self.memory), device=self.memory.device).repeat_interleave(self.fan)
-            self.fan = 1
+            sources = torch.arange(len(self.memory), device=self.memory.device).repeat_interleave(self.rows_per_source)
+            self.rows_per_source = 1
             self._take(sources)
             for layer in self.cache.layers:
-                layer.cross.reorder(sources)
+                layer.cross_attention.reorder(sources)
 
     def _take(self, sources: Tensor) -> None:
         assert self.memory is not None
         self.memory = self.memory[sources]
-        if self.memory_layout is not None and self.memory_layout.keep is not None:
-            self.memory_layout = Padded(self.memory_layout.keep[sources])
+        if self.memory_layout is not None and self.memory_layout.mask is not None:
+            self.memory_layout = Padded(self.memory_layout.mask[sources])
 
 
 def _shared(sources: Sequence[int]) -> tuple[int, list[int]]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.nn.dropout import Dropout
 from regard.nn.masks import Layout
-from regard.nn.positions import Learned
+from regard.nn.positions import LearnedPositions
 
 __all__ = ["PatchEmbedding", "TextEmbedding", "look_up"]
 
@@ -73,7 +73,7 @@ class TextEmbedding(nn.Module):
         if self.segments is not None:
             x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
         if self.positions is not None:
-            self._check_length(layout.longest(ids) + (start if isinstance(start, int) else 1))
+            self._check_length(layout.longest_sequence(ids) + (start if isinstance(start, int) else 1))
             x = x + self.positions(layout.positions(ids, start)).to(x.dtype)
         if self.norm is not None:
             x = self.norm(x)
@@ -83,7 +83,7 @@ class TextEmbedding(nn.Module):
         return result
 
     def _check_length(self, length: int) -> None:
-        if isinstance(self.positions, Learned) and length > self.positions.count:
+        if isinstance(self.positions, LearnedPositions) and length > self.positions.count:
             raise ValueError(f"a text of {length} tokens, but this model has {self.positions.count} positions: cut it")
 
 

@@ -16,16 +16,16 @@ from torch import Tensor
 
 __all__ = [
     "Layout",
+    "LengthGroup",
     "Packed",
     "Padded",
-    "Run",
-    "allowed",
-    "chosen",
-    "first",
-    "first_places",
-    "padded",
-    "repacked",
-    "runs",
+    "attention_mask",
+    "first_token_indices",
+    "first_tokens",
+    "from_padded",
+    "length_groups",
+    "select_rows",
+    "to_padded",
 ]
 
 
@@ -33,10 +33,10 @@ __all__ = [
 class Padded:
     """A rectangular batch (B, T, ...), padded on the right. `keep` (B, T): True where there is a token; None: all."""
 
-    keep: Tensor | None = None
+    mask: Tensor | None = None
 
     @staticmethod
-    def of(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Padded:
+    def from_lengths(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Padded:
         """Right padding to the longest of `lengths`."""
         size = torch.tensor(lengths, device=device)
         return Padded(torch.arange(max(lengths), device=device) < size[:, None])
@@ -45,7 +45,7 @@ class Padded:
         """The place of each token in its sequence, (T,); `start` tokens came before, or as many per row (B, 1)."""
         return torch.arange(x.shape[1], device=x.device) + start
 
-    def longest(self, x: Tensor) -> int:
+    def longest_sequence(self, x: Tensor) -> int:
         """The number of tokens of the longest sequence, padding counted."""
         return x.shape[1]
 
@@ -60,11 +60,11 @@ class Packed:
 
     sizes: tuple[int, ...] | None
     starts: Tensor  # (B + 1,) int32, where each sequence begins and the last one ends
-    places: Tensor  # (N,) the place of each token in its sequence
-    limit: int  # no sequence is longer
+    position_ids: Tensor  # (N,) the place of each token in its sequence
+    max_length: int  # no sequence is longer
 
     @staticmethod
-    def of(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Packed:
+    def from_lengths(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Packed:
         if not lengths or min(lengths) < 1:
             raise ValueError(f"a packed batch needs sequences of at least one token, got lengths {list(lengths)[:8]}")
         size = torch.tensor(lengths)
@@ -79,18 +79,18 @@ class Packed:
         return self.sizes or tuple(length for length in self.starts.diff().tolist() if length)
 
     def positions(self, x: Tensor, start: int | Tensor = 0) -> Tensor:
-        return self.places + start
+        return self.position_ids + start
 
-    def longest(self, x: Tensor) -> int:
-        return self.limit
+    def longest_sequence(self, x: Tensor) -> int:
+        return self.max_length
 
 
 Layout = Padded | Packed
 
 
-def allowed(layout: Padded, x: Tensor, queries: int, keys: int, *, causal: bool) -> Tensor | None:
+def attention_mask(layout: Padded, x: Tensor, queries: int, keys: int, *, causal: bool) -> Tensor | None:
     """The mask for `queries` tokens at the end of `keys` tokens, to broadcast to (B, H, T, S); None: all allowed."""
-    keep = layout.keep
+    keep = layout.mask
     mask = None if keep is None else keep[:, None, None, :keys]
     if causal and queries > 1:
         order = torch.ones(queries, keys, dtype=torch.bool, device=x.device).tril(keys - queries)
@@ -99,7 +99,7 @@ def allowed(layout: Padded, x: Tensor, queries: int, keys: int, *, causal: bool)
 
 
 @dataclass(frozen=True)
-class Run:
+class LengthGroup:
     """Neighbouring sequences of a packed batch with the same number of queries and keys: a rectangle, no padding."""
 
     count: int
@@ -108,52 +108,52 @@ class Run:
     query_start: int
     key_start: int
 
-    def of_queries(self, x: Tensor) -> Tensor:
+    def select_queries(self, x: Tensor) -> Tensor:
         return self._rectangle(x, self.query_start, self.queries)
 
-    def of_keys(self, x: Tensor) -> Tensor:
+    def select_keys(self, x: Tensor) -> Tensor:
         return self._rectangle(x, self.key_start, self.keys)
 
     def _rectangle(self, x: Tensor, start: int, length: int) -> Tensor:
         return x[start : start + self.count * length].view(self.count, length, *x.shape[1:])
 
 
-def runs(queries: Packed, keys: Packed) -> Iterator[Run]:
+def length_groups(queries: Packed, keys: Packed) -> Iterator[LengthGroup]:
     """Cut two packed layouts of the same number of sequences into runs."""
     query_start = key_start = 0
     for (t, s), group in groupby(zip(queries.lengths, keys.lengths, strict=True)):
         count = sum(1 for _ in group)
-        yield Run(count, t, s, query_start, key_start)
+        yield LengthGroup(count, t, s, query_start, key_start)
         query_start += count * t
         key_start += count * s
 
 
-def chosen(x: Tensor, rows: Tensor) -> Tensor:
+def select_rows(x: Tensor, rows: Tensor) -> Tensor:
     """The vectors at some places of the flat batch, (M, W), whatever its layout."""
     return x.reshape(-1, x.shape[-1])[rows]
 
 
-def first(x: Tensor, layout: Layout) -> Tensor:
+def first_tokens(x: Tensor, layout: Layout) -> Tensor:
     """The vector of each sequence's first token, (B, W): [CLS] in BERT."""
-    return x[:, 0] if isinstance(layout, Padded) else x[first_places(x, layout)]
+    return x[:, 0] if isinstance(layout, Padded) else x[first_token_indices(x, layout)]
 
 
-def first_places(x: Tensor, layout: Layout) -> Tensor:
+def first_token_indices(x: Tensor, layout: Layout) -> Tensor:
     """The place of each sequence's first token in the flat batch x, (B,)."""
     if isinstance(layout, Padded):
         return torch.arange(0, x.shape[0] * x.shape[1], x.shape[1], device=x.device)
     return layout.starts[:-1].long().clamp(max=len(x) - 1)  # an empty sequence at the end has none
 
 
-def padded(x: Tensor, layout: Layout) -> tuple[Tensor, Padded]:
+def to_padded(x: Tensor, layout: Layout) -> tuple[Tensor, Padded]:
     """The same batch as a rectangle; places without a token hold zeros if it was packed."""
     if isinstance(layout, Padded):
         return x, layout
     rows = torch.nn.utils.rnn.pad_sequence(list(torch.split(x, list(layout.lengths))), batch_first=True)
-    return rows, Padded.of(layout.lengths, device=x.device)
+    return rows, Padded.from_lengths(layout.lengths, device=x.device)
 
 
-def repacked(x: Tensor, layout: Layout) -> Tensor:
+def from_padded(x: Tensor, layout: Layout) -> Tensor:
     """The way back from `padded`: give a rectangle the layout it came from."""
     if isinstance(layout, Padded):
         return x

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.errors import choice
 
-__all__ = ["Learned", "RelativeBias", "Sinusoidal", "sinusoids"]
+__all__ = ["LearnedPositions", "RelativePositionBias", "SinusoidalPositions", "sinusoids"]
 
 Arrangement = Literal["interleaved", "halves"]
 
@@ -30,7 +30,7 @@ def sinusoids(positions: Tensor, width: int, *, arrangement: Arrangement = "inte
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
 
 
-class Sinusoidal(nn.Module):
+class SinusoidalPositions(nn.Module):
     """Sinusoids for any position: nothing is learned, no length is too long."""
 
     def __init__(self, width: int, *, arrangement: Arrangement = "interleaved") -> None:
@@ -41,7 +41,7 @@ class Sinusoidal(nn.Module):
         return sinusoids(positions, self.width, arrangement=self.arrangement)
 
 
-class Learned(nn.Embedding):
+class LearnedPositions(nn.Embedding):
     """One learned vector a position. `offset` rows at the start are unused (RoBERTa keeps two)."""
 
     def __init__(self, count: int, width: int, *, offset: int = 0) -> None:
@@ -52,16 +52,16 @@ class Learned(nn.Embedding):
         return super().forward(positions + self.offset)
 
 
-class RelativeBias(nn.Module):
+class RelativePositionBias(nn.Module):
     """T5: a learned number per head and bucket of distance, added to the scores of every layer.
 
     Small distances have a bucket each, larger ones share buckets that grow with the logarithm up to `reach`.
     """
 
-    def __init__(self, heads: int, *, buckets: int = 32, reach: int = 128, causal: bool = False) -> None:
+    def __init__(self, heads: int, *, buckets: int = 32, max_distance: int = 128, causal: bool = False) -> None:
         super().__init__()
         self.table = nn.Embedding(buckets, heads)
-        self.buckets, self.reach, self.causal = buckets, reach, causal
+        self.buckets, self.max_distance, self.causal = buckets, max_distance, causal
 
     def forward(self, queries: int, keys: int) -> Tensor:
         """The bias (1, H, T, S) for `queries` tokens at the end of `keys` tokens."""
@@ -81,6 +81,6 @@ class RelativeBias(nn.Module):
             side = (distance > 0) * buckets
             distance = distance.abs()
         exact = buckets // 2
-        ratio = torch.log(distance.clamp(min=1).float() / exact) / math.log(self.reach / exact)
+        ratio = torch.log(distance.clamp(min=1).float() / exact) / math.log(self.max_distance / exact)
         far = (exact + (ratio * (buckets - exact)).long()).clamp(max=buckets - 1)
         return side + torch.where(distance < exact, distance, far)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.errors import choice
-from regard.nn.masks import Layout, Padded, padded, repacked
+from regard.nn.masks import Layout, Padded, from_padded, to_padded
 
 __all__ = ["CellKind", "Recurrent", "RecurrentState", "StackedCell", "lengths", "reversed_in_place"]
 
@@ -22,15 +22,15 @@ RecurrentState = tuple[Tensor, ...]  # (h, c) for an LSTM, (h,) for a GRU; each 
 
 def lengths(x: Tensor, layout: Padded) -> Tensor:
     """The number of tokens of each sequence of a right-padded batch."""
-    return torch.full((len(x),), x.shape[1]) if layout.keep is None else layout.keep.sum(1).cpu()
+    return torch.full((len(x),), x.shape[1]) if layout.mask is None else layout.mask.sum(1).cpu()
 
 
 def reversed_in_place(x: Tensor, layout: Padded) -> Tensor:
     """Each sequence backwards, its padding left where it was."""
-    if layout.keep is None:
+    if layout.mask is None:
         return x.flip(1)
     places = torch.arange(x.shape[1], device=x.device)
-    size = layout.keep.sum(1, keepdim=True)
+    size = layout.mask.sum(1, keepdim=True)
     index = torch.where(places < size, size - 1 - places, places)
     return x.gather(1, index[..., None].expand_as(x))
 
@@ -64,8 +64,8 @@ class Recurrent(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout) -> tuple[Tensor, RecurrentState]:
         """All states (B, T, units) in the layout that came, and the last state of every layer."""
-        rows, shape = padded(x, layout)
-        if shape.keep is None:
+        rows, shape = to_padded(x, layout)
+        if shape.mask is None:
             states, last = self.layers(rows)
         else:
             sequence = pack_padded_sequence(rows, lengths(rows, shape), batch_first=True, enforce_sorted=False)
@@ -74,7 +74,7 @@ class Recurrent(nn.Module):
         last = last if isinstance(last, tuple) else (last,)
         if self.layers.bidirectional:  # (2 * layers, B, half) -> (layers, B, units)
             last = tuple(torch.cat([s[0::2], s[1::2]], dim=-1) for s in last)
-        return repacked(states, layout), last
+        return from_padded(states, layout), last
 
 
 class StackedCell(nn.Module):

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from regard.nn import recording
-from regard.nn.block import Block, Layer
-from regard.nn.cache import Cache
+from regard.nn.block import Block, LayerConfig
+from regard.nn.cache import StackCache
 from regard.nn.dropout import Dropout
 from regard.nn.masks import Layout
-from regard.nn.positions import RelativeBias
+from regard.nn.positions import RelativePositionBias
 
 __all__ = ["Stack"]
 
@@ -21,11 +21,11 @@ class Stack(nn.Module):
 
     def __init__(
         self,
-        layer: Layer,
+        layer: LayerConfig,
         depth: int,
         *,
         final_norm: bool = False,
-        relative: RelativeBias | None = None,
+        relative: RelativePositionBias | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Stack(nn.Module):
         memory: Tensor | None = None,
         memory_layout: Layout | None = None,
         *,
-        cache: Cache | None = None,
+        cache: StackCache | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
         """The last hidden state; of `rows` alone, places in the flat batch (M,), where these are given.
@@ -59,7 +59,7 @@ class Stack(nn.Module):
         memory: Tensor | None = None,
         memory_layout: Layout | None = None,
         *,
-        cache: Cache | None = None,
+        cache: StackCache | None = None,
         rows: Tensor | None = None,
     ) -> Iterator[Tensor]:
         """Every hidden state as it is made: 0 is x itself, the last has the final norm. Stop early to save the rest."""
@@ -78,9 +78,9 @@ class Stack(nn.Module):
                 recording.hidden(self, number, x, layout)
             yield x
 
-    def _bias(self, x: Tensor, layout: Layout, cache: Cache | None) -> Tensor | None:
+    def _bias(self, x: Tensor, layout: Layout, cache: StackCache | None) -> Tensor | None:
         if self.relative is None:
             return None
-        length = layout.longest(x)
+        length = layout.longest_sequence(x)
         bias: Tensor = self.relative(length, length + (cache.length if cache else 0))
         return bias

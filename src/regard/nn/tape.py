@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from regard.nn.masks import Layout, Packed, Padded, padded, runs
+from regard.nn.masks import Layout, Packed, Padded, length_groups, to_padded
 
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
@@ -76,13 +76,13 @@ class Reading:
                 else self.attention.weights(self.query, self.key, self.keys, self.bias)
             )
         assert self.queries is not None
-        longest = self.queries.limit, self.keys.limit
+        longest = self.queries.max_length, self.keys.max_length
         pieces = []
-        for number, run in enumerate(runs(self.queries, self.keys)):
+        for number, run in enumerate(length_groups(self.queries, self.keys)):
             if self.edited:
                 piece = self.edited.kept[number]
             else:
-                q, k = run.of_queries(self.query).transpose(1, 2), run.of_keys(self.key).transpose(1, 2)
+                q, k = run.select_queries(self.query).transpose(1, 2), run.select_keys(self.key).transpose(1, 2)
                 bias = None if self.bias is None else self.bias[..., : run.queries, : run.keys]
                 piece = self.attention.weights(q, k, Padded(), bias)
             room = (0, longest[1] - run.keys, 0, longest[0] - run.queries)
@@ -93,7 +93,7 @@ class Reading:
         """Queries or keys as (B, H, T, D)."""
         x = self.query if which == "query" else self.key
         layout = self.queries if which == "query" else self.keys
-        return padded(x, layout)[0].transpose(1, 2) if isinstance(layout, Packed) else x
+        return to_padded(x, layout)[0].transpose(1, 2) if isinstance(layout, Packed) else x
 
 
 @dataclass(eq=False)
@@ -131,7 +131,7 @@ class Tape:
             raise KeyError(f"no hidden states of {part or 'any part'} on the tape; it has {known}")
         _check_run(next((readings for site, readings in self.readings.items() if site.part == name), []))
         layers = self.states[name]
-        return [torch.cat([padded(x, layout)[0] for x, layout in layers[i]], dim=1) for i in sorted(layers)]
+        return [torch.cat([to_padded(x, layout)[0] for x, layout in layers[i]], dim=1) for i in sorted(layers)]
 
     def _chosen(self, kind: str | None, part: str | None) -> list[Site]:
         kinds = {s.kind for s in self.readings if part in (None, s.part)}

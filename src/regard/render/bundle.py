@@ -14,20 +14,20 @@ from pathlib import Path
 
 from regard.errors import RegardError
 
-__all__ = ["built", "check_built", "page"]
+__all__ = ["check_built", "is_built", "page"]
 
 STATIC = Path(__file__).resolve().parents[1] / "server" / "static"
 SCRIPT, STYLE = "bundle.js", "bundle.css"
 
 
-def built(static: Path = STATIC) -> bool:
+def is_built(static: Path = STATIC) -> bool:
     """Whether the script and the style are there."""
     return (static / SCRIPT).is_file() and (static / STYLE).is_file()
 
 
 def check_built(static: Path = STATIC) -> None:
     """Say what to run where they are not."""
-    if not built(static):
+    if not is_built(static):
         raise RegardError(
             f"the page was not built: {static / SCRIPT} is missing. In Regard's sources run `python web/build.py` "
             "(it needs Node.js 20.19 or newer, or a package index to fetch it from), then try again"

@@ -5,7 +5,7 @@ Knows rich. Knows nothing of tensors, models or files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -13,7 +13,10 @@ from rich.text import Text
 from regard.escaping import escape_controls
 from regard.render.page import check_weights
 
-__all__ = ["shade", "terminal_heat_map"]
+__all__ = ["probability_table", "shade", "terminal_heat_map"]
+
+BAR = 20  # characters for 100%
+EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 SHADES = " ░▒▓█"
 FAINT, FULL = (120, 130, 150), (40, 140, 255)  # to be seen on black and on white
@@ -43,3 +46,13 @@ def shade(weight: float) -> str:
 def _colour(weight: float) -> str:
     red, green, blue = (round(low + weight * (high - low)) for low, high in zip(FAINT, FULL, strict=True))
     return f"rgb({red},{green},{blue})"
+
+
+def probability_table(rows: Sequence[tuple[str, float]]) -> Iterator[str]:
+    """Lines with a name, its probability and a bar of that length."""
+    escaped = [(escape_controls(name), probability) for name, probability in rows]
+    width = max(cell_len(name) for name, _ in escaped)
+    for name, probability in escaped:
+        whole, eighth = divmod(round(probability * BAR * 8), 8)
+        space = " " * (width - cell_len(name))
+        yield f"  {name}{space}  {probability:8.3%}  {'█' * whole}{EIGHTHS[eighth]}".rstrip()

@@ -1,7 +1,4 @@
-"""What the page sends with a question: texts, and whole numbers written as such, checked.
-
-Knows JSON's values and limits. Knows no view and no HTTP.
-"""
+"""Checks the arguments that the page sends: texts, and whole numbers written as text."""
 
 from __future__ import annotations
 
@@ -9,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from regard.errors import InputError
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio import Studio
 
 __all__ = ["LARGEST", "LIMIT", "Arguments", "Payload", "Route", "counted", "said"]
 
 Arguments = Mapping[str, object]
 Payload = Mapping[str, object]
-Route = Callable[[ModelRegistry, Arguments], Payload]
+Route = Callable[[Studio, Arguments], Payload]
 
 LIMIT = 20_000  # characters of one text
 LARGEST = 10**9  # number, where no other limit is named

@@ -1,7 +1,4 @@
-"""What a request may cost before it is understood: the size and the time of its body.
-
-Knows ASGI messages. Knows no address and no view; what a connection may cost is in `connection`.
-"""
+"""Reads request bodies with limits on size, time and total memory. Limits on connections are in `connection`."""
 
 from __future__ import annotations
 
@@ -15,18 +12,18 @@ from regard.server.request_queue import ClientDisconnected, ServerBusy
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-__all__ = ["RETRY_AFTER", "SECONDS", "BodyReader", "BodyTimeout", "BodyTooLarge"]
+__all__ = ["RETRY_AFTER", "BodyReader", "BodyTimeout", "BodyTooLarge"]
 
-RETRY_AFTER = 2  # seconds after which to ask a busy studio again
-SECONDS = 5.0  # that a body may take, and more only as it comes at RATE
-RATE = 100_000  # bytes per second
-EXCESS = 4_000_000  # bytes above the limit that are read and dropped, so that the client gets to read the answer
-IN_FLIGHT = 32_000_000  # bytes of all bodies that are being received
-LARGE = 250_000  # bytes of a body whose memory is given back to the system soon after
+RETRY_AFTER = 2  # seconds
+TIMEOUT = 5.0  # seconds for a body; a longer one must arrive at MIN_BYTES_PER_SECOND
+MIN_BYTES_PER_SECOND = 100_000
+MAX_EXCESS_BYTES = 4_000_000  # beyond the limit, read and dropped so that the client can read the answer
+MAX_BYTES_IN_FLIGHT = 32_000_000  # of all bodies that are being received
+LARGE_BODY_BYTES = 250_000  # a body of this size is returned to the system soon after
 
 
 class BodyTooLarge(InputError):
-    """The body has more bytes than its address takes."""
+    """The body has more bytes than its address accepts."""
 
 
 class BodyTimeout(RegardError):
@@ -34,13 +31,13 @@ class BodyTimeout(RegardError):
 
 
 class BodyReader:
-    """Reads bodies, and bounds the memory of all that are being read. To be used from one event loop."""
+    """Reads bodies and bounds the memory of all that are being read. Not thread-safe: use it from one event loop."""
 
-    def __init__(self, *, seconds: float = SECONDS, in_flight: int = IN_FLIGHT) -> None:
-        self.seconds, self.in_flight = seconds, in_flight
-        self._held = 0
-        self._trim = MemoryTrimmer(every=0.0)
-        self._trimming = False
+    def __init__(self, *, timeout: float = TIMEOUT, max_in_flight: int = MAX_BYTES_IN_FLIGHT) -> None:
+        self.timeout, self.max_in_flight = timeout, max_in_flight
+        self._in_flight = 0
+        self._trim = MemoryTrimmer(interval=0.0)
+        self._trim_scheduled = False
 
     async def read(self, request: Request, limit: int) -> bytes:
         """Return the whole body.
@@ -49,37 +46,37 @@ class BodyReader:
         ClientDisconnected.
         """
         body, size = bytearray(), 0
-        begin = asyncio.get_running_loop().time()
+        start = asyncio.get_running_loop().time()
         try:
             while True:
                 try:
-                    async with asyncio.timeout_at(begin + self.seconds + size / RATE):
+                    async with asyncio.timeout_at(start + self.timeout + size / MIN_BYTES_PER_SECOND):
                         message = await request.receive()
                 except TimeoutError:
                     raise BodyTimeout(
-                        f"the body did not arrive in time: expected it within {self.seconds:g} seconds, got {size:,} "
+                        f"the body did not arrive in time: expected it within {self.timeout:g} seconds, got {size:,} "
                         "bytes of it. Send the request again"
                     ) from None
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnected
-                piece = message.get("body", b"")
-                size += len(piece)
+                chunk = message.get("body", b"")
+                size += len(chunk)
                 if size <= limit:
-                    body += piece
-                    self._held += len(piece)
-                    if self._held > self.in_flight:
+                    body += chunk
+                    self._in_flight += len(chunk)
+                    if self._in_flight > self.max_in_flight:
                         raise ServerBusy("the studio is busy: it is receiving too much at once. Try again in a moment")
-                if not message.get("more_body", False) or size > limit + EXCESS:
+                if not message.get("more_body", False) or size > limit + MAX_EXCESS_BYTES:
                     break
             if size > limit:
-                raise BodyTooLarge(f"the request is too large; the studio takes at most {limit:,} bytes")
+                raise BodyTooLarge(f"the request is too large; the studio accepts at most {limit:,} bytes")
             return bytes(body)
         finally:
-            self._held -= len(body)
-            if size > LARGE and not self._trimming:
-                self._trimming = True
-                asyncio.get_running_loop().call_later(1.0, self._give_back)
+            self._in_flight -= len(body)
+            if size > LARGE_BODY_BYTES and not self._trim_scheduled:
+                self._trim_scheduled = True
+                asyncio.get_running_loop().call_later(1.0, self._trim_memory)
 
-    def _give_back(self) -> None:
-        self._trimming = False
+    def _trim_memory(self) -> None:
+        self._trim_scheduled = False
         self._trim()

@@ -1,9 +1,8 @@
-"""One client's connection: uvicorn's HTTP/1.1 with limits on time and number, and an end that loses no answer.
+"""A client connection: uvicorn's HTTP/1.1 protocol with limits on time and number, and a close that loses no answer.
 
-Knows sockets and uvicorn's protocol class. Knows no address and no view. A client that is silent is closed, one whose
-headers are slow gets 408, one that does not read is cut off. Connections above MOST get 429. Whatever ends a
-connection, what the client is still sending is read for a while: a socket that is closed over unread bytes makes the
-kernel drop the answer too.
+A silent client is disconnected, one with slow headers gets 408, one that does not read is aborted. Connections above
+MAX_CONNECTIONS get 429. However a connection ends, the server reads for a while what the client still sends: when a
+socket is closed with unread bytes, the kernel drops the answer too.
 """
 
 from __future__ import annotations
@@ -20,108 +19,108 @@ from regard.server.body_reader import RETRY_AFTER
 if TYPE_CHECKING:
     from asyncio import TimerHandle
 
-__all__ = ["MOST", "Connection"]
+__all__ = ["MAX_CONNECTIONS", "Connection"]
 
-MOST = 128  # connections
+MAX_CONNECTIONS = 128
 HEADER_SECONDS = 5.0  # from a connection, or the first byte of its next request, to the end of the headers
-WRITE_SECONDS = 30.0  # that a client may take to make room for the rest of an answer
-LINGER_SECONDS = 2.0  # between the end of an answer and that of the connection
-LINGER_BYTES = 16_000_000  # that are read and dropped in this time
+WRITE_SECONDS = 30.0  # that a client may take to read the rest of an answer
+LINGER_SECONDS = 2.0  # between the end of an answer and the end of the connection
+LINGER_BYTES = 16_000_000  # read and dropped in this time
 
 
 class Connection(H11Protocol):
-    """As uvicorn makes one for each client."""
+    """uvicorn creates one for each client."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._headers_due: TimerHandle | None = None
-        self._reading_due: TimerHandle | None = None
-        self._lingering = _Lingering(transport)
-        super().connection_made(self._lingering)
-        if len(self.connections) > 4 * MOST:
+        self._header_timer: TimerHandle | None = None
+        self._write_timer: TimerHandle | None = None
+        self._linger = _LingeringTransport(transport)
+        super().connection_made(self._linger)
+        if len(self.connections) > 4 * MAX_CONNECTIONS:
             transport.abort()
-        elif len(self.connections) > MOST:
+        elif len(self.connections) > MAX_CONNECTIONS:
             self._answer(HTTPStatus.TOO_MANY_REQUESTS, "the studio has too many connections; try again in a moment")
         else:
-            self._headers_due = self.loop.call_later(HEADER_SECONDS, self._headers_are_late)
+            self._header_timer = self.loop.call_later(HEADER_SECONDS, self._on_header_timeout)
 
     def data_received(self, data: bytes) -> None:
-        if self._lingering.is_closing():
-            return self._lingering.drop(len(data))
+        if self._linger.is_closing():
+            return self._linger.drop(len(data))
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE or self._lingering.is_closing():
-            self._headers_due = _cancelled(self._headers_due)
-        elif self._headers_due is None:
-            self._headers_due = self.loop.call_later(HEADER_SECONDS, self._headers_are_late)
+        if self.conn.their_state is not h11.IDLE or self._linger.is_closing():
+            self._header_timer = _cancel(self._header_timer)
+        elif self._header_timer is None:
+            self._header_timer = self.loop.call_later(HEADER_SECONDS, self._on_header_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._headers_due, self._reading_due = _cancelled(self._headers_due), _cancelled(self._reading_due)
-        self._lingering.end()
+        self._header_timer, self._write_timer = _cancel(self._header_timer), _cancel(self._write_timer)
+        self._linger.end()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        _cancelled(self._reading_due)
-        self._reading_due = self.loop.call_later(WRITE_SECONDS, self._lingering.abort)
+        _cancel(self._write_timer)
+        self._write_timer = self.loop.call_later(WRITE_SECONDS, self._linger.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._reading_due = _cancelled(self._reading_due)
+        self._write_timer = _cancel(self._write_timer)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.conn.their_state is h11.SEND_BODY:  # answered before the body was there: nobody will read the rest
-            self._lingering.close()
+        if self.conn.their_state is h11.SEND_BODY:  # answered before the body arrived: nobody will read the rest
+            self._linger.close()
 
     def shutdown(self) -> None:
         if self.conn.their_state is h11.IDLE:
-            self._lingering.close_idle()
+            self._linger.close_idle()
         else:
             super().shutdown()
 
     def timeout_keep_alive_handler(self) -> None:
-        if not self._lingering.is_closing():
-            self._lingering.close_idle()
+        if not self._linger.is_closing():
+            self._linger.close_idle()
 
     def send_400_response(self, msg: str) -> None:
-        """Called where the bytes are no HTTP; also within a body, whose application then sees the client leave."""
+        """Called for bytes that are not HTTP; inside a body, the application then sees a disconnect."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._answer(HTTPStatus.BAD_REQUEST, msg)
-        else:  # an answer is half sent: nothing else can be said on this connection
-            self._lingering.close()
+        else:  # an answer is half sent: nothing else can be sent on this connection
+            self._linger.close()
 
-    def _headers_are_late(self) -> None:
-        self._headers_due = None
-        if self._lingering.is_closing():
+    def _on_header_timeout(self) -> None:
+        self._header_timer = None
+        if self._linger.is_closing():
             return
         if self.conn.trailing_data[0]:
             self._answer(HTTPStatus.REQUEST_TIMEOUT, f"the headers did not arrive within {HEADER_SECONDS:g} seconds")
         else:
-            self._lingering.abort()
+            self._linger.abort()
 
     def _answer(self, status: HTTPStatus, text: str) -> None:
         """Answer without the application, and close."""
-        again = f"retry-after: {RETRY_AFTER}\r\n" if status is HTTPStatus.TOO_MANY_REQUESTS else ""
+        retry = f"retry-after: {RETRY_AFTER}\r\n" if status is HTTPStatus.TOO_MANY_REQUESTS else ""
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
-            f"content-length: {len(text)}\r\n{again}connection: close\r\n\r\n"
+            f"content-length: {len(text)}\r\n{retry}connection: close\r\n\r\n"
         )
-        self._lingering.write((head + text).encode("ascii", "replace"))
-        self._lingering.close()
+        self._linger.write((head + text).encode("ascii", "replace"))
+        self._linger.close()
 
 
-class _Lingering(asyncio.Transport):
-    """A transport whose `close` ends our side, then reads and drops what still comes, up to LINGER_BYTES and
+class _LingeringTransport(asyncio.Transport):
+    """A transport whose `close` ends the server's side, then reads and drops what still arrives, up to LINGER_BYTES and
     LINGER_SECONDS or until the client closes its side."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__()
         self._transport = transport
-        self._left = LINGER_BYTES
+        self._bytes_left = LINGER_BYTES
         self._closing = False
-        self._due: TimerHandle | None = None
+        self._timer: TimerHandle | None = None
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)
@@ -146,16 +145,16 @@ class _Lingering(asyncio.Transport):
         self._transport.write_eof()
         self._transport.resume_reading()
         loop = asyncio.get_running_loop()
-        self._due = loop.call_later(LINGER_SECONDS, self._end_lingering, loop.time() + WRITE_SECONDS)
+        self._timer = loop.call_later(LINGER_SECONDS, self._end_lingering, loop.time() + WRITE_SECONDS)
 
     def close_idle(self) -> None:
-        """Close at once, where the client has nothing under way; what it has not yet read is still sent."""
+        """Close at once a connection without a request; what the client has not yet read is still sent."""
         self.end()
         self._transport.close()
 
     def drop(self, count: int) -> None:
-        self._left -= count
-        if self._left < 0:
+        self._bytes_left -= count
+        if self._bytes_left < 0:
             self.abort()
 
     def abort(self) -> None:
@@ -163,19 +162,19 @@ class _Lingering(asyncio.Transport):
         self._transport.abort()
 
     def end(self) -> None:
-        self._closing, self._due = True, _cancelled(self._due)
+        self._closing, self._timer = True, _cancel(self._timer)
 
-    def _end_lingering(self, at_latest: float) -> None:
-        """Time is up, unless the client still reads the answer."""
+    def _end_lingering(self, deadline: float) -> None:
+        """Close, unless the client is still reading the answer."""
         loop = asyncio.get_running_loop()
-        if self._transport.get_write_buffer_size() and loop.time() < at_latest:
-            self._due = loop.call_later(LINGER_SECONDS, self._end_lingering, at_latest)
+        if self._transport.get_write_buffer_size() and loop.time() < deadline:
+            self._timer = loop.call_later(LINGER_SECONDS, self._end_lingering, deadline)
         else:
             self.abort()
 
 
-def _cancelled(timer: TimerHandle | None) -> TimerHandle | None:
-    """What takes the place of a timer that is no longer needed: none."""
+def _cancel(timer: TimerHandle | None) -> TimerHandle | None:
+    """Cancel a timer; returns None, to be stored in its place."""
     if timer is not None:
         timer.cancel()
     return None

@@ -1,7 +1,7 @@
-"""Gives memory that is free back to the system.
+"""Returns free memory to the operating system.
 
-Knows the C library. What a question has used is free when it is answered, but the C library keeps it for the next one,
-in each thread's own arena and around what is still in use: after thousands of questions that is hundreds of MB.
+The C library keeps what a request has freed in the arena of its thread; after thousands of requests that is hundreds of
+megabytes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Callable
 
 __all__ = ["MemoryTrimmer"]
 
-EVERY = 0.25  # seconds: walking through all of the memory takes up to a millisecond
+INTERVAL_SECONDS = 0.25  # trimming takes up to a millisecond
 
 
 class MemoryTrimmer:
-    """Call it when something has ended. It does nothing where it has just been called, or the C library is not
+    """Call it when a piece of work has ended. Does nothing more often than `interval`, or where the C library is not
     glibc."""
 
-    def __init__(self, *, every: float = EVERY) -> None:
-        self.every = every
-        self._last = -every
+    def __init__(self, *, interval: float = INTERVAL_SECONDS) -> None:
+        self.interval = interval
+        self._last = -interval
         self._lock = threading.Lock()
         self._trim = _malloc_trim()
 
@@ -30,7 +30,7 @@ class MemoryTrimmer:
         if self._trim is None or not self._lock.acquire(blocking=False):
             return
         try:
-            if time.monotonic() >= self._last + self.every:
+            if time.monotonic() >= self._last + self.interval:
                 self._trim(0)
                 self._last = time.monotonic()
         finally:
@@ -39,7 +39,7 @@ class MemoryTrimmer:
 
 def _malloc_trim() -> Callable[[int], int] | None:
     try:
-        found: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+        function: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):
         return None
-    return found
+    return function

@@ -1,49 +1,47 @@
-"""The models of a studio: loaded one after the other in a thread, each used by one request at a time.
+"""The models of a server: loaded one after the other in a thread, each used by one request at a time.
 
-Knows names, states and locks. Knows nothing of HTTP or views; torch is imported in the thread, not before.
+Depends on neither HTTP nor views; torch is imported in the loading thread, not before.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from regard.errors import InputError, RegardError, nearest
-from regard.server.model_kind import ModelKind, infer_kind
-from regard.server.request_queue import stopping, taken
-from regard.server.workspace import Workspace
+from regard.files.json_files import read_json
+from regard.known import builtin_folder, builtins
+from regard.server.request_queue import acquire, interruptible
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from regard.interpret.attention.looking import Reader
+    from regard.checkpoints.loaded_model import LoadedModel
     from regard.tasks.folder import Solved
-    from regard.text import Tokenizer
 
-    Pair = tuple[nn.Module, Reader]
+__all__ = ["LOADER_NAME", "ModelEntry", "ModelKind", "ModelRegistry", "infer_kind"]
 
-__all__ = ["LOADER", "ModelEntry", "ModelRegistry", "State"]
+LOADER_NAME = "regard-models"  # name of the loading thread
+GENERATORS = ("gpt2", "t5")  # values of model_type
 
-LOADER = "regard-models"  # the name of the thread that loads them
-
-State = Literal["loading", "ready", "failed"]
+ModelKind = Literal["reader", "writer", "translator", "tuned", "unknown"]
+T = TypeVar("T")
 
 
 @dataclass
 class ModelEntry:
-    """One model: its name as it was given, what it is good for, and how far it is.
+    """One model: its name as given, its kind and its state.
 
-    `kind` is what its folder said when it was last read: it stays where the folder has vanished.
+    `kind` is inferred from the model folder when it is read, and stays when the folder disappears.
     """
 
     name: str
-    state: State = "loading"
+    state: Literal["loading", "ready", "failed"] = "loading"
     error: str = ""
-    loaded: Pair | None = None
-    solved: Solved | None = None  # of a tuned model, whose encoder is in `loaded`
+    loaded: LoadedModel | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     kind: ModelKind = "unknown"
 
@@ -51,119 +49,144 @@ class ModelEntry:
         self.kind = infer_kind(self.name)
 
     @property
-    def sees(self) -> bool:
-        """Whether it looks at pictures; known once it is loaded."""
+    def reads_images(self) -> bool:
+        """Whether the model reads images; known once it is loaded."""
         if self.loaded is None:
             return False
         from regard.models import Vit
 
-        return isinstance(self.loaded[0], Vit)
+        return isinstance(self.loaded.model, Vit)
 
-    def fill(self, found: Pair | Solved) -> None:
-        """It was read: all that is asked of it from now on is in memory, whatever becomes of its folder."""
-        if isinstance(found, tuple):
-            self.loaded, self.solved, self.kind = found, None, infer_kind(self.name, found)
-        else:
-            self.loaded, self.solved, self.kind = (found.model.encoder, found.tokenizer), found, "tuned"
-        self.state, self.error = "ready", ""
+    def set_loaded(self, loaded: LoadedModel) -> None:
+        """Store the loaded model. From now on requests need only memory, whatever happens to the folder."""
+        self.loaded = replace(loaded, cache={})
+        self.kind, self.state, self.error = infer_kind(self.name, loaded), "ready", ""
 
-    def document(self) -> dict[str, object]:
-        return {"name": self.name, "kind": self.kind, "state": self.state, "error": self.error, "sees": self.sees}
+    def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return the model's earlier result for this key, or compute it. Call it while the model is in use."""
+        assert self.loaded is not None
+        return self.loaded.cached(key, compute)
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "state": self.state,
+            "error": self.error,
+            "sees": self.reads_images,
+        }
 
 
 class ModelRegistry:
-    """Models by name. `start` begins to load them; `use` lends one out. New ones come from the workspace."""
+    """Models by name. `start` begins to load them; `use` gives one request exclusive use of a model."""
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        *,
-        load: Callable[[str], Pair | Solved] | None = None,
-        workspace: Workspace | None = None,
-    ) -> None:
-        self.workspace = workspace or Workspace()
+    def __init__(self, names: Sequence[str], *, load: Callable[[str], LoadedModel] | None = None) -> None:
         self.entries = {name: ModelEntry(name) for name in names}
         self._load = load or _load
 
     def start(self) -> threading.Thread:
-        """Load all models behind the caller's back, in their order."""
-        thread = threading.Thread(target=self._fill, name=LOADER, daemon=True)
+        """Load all models in the background, in order."""
+        thread = threading.Thread(target=self._load_all, name=LOADER_NAME, daemon=True)
         thread.start()
         return thread
 
     def states(self) -> list[dict[str, object]]:
-        return [entry.document() for entry in self.entries.values()]
+        return [entry.to_dict() for entry in self.entries.values()]
 
     @contextmanager
-    def use(self, name: str) -> Iterator[tuple[nn.Module, Tokenizer | None]]:
-        """The model and its tokenizer, for one user at a time; an `InputError` where it is not there or not yet."""
-        with self.use_any(name) as (model, reader):
-            from regard.inference.translation.subwords import Subwords
-
-            if isinstance(reader, Subwords):
-                raise InputError(f"{name} translates; this view needs a model that reads one text")
-            yield model, reader
-
-    @contextmanager
-    def use_any(self, name: str) -> Iterator[Pair]:
-        """The same, also of a model that translates and so has subwords instead of a tokenizer.
-
-        Where the asker leaves, waiting for the model and passes through it end with `ClientDisconnected`.
-        """
-        entry = self._entry(name)
+    def use(self, name: str) -> Iterator[LoadedModel]:
+        """Give exclusive use of a model. Raises InputError when it is unknown or not loaded yet, and ClientDisconnected
+        when the client goes while it waits for the model or during a forward pass."""
+        entry = self.entry(name)
         if entry.state == "failed":
-            self._again(entry)
+            self._retry(entry)
         if entry.state == "loading":
             raise InputError(f"{name} is still being loaded; try again in a moment")
-        with taken(entry.lock):
+        with acquire(entry.lock):
             assert entry.loaded is not None
-            with stopping(entry.loaded[0]):
+            with interruptible(entry.loaded.model):
                 yield entry.loaded
 
-    def solved(self, name: str) -> Solved:
-        """A tuned model with its task; its encoder is what `use` lends, so it is asked for while that is lent."""
-        found = self._entry(name).solved
-        if found is None:
+    @contextmanager
+    def use_text_model(self, name: str) -> Iterator[LoadedModel]:
+        """Like `use`, but not for translation models, which have subwords instead of a tokenizer."""
+        with self.use(name) as loaded:
+            from regard.inference.translation.subwords import Subwords
+
+            if isinstance(loaded.tokenizer, Subwords):
+                raise InputError(f"{name} translates; this view needs a model that reads one text")
+            yield loaded
+
+    def fine_tuned(self, name: str) -> Solved:
+        """A fine-tuned model with its task. It shares its encoder with `use`: call this inside `use`."""
+        loaded = self.entry(name).loaded
+        if loaded is None or loaded.fine_tuned is None:
             raise InputError(f"{name} is not tuned for a task; expected a folder that `regard train` wrote")
-        return found
+        model: Solved = loaded.fine_tuned
+        return model
 
     def add(self, name: str) -> None:
-        """One model more, read at once. In a new dictionary: others may be walking through the one that is there."""
+        """Load one more model now."""
         entry = ModelEntry(name)
-        entry.fill(self._load(name))
-        self.entries = {**self.entries, name: entry}
+        entry.set_loaded(self._load(name))
+        self.entries = {**self.entries, name: entry}  # a new dictionary: other threads may be iterating over the old
 
-    def _entry(self, name: str) -> ModelEntry:
+    def entry(self, name: str) -> ModelEntry:
         if name not in self.entries:
             raise InputError(f"the studio has no model {name!r}; {nearest(name, self.entries)}")
         return self.entries[name]
 
-    def _again(self, entry: ModelEntry) -> None:
-        """A folder that was missing may be back: who asks for a failed model has it tried once more."""
-        with taken(entry.lock):
+    def _retry(self, entry: ModelEntry) -> None:
+        """Load a failed model once more: a missing folder may be back."""
+        with acquire(entry.lock):
             if entry.state == "failed":
-                self._fetch(entry)
+                self._load_entry(entry)
         if entry.state == "failed":
             raise InputError(f"{entry.name} could not be loaded: {entry.error}")
 
-    def _fill(self) -> None:
+    def _load_all(self) -> None:
         for entry in self.entries.values():
             with entry.lock:
-                self._fetch(entry)
+                self._load_entry(entry)
 
-    def _fetch(self, entry: ModelEntry) -> None:
+    def _load_entry(self, entry: ModelEntry) -> None:
         try:
-            entry.fill(self._load(entry.name))
+            entry.set_loaded(self._load(entry.name))
         except RegardError as error:
             entry.state, entry.error = "failed", str(error)
-        except Exception as error:  # whatever is wrong with one model, the page and the others go on
+        except Exception as error:  # a broken model must stop neither the page nor the other models
             entry.state, entry.error = "failed", f"{type(error).__name__}: {error}"
 
 
-def _load(name: str) -> Pair | Solved:
-    from regard.checkpoints.loading import find
-    from regard.interpret.attention.subject import opened
-    from regard.tasks.folder import is_solved, read_task
+def infer_kind(name: str, loaded: LoadedModel | None = None) -> ModelKind:
+    """Infer from its folder what a model can do, before it is loaded.
 
-    folder = find(name)
-    return read_task(folder) if is_solved(folder) else opened(name)
+    When there is no such folder, as for a model of the hub, `loaded` decides; without it the kind is unknown.
+    """
+    if loaded is not None and loaded.fine_tuned is not None:
+        return "tuned"
+    folder = builtin_folder(name) if name in builtins() else Path(os.path.expanduser(name))
+    if (folder / "task.json").is_file():
+        return "tuned"
+    if (folder / "translate.json").is_file():
+        return "translator"
+    try:
+        family = read_json(folder / "config.json")["model_type"]
+    except (InputError, KeyError):
+        return "unknown" if loaded is None else _kind_of_loaded(loaded)
+    return "writer" if family in GENERATORS else "reader"
+
+
+def _kind_of_loaded(loaded: LoadedModel) -> ModelKind:
+    from regard.inference.translation.subwords import Subwords
+    from regard.models import T5, Gpt
+
+    if isinstance(loaded.tokenizer, Subwords):
+        return "translator"
+    return "writer" if isinstance(loaded.model, Gpt | T5) else "reader"
+
+
+def _load(name: str) -> LoadedModel:
+    from regard.inference.load_model import load_model
+
+    return load_model(name)

@@ -1,8 +1,7 @@
-"""Whose question is computed next: a few at once, tab after tab, and none whose asker has left.
+"""Schedules requests onto a few worker threads, fairly between browser tabs, and drops those whose client has gone.
 
-Knows questions, tabs and threads. Knows no HTTP, no view and no model but by `stopping`, which makes one look between
-its passes whether its answer is still wanted. The threads are few and stay: each new one would have memory of its own
-that is never given back, and start threads of its own for the tensors.
+Depends on neither HTTP nor views. The worker threads are few and permanent: each new thread would keep an allocator
+arena of its own that is never returned, and start its own threads for tensor operations.
 """
 
 from __future__ import annotations
@@ -24,139 +23,152 @@ from regard.server.memory import MemoryTrimmer
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["WORKER", "ClientDisconnected", "RequestQueue", "ServerBusy", "check_connected", "stopping", "taken"]
+__all__ = [
+    "WORKER_NAME",
+    "ClientDisconnected",
+    "RequestQueue",
+    "ServerBusy",
+    "acquire",
+    "check_connected",
+    "interruptible",
+]
 
 Answer = TypeVar("Answer")
-WORKER = "regard-question"  # the name of a thread that computes answers
-POLL = 0.1  # seconds between two looks whether somebody who waits for a model has left
+WORKER_NAME = "regard-request"  # name of the worker threads
+POLL_SECONDS = 0.1  # between two checks whether a client that waits for a model has gone
 
-_left: ContextVar[threading.Event | None] = ContextVar("left", default=None)
+_disconnected: ContextVar[threading.Event | None] = ContextVar("disconnected", default=None)
 
 
 class ServerBusy(RegardError):
-    """Too many questions are waiting."""
+    """Too many requests are waiting."""
 
 
 class ClientDisconnected(Exception):
-    """Nobody waits for the answer any more."""
+    """The client that sent the request has closed its connection."""
 
 
 @dataclass(eq=False)
-class _Question:
+class _Request:
     tab: str
     turn: asyncio.Future[None]
-    begun: bool = False
-    left: threading.Event = field(default_factory=threading.Event)
+    started: bool = False
+    disconnected: threading.Event = field(default_factory=threading.Event)
 
 
 class RequestQueue:
-    """At most `at_once` questions are computed, `a_tab` of one tab; others wait, and tabs take turns.
+    """Runs at most `max_running` requests at once, `max_running_per_tab` of one tab; waiting tabs take turns.
 
-    At most `waiting` questions wait, `waiting_a_tab` of one tab. To be used from one event loop.
+    At most `max_waiting` requests wait, `max_waiting_per_tab` of one tab. Not thread-safe: use it from one event loop.
     """
 
-    def __init__(self, *, at_once: int = 4, a_tab: int = 2, waiting: int = 12, waiting_a_tab: int = 8) -> None:
-        self.at_once, self.a_tab = at_once, a_tab
-        self.waiting, self.waiting_a_tab = waiting, waiting_a_tab
-        self._lines: dict[str, deque[_Question]] = {}  # the tab that is served next comes first
-        self._computed: Counter[str] = Counter()
-        self._workers = _Workers(at_once)
+    def __init__(
+        self,
+        *,
+        max_running: int = 4,
+        max_running_per_tab: int = 2,
+        max_waiting: int = 12,
+        max_waiting_per_tab: int = 8,
+    ) -> None:
+        self.max_running, self.max_running_per_tab = max_running, max_running_per_tab
+        self.max_waiting, self.max_waiting_per_tab = max_waiting, max_waiting_per_tab
+        self._waiting: dict[str, deque[_Request]] = {}  # the tab to serve next comes first
+        self._running: Counter[str] = Counter()
+        self._workers = _Workers(max_running)
 
     def close(self) -> None:
-        """End the threads that compute nothing; one that does ends when it is done."""
+        """End the idle worker threads; a busy one ends after its request."""
         self._workers.close()
 
-    def check_room(self, tab: str) -> None:
-        """ServerBusy where too many wait: to be asked before any work is put into a question."""
-        own = len(self._lines.get(tab, ()))
-        if sum(map(len, self._lines.values())) >= self.waiting or own >= self.waiting_a_tab:
-            raise ServerBusy(f"the studio is busy: {self._told(own)}. Try again in a moment")
+    def check_capacity(self, tab: str) -> None:
+        """Raise ServerBusy when too many requests wait. Call it before any work goes into a request."""
+        own = len(self._waiting.get(tab, ()))
+        if own >= self.max_waiting_per_tab:
+            raise ServerBusy(f"the studio is busy: {own} requests of this tab are waiting. Try again in a moment")
+        if sum(map(len, self._waiting.values())) >= self.max_waiting:
+            raise ServerBusy(f"the studio is busy: {self.max_waiting} requests are waiting. Try again in a moment")
 
-    async def answer(self, tab: str, compute: Callable[[], Answer], gone: Callable[[], Awaitable[None]]) -> Answer:
-        """What `compute` gives, in a thread, when it is this tab's turn.
+    async def run(
+        self, tab: str, compute: Callable[[], Answer], wait_disconnect: Callable[[], Awaitable[None]]
+    ) -> Answer:
+        """Run `compute` in a worker thread when it is this tab's turn, and return its result.
 
-        Raises ServerBusy when too many requests wait, and ClientDisconnected as soon as `gone` returns; the
+        Raises ServerBusy when too many requests wait, and ClientDisconnected as soon as `wait_disconnect` returns; the
         computation then stops at its next check.
         """
-        question = _Question(tab, asyncio.get_running_loop().create_future())
-        self._join(question)
-        leaving = asyncio.ensure_future(gone())
+        request = _Request(tab, asyncio.get_running_loop().create_future())
+        self._enqueue(request)
+        disconnect = asyncio.ensure_future(wait_disconnect())
         try:
-            await asyncio.wait([question.turn, leaving], return_when=asyncio.FIRST_COMPLETED)
-            if not question.turn.done() or leaving.done():
+            await asyncio.wait([request.turn, disconnect], return_when=asyncio.FIRST_COMPLETED)
+            if not request.turn.done() or disconnect.done():
                 raise ClientDisconnected
-            question.begun = True
-            computing = asyncio.ensure_future(self._compute(question, compute))
-            await asyncio.wait([computing, leaving], return_when=asyncio.FIRST_COMPLETED)
-            if computing.done():
-                return computing.result()
-            computing.add_done_callback(_ignored)
+            request.started = True
+            computation = asyncio.ensure_future(self._compute(request, compute))
+            await asyncio.wait([computation, disconnect], return_when=asyncio.FIRST_COMPLETED)
+            if computation.done():
+                return computation.result()
+            computation.add_done_callback(_retrieve_exception)
             raise ClientDisconnected
         finally:
-            question.left.set()
-            leaving.cancel()
-            if not question.begun:
-                self._leave(question)
+            request.disconnected.set()
+            disconnect.cancel()
+            if not request.started:
+                self._withdraw(request)
 
-    async def _compute(self, question: _Question, compute: Callable[[], Answer]) -> Answer:
+    async def _compute(self, request: _Request, compute: Callable[[], Answer]) -> Answer:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
 
         def work() -> None:
-            _left.set(question.left)
+            _disconnected.set(request.disconnected)
             try:
-                tell = partial(answer.set_result, compute())
+                resolve = partial(answer.set_result, compute())
             except BaseException as error:
-                tell = partial(answer.set_exception, error)
-            with suppress(RuntimeError):  # the studio has ended meanwhile
-                loop.call_soon_threadsafe(lambda: None if answer.done() else tell())
+                resolve = partial(answer.set_exception, error)
+            with suppress(RuntimeError):  # the event loop has been closed meanwhile
+                loop.call_soon_threadsafe(lambda: None if answer.done() else resolve())
 
         self._workers.submit(work)
         try:
             return await answer
         finally:
-            self._end(question)
+            self._finish(request)
 
-    def _join(self, question: _Question) -> None:
-        self.check_room(question.tab)
-        self._lines.setdefault(question.tab, deque()).append(question)
-        self._advance()
+    def _enqueue(self, request: _Request) -> None:
+        self.check_capacity(request.tab)
+        self._waiting.setdefault(request.tab, deque()).append(request)
+        self._start_next()
 
-    def _told(self, own: int) -> str:
-        if own >= self.waiting_a_tab:
-            return f"{own} questions of this tab wait already"
-        return f"{self.waiting} questions wait already"
-
-    def _leave(self, question: _Question) -> None:
-        """The line, or a turn that was given and not used."""
-        if question.turn.done():
-            return self._end(question)
-        line = self._lines[question.tab]
-        line.remove(question)
+    def _withdraw(self, request: _Request) -> None:
+        """Remove a request that was not started from its line, or give back the turn it got and did not use."""
+        if request.turn.done():
+            return self._finish(request)
+        line = self._waiting[request.tab]
+        line.remove(request)
         if not line:
-            del self._lines[question.tab]
+            del self._waiting[request.tab]
 
-    def _end(self, question: _Question) -> None:
-        self._computed[question.tab] -= 1
-        self._computed += Counter()  # forgets tabs that have none
-        self._advance()
+    def _finish(self, request: _Request) -> None:
+        self._running[request.tab] -= 1
+        self._running += Counter()  # drops tabs with a count of 0
+        self._start_next()
 
-    def _advance(self) -> None:
-        while self._computed.total() < self.at_once:
-            tab = next((one for one in self._lines if self._computed[one] < self.a_tab), None)
+    def _start_next(self) -> None:
+        while self._running.total() < self.max_running:
+            tab = next((one for one in self._waiting if self._running[one] < self.max_running_per_tab), None)
             if tab is None:
                 return
-            line = self._lines.pop(tab)
-            question = line.popleft()
+            line = self._waiting.pop(tab)
+            request = line.popleft()
             if line:
-                self._lines[tab] = line  # at the end: the others come first
-            self._computed[tab] += 1
-            question.turn.set_result(None)
+                self._waiting[tab] = line  # at the end, so that other tabs come first
+            self._running[tab] += 1
+            request.turn.set_result(None)
 
 
 class _Workers:
-    """At most `count` threads, started with the first questions. They are daemons: one that computes for ever must not
-    keep the program from ending."""
+    """At most `count` daemon threads, started on demand: an endless computation must not keep the process alive."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -166,7 +178,7 @@ class _Workers:
 
     def submit(self, work: Callable[[], None]) -> None:
         if len(self._threads) < self.count:
-            self._threads.append(threading.Thread(target=self._run, name=WORKER, daemon=True))
+            self._threads.append(threading.Thread(target=self._run, name=WORKER_NAME, daemon=True))
             self._threads[-1].start()
         self._work.put(work)
 
@@ -174,26 +186,26 @@ class _Workers:
         for _ in self._threads:
             self._work.put(None)
         for thread in self._threads:
-            thread.join(POLL)
+            thread.join(POLL_SECONDS)
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             Context().run(work)
-            del work  # with all that the question held
+            del work  # and with it everything the request refers to
             self._trim()
 
 
 def check_connected() -> None:
-    """ClientDisconnected where the question that this thread computes is no longer wanted; nothing elsewhere."""
-    left = _left.get()
-    if left is not None and left.is_set():
+    """Raise ClientDisconnected in a worker thread whose client has gone; elsewhere do nothing."""
+    event = _disconnected.get()
+    if event is not None and event.is_set():
         raise ClientDisconnected
 
 
 @contextmanager
-def taken(lock: threading.Lock) -> Iterator[None]:
-    """The lock, unless who asked leaves before it is free."""
-    while not lock.acquire(timeout=POLL):
+def acquire(lock: threading.Lock) -> Iterator[None]:
+    """Hold the lock; raise ClientDisconnected when the client goes before it is free."""
+    while not lock.acquire(timeout=POLL_SECONDS):
         check_connected()
     try:
         check_connected()
@@ -203,22 +215,22 @@ def taken(lock: threading.Lock) -> Iterator[None]:
 
 
 @contextmanager
-def stopping(model: nn.Module) -> Iterator[None]:
-    """Have a model raise ClientDisconnected at its next pass once nobody waits for the answer.
+def interruptible(model: nn.Module) -> Iterator[None]:
+    """Make the model raise ClientDisconnected at its next forward pass once the client has gone.
 
-    What looks are the modules around the layers, such as the embeddings, through which every pass and every step of a
-    decoder goes. The layers themselves stay unwatched: a decoder takes its quick way only then.
+    The hooks are on the modules around the layers, such as the embeddings, which every forward pass and every decoding
+    step calls. The layers themselves carry no hooks: only then does a decoder use its fast path.
     """
-    left = _left.get()
-    if left is None:
+    event = _disconnected.get()
+    if event is None:
         yield
         return
 
-    def look(module: nn.Module, inputs: object) -> None:
-        if left.is_set():
+    def check(module: nn.Module, inputs: object) -> None:
+        if event.is_set():
             raise ClientDisconnected
 
-    hooks = [part.register_forward_pre_hook(look) for part in _around(model)]
+    hooks = [part.register_forward_pre_hook(check) for part in _modules_around_layers(model)]
     try:
         yield
     finally:
@@ -226,16 +238,16 @@ def stopping(model: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
-def _around(model: nn.Module) -> Iterator[nn.Module]:
+def _modules_around_layers(model: nn.Module) -> Iterator[nn.Module]:
     from regard.nn.stack import Stack
 
     if not isinstance(model, Stack):
         yield model
         for child in model.children():
-            yield from _around(child)
+            yield from _modules_around_layers(child)
 
 
-def _ignored(computing: asyncio.Future[Answer]) -> None:
-    """Nobody waits for what came out, and an error that nobody has looked at would be complained of."""
-    if not computing.cancelled():
-        computing.exception()
+def _retrieve_exception(computation: asyncio.Future[Answer]) -> None:
+    """Without a client nobody reads the exception, and asyncio would log it as never retrieved."""
+    if not computation.cancelled():
+        computation.exception()

@@ -1,8 +1,4 @@
-"""What the page can ask: one function for each view, from the arguments it sends to the payload it shows.
-
-Knows which library function makes a payload. Knows nothing of HTTP. A new view adds a function here and its name to
-`ROUTES`; `POST /api/NAME` then answers with what it returns.
-"""
+"""One function per view, from the arguments sent by the page to the payload it shows; independent of HTTP."""
 
 from __future__ import annotations
 
@@ -16,38 +12,38 @@ from regard.server import (
     routes_generation,
     routes_reasons,
     routes_tasks,
+    routes_training,
     routes_translation,
 )
 from regard.server.arguments import Arguments, Payload, Route, said
-from regard.server.model_registry import ModelRegistry
 from regard.server.streaming import Stream
+from regard.server.studio import Studio
+from regard.server.verbs import answer
 
 __all__ = ["ACTIONS", "ROUTES", "STREAMS"]
 
 
-def compare(registry: ModelRegistry, arguments: Arguments) -> Payload:
+def compare(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `a`, `b` for two sentences, `model`, and `other` for a second model."""
     texts = [said(arguments, "a"), said(arguments, "b", "")]
     names = [said(arguments, "model", DEFAULT), said(arguments, "other", "").strip()]
     with ExitStack() as stack:
-        # In one order for all requests: two that wait for each other's model would wait for ever.
-        lent = {name: stack.enter_context(registry.use(name)) for name in sorted({name for name in names if name})}
-        from regard.interpret.masked_lm.answers import Subject
-        from regard.interpret.masked_lm.comparison import compare_subjects
+        # In one order for all requests, or two could wait for each other's model forever.
+        lent = {
+            name: stack.enter_context(studio.models.use_text_model(name))
+            for name in sorted({name for name in names if name})
+        }
+        from regard.interpret.masked_lm.comparison import compare_models
+        from regard.interpret.masked_lm.predictions import NamedModel
 
-        subjects = [Subject(name, *lent[name]) for name in dict.fromkeys(names) if name]
-        return compare_subjects([text for text in texts if text.strip()], subjects).payload()
+        subjects = [NamedModel(name, *lent[name]) for name in dict.fromkeys(names) if name]
+        return compare_models([text for text in texts if text.strip()], subjects).payload()
 
 
-def heads(registry: ModelRegistry, arguments: Arguments) -> Payload:
+def heads(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `texts`, one a line, and `model`."""
-    model = said(arguments, "model", DEFAULT)
-    lines = [line for line in said(arguments, "texts").splitlines() if line.strip()]
-    with registry.use(model) as (network, tokenizer):
-        from regard.interpret.heads.census import again_from_lines, census, pairs_of
-
-        found = census(network, tokenizer, pairs_of(lines), name=model)
-        return found.payload(**again_from_lines(lines, model=model))
+    given = {"text": said(arguments, "texts"), "model": said(arguments, "model", DEFAULT)}
+    return answer(studio.models, "heads", given).page_data()
 
 
 ROUTES: dict[str, Route] = {
@@ -65,14 +61,14 @@ ROUTES: dict[str, Route] = {
     "translation": routes_translation.translation,
 }
 
-# What the page can have done: no views, so there is nothing to export.
+# Actions of the page: fast, never queued, without a view to export.
 ACTIONS: dict[str, Route] = {
     "branch": routes_generation.branch,
     "picture": routes_attention.picture,
-    "train": routes_tasks.train,
-    "training": routes_tasks.training,
-    "cancel-training": routes_tasks.cancel,
+    "train": routes_training.train,
+    "training": routes_training.training,
+    "cancel-training": routes_training.cancel,
 }
 
-# What comes in pieces: `POST /api/NAME/stream`.
+# Answers that arrive in pieces: `POST /api/NAME/stream`.
 STREAMS: dict[str, Stream] = {"generation": routes_generation.write}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from regard.known import DEFAULT
 from regard.server.arguments import Arguments, Payload, counted, said
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio import Studio
 
 __all__ = ["ROOM", "features", "senses", "sentences"]
 
@@ -15,21 +15,23 @@ ROOM = 300_000  # characters of all lines
 MOST = 1000  # sentences of a map: somebody waits for it
 
 
-def senses(registry: ModelRegistry, arguments: Arguments) -> Payload:
+def senses(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `word`, and `texts`, one a line."""
     word, texts, model = _word(arguments, "word"), _lines(arguments), said(arguments, "model", DEFAULT)
-    with registry.use(model) as pair:
+    with studio.models.use_text_model(model) as loaded:
+        pair = loaded.model, loaded.tokenizer
         from regard.interpret.embeddings.contexts import contexts
 
         return contexts(pair, word, texts.splitlines()).payload(model)
 
 
-def sentences(registry: ModelRegistry, arguments: Arguments) -> Payload:
+def sentences(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `texts` (one a line, a label behind each or none), `layer`, `pooling`, `neighbours`."""
     texts, model = _lines(arguments), said(arguments, "model", DEFAULT)
     layer, pooling = _word(arguments, "layer", "-1"), _word(arguments, "pooling", "mean")
     count = counted(arguments, "neighbours", 5, most=50)
-    with registry.use(model) as pair:
+    with studio.models.use_text_model(model) as loaded:
+        pair = loaded.model, loaded.tokenizer
         from regard.interpret.embeddings.chosen import read_typed
         from regard.interpret.embeddings.sentence_map import sentence_map
 
@@ -37,11 +39,12 @@ def sentences(registry: ModelRegistry, arguments: Arguments) -> Payload:
         return found.payload(model)
 
 
-def features(registry: ModelRegistry, arguments: Arguments) -> Payload:
+def features(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `texts` (one a line, each with a label), `layer`, `pooling`."""
     texts, model = _lines(arguments), said(arguments, "model", DEFAULT)
     layer, pooling = _word(arguments, "layer", "-1"), _word(arguments, "pooling", "cls")
-    with registry.use(model) as pair:
+    with studio.models.use_text_model(model) as loaded:
+        pair = loaded.model, loaded.tokenizer
         from regard.interpret.embeddings.chosen import read_typed
         from regard.interpret.embeddings.walk import walk_payload
 

@@ -1,38 +1,25 @@
-"""What the page can ask about Figure 1: one sentence through every box, with some parts switched off.
-
-Knows which library function makes the payload, and keeps what was measured over sentences that do not change. Knows
-nothing of HTTP.
-"""
+"""The view of Figure 1: one sentence through every box, with some parts switched off."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
-
 from regard.known import DEFAULT
 from regard.server.arguments import Arguments, Payload, said
-from regard.server.model_registry import ModelRegistry
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from regard.interpret.figure.damage import Known
+from regard.server.studio import Studio
 
 __all__ = ["figure"]
 
-# The studio's models do not change, so neither do their losses over our own sentences.
-_known: WeakKeyDictionary[nn.Module, Known] = WeakKeyDictionary()
 
-
-def figure(registry: ModelRegistry, arguments: Arguments) -> Payload:
+def figure(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, `target` for a translator, and `without`, the switches, such as "mask,scaling"."""
     model, text = said(arguments, "model", DEFAULT), said(arguments, "text")
     target, off = said(arguments, "target", ""), said(arguments, "without", "")
-    with registry.use_any(model) as (network, reader):
-        from regard.interpret.figure.figure import figure as drawn
-        from regard.interpret.figure.payload import payload_of
+    with studio.models.use(model) as (network, reader):
+        from regard.interpret.figure.ablation import LossCache
+        from regard.interpret.figure.document import figure_document
+        from regard.interpret.figure.figure import draw_figure
 
-        known = _known.setdefault(network, {})
-        found = drawn(network, reader, text, target or None, switches=off, name=model, known=known)
+        # The losses on the built-in sentences are computed once per model.
+        losses: LossCache = studio.models.entry(model).cached("figure", dict)
+        result = draw_figure(network, reader, text, target or None, without=off, name=model, loss_cache=losses)
         # Only in the studio is there a model that could run again with other switches.
-        return {**payload_of(found), "studio": "place" not in arguments}
+        return {**figure_document(result), "studio": "place" not in arguments}

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from regard.errors import InputError
 from regard.known import WRITER
 from regard.server.arguments import LARGEST, Arguments, Payload, counted, said
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio import Studio
 
 if TYPE_CHECKING:
-    from regard.interpret.generation.speaking import Speech
-    from regard.interpret.generation.wish import Wish
+    from regard.interpret.generation.config import GenerationConfig
+    from regard.interpret.generation.generation import Generation
 
 __all__ = ["branch", "generation", "write"]
 
@@ -27,62 +27,62 @@ CAN = ("writer", "unknown")  # the kinds that may be asked; one that is unknown 
 SECOND = "b_"  # before the names of the second column's settings
 
 
-def generation(registry: ModelRegistry, arguments: Arguments) -> Payload:
+def generation(studio: Studio, arguments: Arguments) -> Payload:
     """What is to be written, without a word of it yet; with `place`, for a file, all of it.
 
     Arguments: `prompt`, `model`, and the settings `temperature`, `top_p`, `top_k`, `min_p`, `repetition`, `seed`,
     `tokens`, `beam`. `second` asks for a second column: `b_model` and the other settings with `b_` before them, which
     are the first column's where they are blank.
     """
-    from regard.interpret.generation.speaking import payload_of, together
+    from regard.interpret.generation.generation import generate_side_by_side, generation_payload
 
     file = "place" in arguments
     model = said(arguments, "model", WRITER)
-    if model in registry.entries and registry.entries[model].kind not in CAN:
-        return _none(model, {} if file else _studio(registry))
-    with _speeches(registry, arguments) as speeches:
+    if model in studio.models.entries and studio.models.entries[model].kind not in CAN:
+        return _none(model, {} if file else _studio(studio))
+    with _speeches(studio, arguments) as speeches:
         if file:
-            together(speeches, lambda news: None)
-        payload = payload_of(speeches[0].text_before, speeches)
-        return payload if file else {**payload, **_studio(registry)}
+            generate_side_by_side(speeches, lambda news: None)
+        payload = generation_payload(speeches[0].prompt_text, speeches)
+        return payload if file else {**payload, **_studio(studio)}
 
 
-def write(registry: ModelRegistry, arguments: Arguments, tell: Callable[[Payload], None]) -> None:
+def write(studio: Studio, arguments: Arguments, tell: Callable[[Payload], None]) -> None:
     """The same, written: what comes is told as it comes, as `together` tells it."""
-    from regard.interpret.generation.speaking import together
+    from regard.interpret.generation.generation import generate_side_by_side
 
-    with _speeches(registry, arguments) as speeches:
+    with _speeches(studio, arguments) as speeches:
         tell({"begun": len(speeches)})
-        together(speeches, tell)
+        generate_side_by_side(speeches, tell)
 
 
-def branch(registry: ModelRegistry, arguments: Arguments) -> Payload:
+def branch(studio: Studio, arguments: Arguments) -> Payload:
     """The prompt that goes on from a branch. Arguments: `model`, `prompt`, and `ids`, the tokens behind the prompt."""
     model, text, ids = said(arguments, "model", WRITER), said(arguments, "prompt", ""), said(arguments, "ids")
-    entry = registry.entries.get(model)
+    entry = studio.models.entries.get(model)
     if entry is None or entry.loaded is None:
         raise InputError(f"the studio has no model {model!r} ready")
-    from regard.inference.generation.said import BROKEN
-    from regard.inference.generation.writing import Writer
+    from regard.inference.generation.text_generator import TextGenerator
+    from regard.inference.generation.text_stream import REPLACEMENT
     from regard.text import Tokenizer
 
     network, tokenizer = entry.loaded
     if not isinstance(tokenizer, Tokenizer):
         raise InputError(f"{model} does not continue a prompt")
-    if not Writer(network, tokenizer).continues:
+    if not TextGenerator(network, tokenizer).continues:
         raise InputError(f"{model} answers its prompt and does not continue it, so there is no prompt for a branch")
     if not all(one.isdecimal() and len(one) < 10 and int(one) < tokenizer.size for one in ids.split()):
         raise InputError(f"'ids' should be numbers of tokens below {tokenizer.size:,}, got {ids[:40]!r}")
     before = tokenizer.encode(text, special=False).ids
     known = tokenizer.decode(before)
     new = tokenizer.decode([*before, *map(int, ids.split())])[len(known) :]
-    if new.endswith(BROKEN):
+    if new.endswith(REPLACEMENT):
         raise InputError("this branch ends inside a character; go on from its next token")
     return {"prompt": text + new}
 
 
 @contextmanager
-def _speeches(registry: ModelRegistry, arguments: Arguments) -> Iterator[list[Speech]]:
+def _speeches(studio: Studio, arguments: Arguments) -> Iterator[list[Generation]]:
     """The columns, not yet begun, while their models are lent."""
     text = said(arguments, "prompt", "")
     first = said(arguments, "model", WRITER)
@@ -92,19 +92,21 @@ def _speeches(registry: ModelRegistry, arguments: Arguments) -> Iterator[list[Sp
         own = {name.removeprefix(SECOND): value for name, value in arguments.items() if name.startswith(SECOND)}
         wishes.append(_wish(own, arguments))
     with ExitStack() as stack:
-        # In one order for all requests: two that wait for each other's model would wait for ever.
-        lent = {name: stack.enter_context(registry.use(name)) for name in sorted(set(names))}
-        from regard.inference.generation.writing import Writer
-        from regard.interpret.generation.speaking import Speech
+        # In one order for all requests, or two could wait for each other's model forever.
+        lent = {name: stack.enter_context(studio.models.use_text_model(name)) for name in sorted(set(names))}
+        from regard.inference.generation.text_generator import TextGenerator
+        from regard.interpret.generation.generation import Generation
 
-        yield [Speech(Writer(*lent[name]), text, wish, name) for name, wish in zip(names, wishes, strict=True)]
+        yield [
+            Generation(TextGenerator(*lent[name]), text, wish, name) for name, wish in zip(names, wishes, strict=True)
+        ]
 
 
-def _wish(own: Arguments, others: Arguments) -> Wish:
+def _wish(own: Arguments, others: Arguments) -> GenerationConfig:
     """The settings of one column; what is blank is as in the others, and there blank as at first."""
-    from regard.inference.generation.filters import Sampling
-    from regard.inference.generation.search import Beam
-    from regard.interpret.generation.wish import TEMPERATURE, TOP_P, Wish
+    from regard.inference.generation.beam_search import Beam
+    from regard.inference.generation.logits_filters import Sampling
+    from regard.interpret.generation.config import TEMPERATURE, TOP_P, GenerationConfig
 
     def typed(name: str) -> str:
         return said(own, name, "").strip() or said(others, name, "").strip()
@@ -123,15 +125,15 @@ def _wish(own: Arguments, others: Arguments) -> Wish:
         return counted({name: typed(name)}, name, default, least=0, most=most)
 
     sampling = Sampling(
-        repetition=number("repetition", 1.0),
+        repetition_penalty=number("repetition", 1.0),
         temperature=number("temperature", TEMPERATURE),
         top_k=whole("top_k", 0) or None,
         top_p=number("top_p", TOP_P),
         min_p=number("min_p", 0.0),
     )
     width = whole("beam", 0, BEAM)
-    beam = Beam(width=width, nbest=width) if width else None
-    return Wish(sampling, beam, whole("seed", 0), whole("tokens", 60, TOKENS) or 1)
+    beam = Beam(num_beams=width, num_return_sequences=width) if width else None
+    return GenerationConfig(sampling, beam, whole("seed", 0), whole("tokens", 60, TOKENS) or 1)
 
 
 def _none(model: str, studio: Payload) -> Payload:
@@ -140,15 +142,16 @@ def _none(model: str, studio: Payload) -> Payload:
 
     note = f"{model} reads texts and writes none: it cannot continue a prompt."
     python = (
-        "import regard\nfrom regard.interpret.generation.speaking import speak\n\nspeak(*regard.load('DIR'), 'PROMPT')"
+        "import regard\nfrom regard.interpret.generation.generation import generate\n\n"
+        "generate(*regard.load('DIR'), 'PROMPT')"
     )
     again = {"cli": "regard generate PROMPT --model DIR --page page.html", "python": python}
     return {"view": "generation", "prompt": "", "caveat": CAVEAT, "runs": [], "note": note, **again, **studio}
 
 
-def _studio(registry: ModelRegistry) -> Payload:
+def _studio(studio: Studio) -> Payload:
     """What the page needs to ask for more; a file has no server to ask."""
     from regard.interpret.generation.prompts import PROMPTS
 
-    writers = [name for name, entry in registry.entries.items() if entry.kind in CAN]
+    writers = [name for name, entry in studio.models.entries.items() if entry.kind in CAN]
     return {"studio": {"writers": writers, "prompts": PROMPTS, "most_tokens": TOKENS, "most_beam": BEAM}}

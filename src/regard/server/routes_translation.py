@@ -7,34 +7,34 @@ from __future__ import annotations
 
 from regard.known import DEFAULT
 from regard.server.arguments import Arguments, Payload, counted, said
-from regard.server.model_registry import ModelRegistry
+from regard.server.studio import Studio
 
 __all__ = ["WIDEST", "translation"]
 
 WIDEST = 10  # hypotheses side by side: somebody waits for them
 
 
-def translation(registry: ModelRegistry, arguments: Arguments) -> Payload:
+def translation(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, and `beam`, the width of the search; its hypotheses are all told."""
     model, text = said(arguments, "model", DEFAULT), said(arguments, "text")
     width = counted(arguments, "beam", 5, most=WIDEST)
-    with registry.use_any(model) as (network, reader):
-        from regard.inference.generation.search import Beam
+    with studio.models.use(model) as (network, reader):
+        from regard.inference.generation.beam_search import Beam
         from regard.inference.translation import Translator
-        from regard.inference.translation.align import usual_looking
-        from regard.inference.translation.build import translating
+        from regard.inference.translation.alignment import default_alignment_heads
+        from regard.inference.translation.model import as_translation_model
         from regard.inference.translation.subwords import Subwords
-        from regard.interpret.translation.decoding import decoding
-        from regard.interpret.translation.payload import decoding_payload
+        from regard.interpret.translation.decoding_steps import translate_in_steps
+        from regard.interpret.translation.document import translation_document
 
-        translators = [entry.name for entry in registry.entries.values() if entry.kind == "translator"]
+        translators = [entry.name for entry in studio.models.entries.values() if entry.kind == "translator"]
         # An exported page has no other models to go to.
-        studio = {} if "place" in arguments else {"studio": {"translators": translators}}
+        others = {} if "place" in arguments else {"studio": {"translators": translators}}
         if not isinstance(reader, Subwords):
-            return {**_no_translator(model), **studio}
-        beam, network = Beam(width=width, nbest=width), translating(network)
-        found = decoding(Translator(network, reader, usual_looking(network)), text, beam=beam)
-        return {**decoding_payload(model, found, beam=beam), **studio}
+            return {**_no_translator(model), **others}
+        beam, network = Beam(num_beams=width, num_return_sequences=width), as_translation_model(network)
+        result = translate_in_steps(Translator(network, reader, default_alignment_heads(network)), text, beam=beam)
+        return {**translation_document(model, result, beam=beam), **others}
 
 
 def _no_translator(model: str) -> dict[str, object]:
@@ -44,5 +44,5 @@ def _no_translator(model: str) -> dict[str, object]:
         "notes": [f"{model} does not translate: it was not trained on pairs of sentences."],
         "hypotheses": [],
         "cli": "regard train translate --train PAIRS --output DIR\nregard studio --model DIR",
-        "python": "from regard.inference.translation import load\nload('DIR').translate(['a sentence'])",
+        "python": "import regard.inference.translation as t\nt.load_translator('DIR').translate(['a sentence'])",
     }

@@ -1,7 +1,4 @@
-"""Runs the studio until Ctrl-C: takes the port, says where the page is, loads the models behind it.
-
-Knows ports and signals. Knows nothing of views.
-"""
+"""Runs the studio until Ctrl-C: binds the port, reports the address of the page, loads the models in the background."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from regard.errors import InputError, RegardError
 from regard.render.bundle import check_built
-from regard.server.model_registry import LOADER, ModelRegistry
+from regard.server.model_registry import LOADER_NAME, ModelRegistry
 from regard.server.workspace import FOLDER, Workspace
 
 if TYPE_CHECKING:
@@ -25,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["HOST", "create_server", "listen", "serve"]
 
 HOST = "127.0.0.1"
-TRIES = 20
-PATIENCE = 2  # seconds that requests under way get at the end
+PORTS_TO_TRY = 20
+GRACEFUL_SHUTDOWN_SECONDS = 2
 
 
 def serve(
@@ -35,40 +32,40 @@ def serve(
     port: int = 8080,
     folder: str = FOLDER,
     data: Sequence[str] = (),
-    say: Callable[[str], None] = print,
+    on_message: Callable[[str], None] = print,
 ) -> bool:
-    """Serve the studio on this machine alone, until Ctrl-C. Port 0 takes any free one.
+    """Serve the studio on this machine only, until Ctrl-C. Port 0 takes any free port.
 
-    `folder` is what the studio writes to, `data` what the page may name beside it. Whoever has the address that is
-    said can use the studio, and nobody else. Returns whether threads are left that load or compute what nobody waits
-    for any more.
+    `folder` is where the studio writes, `data` the other paths that the page may name. Only those who know the reported
+    address can use the studio. Returns whether threads still load models or compute answers that are no longer wanted.
     """
     check_built()
     from regard.server.app import create_app
-    from regard.server.request_queue import WORKER, RequestQueue
-    from regard.server.routes_tasks import end_training
+    from regard.server.request_queue import WORKER_NAME, RequestQueue
+    from regard.server.studio import Studio
     from regard.server.token_auth import generate_token
 
     workspace = Workspace(folder, data)
     workspace.check()
-    registry, queue, token = ModelRegistry(models, workspace=workspace), RequestQueue(), generate_token()
-    with listen(port) as taken:
-        server = create_server(create_app(registry, token=token, queue=queue))
+    studio, queue, token = Studio(ModelRegistry(models), workspace), RequestQueue(), generate_token()
+    with listen(port) as bound:
+        server = create_server(create_app(studio, token=token, queue=queue))
         try:
-            with _interrupts(lambda: setattr(server, "should_exit", True)):
-                address = f"http://{HOST}:{taken.getsockname()[1]}/?token={token}"
-                say(f"The studio is at {address}  (Ctrl-C ends it; it writes only to {workspace.folder.resolve()})")
-                registry.start()
-                server.run(sockets=[taken])
-        finally:  # also where SIGTERM came
-            end_training(registry)
+            with _on_interrupt(lambda: setattr(server, "should_exit", True)):
+                address = f"http://{HOST}:{bound.getsockname()[1]}/?token={token}"
+                where = workspace.folder.resolve()
+                on_message(f"The studio is at {address}  (Ctrl-C ends it; it writes only to {where})")
+                studio.models.start()
+                server.run(sockets=[bound])
+        finally:  # also after SIGTERM
+            studio.training_jobs.close()
             queue.close()
-        say("The studio has ended.")
-    return any(thread.name in (LOADER, WORKER) for thread in threading.enumerate())
+        on_message("The studio has ended.")
+    return any(thread.name in (LOADER_NAME, WORKER_NAME) for thread in threading.enumerate())
 
 
 def create_server(app: Starlette) -> uvicorn.Server:
-    """What serves the application, with the studio's limits on connections. It logs no addresses: one has the token."""
+    """A server with the studio's limits on connections. It logs no addresses, because one of them holds the token."""
     import uvicorn
 
     from regard.server.connection import Connection
@@ -80,17 +77,17 @@ def create_server(app: Starlette) -> uvicorn.Server:
         loop="asyncio",
         log_level="critical",
         access_log=False,
-        timeout_graceful_shutdown=PATIENCE,
+        timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
         lifespan="off",
     )
     return uvicorn.Server(config)
 
 
 @contextlib.contextmanager
-def _interrupts(end: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C call `end`: an exception could come while the server sets itself up, and leave half of it behind.
+def _on_interrupt(end: Callable[[], None]) -> Iterator[None]:
+    """Let Ctrl-C call `end`: an exception could arrive while the server starts, and leave it half started.
 
-    Only the main thread may set a handler, and only that one is interrupted.
+    Only the main thread may set a signal handler, and only that one is interrupted.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -103,16 +100,16 @@ def _interrupts(end: Callable[[], None]) -> Iterator[None]:
 
 
 def listen(port: int) -> socket.socket:
-    """A socket that waits for calls from this machine; a taken port gives an error that names a free one."""
-    taken = _bound(port)
-    if taken is None:
-        free = next((other for other in range(port + 1, min(port + TRIES, 65536)) if _is_free(other)), 0)
+    """A listening socket on this machine. The error for a port that is in use names a free one."""
+    bound = _bind(port)
+    if bound is None:
+        free = next((other for other in range(port + 1, min(port + PORTS_TO_TRY, 65536)) if _is_free(other)), 0)
         raise InputError(f"port {port} is taken; this one is free: regard studio --port {free}")
-    taken.listen(128)
-    return taken
+    bound.listen(128)
+    return bound
 
 
-def _bound(port: int) -> socket.socket | None:
+def _bind(port: int) -> socket.socket | None:
     new = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -126,7 +123,7 @@ def _bound(port: int) -> socket.socket | None:
 
 
 def _is_free(port: int) -> bool:
-    found = _bound(port)
-    if found is not None:
-        found.close()
-    return found is not None
+    bound = _bind(port)
+    if bound is not None:
+        bound.close()
+    return bound is not None

@@ -1,4 +1,4 @@
-"""Answers that come in pieces: JSON, one document a line, sent while the rest is still being computed.
+"""Answers that arrive in pieces: one JSON document per line, sent while the rest is still being computed.
 
 A computation sends its pieces with a function that raises `ClientDisconnected` once the client has gone, so that it
 ends with the reader.
@@ -16,30 +16,30 @@ from starlette.responses import Response, StreamingResponse
 
 from regard.errors import InputError, RegardError, nearest
 from regard.server.arguments import Arguments, Payload
-from regard.server.model_registry import ModelRegistry
 from regard.server.request_queue import ClientDisconnected, RequestQueue, check_connected
+from regard.server.studio import Studio
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-__all__ = ["Stream", "stream_endpoint"]
+__all__ = ["Stream", "internal_error", "stream_endpoint", "to_json"]
 
-Stream = Callable[[ModelRegistry, Arguments, Callable[[Payload], None]], None]
-LINES = "application/x-ndjson"
+Stream = Callable[[Studio, Arguments, Callable[[Payload], None]], None]
+MEDIA_TYPE = "application/x-ndjson"
 
 
 def stream_endpoint(
     streams: Mapping[str, Stream],
-    registry: ModelRegistry,
+    studio: Studio,
     queue: RequestQueue,
     *,
     read: Callable[[Request], Awaitable[dict[str, object]]],
-    gone: Callable[[Request], Awaitable[None]],
+    wait_disconnect: Callable[[Request], Awaitable[None]],
     tab: Callable[[Request], str],
     headers: Mapping[str, str],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that answers with the pieces of one of the streams. What is wrong before the first piece is raised;
-    what goes wrong later is the last line: {"error": ...}."""
+    """An endpoint that answers with the pieces of a stream. An error before the first piece is raised; a later one is
+    the last line: {"error": ...}."""
 
     async def endpoint(request: Request) -> Response:
         arguments, name = await read(request), request.path_params["name"]
@@ -48,60 +48,70 @@ def stream_endpoint(
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
-        def tell(piece: Payload) -> None:
+        def send(piece: Payload) -> None:
             check_connected()
-            loop.call_soon_threadsafe(lines.put_nowait, _line(piece))
+            loop.call_soon_threadsafe(lines.put_nowait, to_json(piece) + b"\n")
 
-        compute = partial(_computed, streams[name], registry, arguments, tell)
-        answering = asyncio.ensure_future(queue.answer(tab(request), compute, partial(gone, request)))
-        answering.add_done_callback(partial(_ended, lines))
+        compute = partial(_compute, streams[name], studio, arguments, send)
+        computation = asyncio.ensure_future(queue.run(tab(request), compute, partial(wait_disconnect, request)))
+        computation.add_done_callback(partial(_close, lines))
         try:
             first = await lines.get()
         except asyncio.CancelledError:
-            answering.cancel()
+            computation.cancel()
             raise
         if first is None:
-            answering.result()  # raises what went wrong before there was anything to send
+            computation.result()  # raises an error that came before the first piece
             lines.put_nowait(None)
-        return StreamingResponse(_pieces(first or b"", lines, answering), media_type=LINES, headers=dict(headers))
+        pieces = _pieces(first or b"", lines, computation)
+        return StreamingResponse(pieces, media_type=MEDIA_TYPE, headers=dict(headers))
 
     return endpoint
 
 
 async def _pieces(
-    first: bytes, lines: asyncio.Queue[bytes | None], answering: asyncio.Future[None]
+    first: bytes, lines: asyncio.Queue[bytes | None], computation: asyncio.Future[None]
 ) -> AsyncIterator[bytes]:
     try:
         line: bytes | None = first
         while line is not None:
             yield line
             line = await lines.get()
-        error = None if answering.cancelled() else answering.exception()
+        error = None if computation.cancelled() else computation.exception()
         if error is not None and not isinstance(error, ClientDisconnected):
-            yield _line({"error": str(error)})
+            yield to_json({"error": str(error)}) + b"\n"
     finally:
-        answering.cancel()
+        computation.cancel()
 
 
-def _ended(lines: asyncio.Queue[bytes | None], answering: asyncio.Future[None]) -> None:
-    if not answering.cancelled():
-        answering.exception()  # looked at, lest it be complained of where the reader has left
+def _close(lines: asyncio.Queue[bytes | None], computation: asyncio.Future[None]) -> None:
+    if not computation.cancelled():
+        computation.exception()  # retrieved here, or asyncio would log it when the client has gone
     lines.put_nowait(None)
 
 
-def _computed(stream: Stream, registry: ModelRegistry, arguments: Arguments, tell: Callable[[Payload], None]) -> None:
+def _compute(stream: Stream, studio: Studio, arguments: Arguments, send: Callable[[Payload], None]) -> None:
     try:
-        stream(registry, arguments, tell)
+        stream(studio, arguments, send)
     except ClientDisconnected:
-        return  # nobody is there to be told, and nobody would look at the error
+        return
     except RegardError:
         raise
-    except Exception as error:  # one bad question must not end the studio
-        said = " ".join(str(error).split())
-        raise RegardError(f"internal error: {type(error).__name__}: {said}") from error
+    except Exception as error:
+        raise internal_error(error) from error
 
 
-def _line(piece: Payload) -> bytes:
-    """Half a surrogate pair has no UTF-8; its escape is JSON's own."""
-    text = json.dumps(piece, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode("utf-8", "backslashreplace") + b"\n"
+def internal_error(error: Exception) -> RegardError:
+    """An unexpected exception as one line for the user: it must neither end the studio nor show a traceback."""
+    return RegardError(f"internal error: {type(error).__name__}: {' '.join(str(error).split())}")
+
+
+def to_json(document: Mapping[str, object]) -> bytes:
+    """UTF-8, with lone surrogates escaped as JSON does it."""
+    try:
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        raise RegardError(
+            "the result holds NaN or infinity, which JSON cannot carry; look for a damaged checkpoint or an overflow"
+        ) from None
+    return text.encode("utf-8", "backslashreplace")

@@ -1,8 +1,7 @@
-"""Who may use the studio: only a client that has its token.
+"""Authentication: the studio answers only requests that carry its token.
 
-Knows tokens, cookies and HTTP headers. Knows no view and no model. A browser gets the token from the printed address,
-`/?token=...`, and keeps it as a cookie; a script sends `Authorization: Bearer TOKEN`. The token is never written to a
-file or a log.
+A browser gets the token from the printed address, `/?token=...`, and keeps it as a cookie; a script sends
+`Authorization: Bearer TOKEN`. The token is never written to a file or a log.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # No other page may show this one inside itself and have its buttons pressed unseen.
+    # Against clickjacking: no other page may embed this one.
     "X-Frame-Options": "DENY",
     "Content-Security-Policy": "frame-ancestors 'none'",
 }
@@ -47,16 +46,16 @@ def generate_token() -> str:
 
 
 def cookie_name(port: int) -> str:
-    """Browsers send a cookie to all ports of a host, so each studio needs a name of its own."""
+    """The cookie of the studio at a port; browsers send a cookie to all ports of a host."""
     return f"regard-{port}"
 
 
 class TokenMiddleware:
-    """Middleware: passes requests with the token on, and answers all others with 401."""
+    """Middleware that passes on requests with the token and answers all others with 401."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         if not token:
-            raise ValueError("the token is empty; expected the one that generate_token() made")
+            raise ValueError("the token is empty; expected one made by generate_token()")
         self.app, self._token = app, token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,31 +70,31 @@ class TokenMiddleware:
         await (response or self.app)(scope, receive, send)
 
     def _sign_in(self, request: Request) -> Response | None:
-        """The answer to the printed address: a cookie, and the address without the token. The browser keeps the part
-        behind the #."""
+        """Answer the printed address with a cookie and a redirect to the address without the token. The browser keeps
+        the fragment."""
         if request.url.path != "/" or request.method not in ("GET", "HEAD"):
             return None
         given = parse_qs(request.url.query).get("token")
         if given is None:
             return None
         if not self._is_token(given[-1]):
-            # An old address in a browser that has signed in since: there is nothing to refuse.
+            # An old address in a browser that has a valid cookie: there is nothing to refuse.
             return RedirectResponse("/", 303, HEADERS) if self._has_token(request) else None
         response = RedirectResponse("/", 303, HEADERS)
-        response.set_cookie(_cookie_of(request), given[-1], httponly=True, samesite="strict")
+        response.set_cookie(_request_cookie(request), given[-1], httponly=True, samesite="strict")
         return response
 
     def _has_token(self, request: Request) -> bool:
         scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self._is_token(credentials.strip()):
             return True
-        return self._is_token(request.cookies.get(_cookie_of(request), ""))
+        return self._is_token(request.cookies.get(_request_cookie(request), ""))
 
     def _is_token(self, given: str) -> bool:
         return secrets.compare_digest(given.encode("utf-8", "replace"), self._token)
 
 
-def _cookie_of(request: Request) -> str:
+def _request_cookie(request: Request) -> str:
     server = request.scope.get("server")
     return cookie_name(server[1] if server else 0)
 

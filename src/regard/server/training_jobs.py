@@ -1,7 +1,6 @@
-"""A training that goes on behind the page: started, watched and stopped, one at a time.
+"""Fine-tuning behind the page: started, watched and stopped, one job at a time.
 
-Knows `regard.fit`, its events and a thread that watches. Knows nothing of HTTP or of how progress is drawn; how a
-process of its own does the work is in `training_process`.
+Depends on neither HTTP nor the page; `training_process` runs a job in a process of its own.
 """
 
 from __future__ import annotations
@@ -22,23 +21,21 @@ from regard.server.training_process import run_in_process
 
 if TYPE_CHECKING:
     from regard.data.readers import Read
-    from regard.training.finetuning.config import Config
 
-__all__ = ["EPOCHS", "TrainingJob", "TrainingJobs", "TrainingRequest", "run_in_thread", "safe_file_name", "train"]
+__all__ = ["MAX_EPOCHS", "TrainingJob", "TrainingJobs", "TrainingRequest", "run_in_thread", "safe_file_name", "train"]
 
-State = Literal["running", "done", "failed", "cancelled"]
-EPOCHS = 20
-ABOUT = ("event", "time", "seed", "epoch", "seconds")  # what an event says beside its scores
-KEPT = 20  # lines of what was said
-PATIENCE = 20.0  # seconds that a training gets to stop
+MAX_EPOCHS = 20
+MAX_MESSAGES = 20
+STOP_SECONDS = 20.0  # that a job may take to stop
+NOT_SCORES = ("event", "time", "seed", "epoch", "seconds")  # fields of an evaluation event
 
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """What to train. `data` is a file's path; `limit` draws that many of its examples, 0 takes all.
+    """What to train. `data` is a file; `limit` samples that many of its examples, 0 takes all.
 
-    `select` is the epoch that is kept: best or last. `upload` says that the file was sent by the page: it is removed
-    where no model comes of it.
+    `select` is the epoch to keep: best or last. `upload` means that the page sent the file: it is removed when the
+    job gives no model.
     """
 
     task: str
@@ -53,12 +50,12 @@ class TrainingRequest:
 
     @property
     def settings(self) -> list[str]:
-        """Where it wants other than the task's own settings, as `--set` takes them."""
-        return [f"training.epochs={self.epochs}", *(["training.select=last"] if self.select == "last" else [])]
+        """Settings that differ from the task's defaults, in the form of `--set`."""
+        return [f"training.num_epochs={self.epochs}", *(["training.select=last"] if self.select == "last" else [])]
 
     @property
     def command(self) -> str:
-        """The same on the command line, where no examples are drawn; else nothing says the same."""
+        """The equivalent command; empty when examples are sampled, which no option of the command does."""
         if self.limit:
             return ""
         columns = ["--columns", self.columns] if self.columns else []
@@ -68,28 +65,28 @@ class TrainingRequest:
 
 
 class TrainingCancelled(Exception):
-    """The user has stopped it."""
+    """The user has stopped the job."""
 
 
 @dataclass
 class TrainingJob:
-    """An order and how far it is. Times are in seconds."""
+    """A request and its progress. Times are in seconds."""
 
-    order: TrainingRequest
-    state: State = "running"
+    request: TrainingRequest
+    state: Literal["running", "done", "failed", "cancelled"] = "running"
     error: str = ""
     step: int = 0
     steps: int = 0
     epoch: int = 0
-    rate: float = 0.0
-    left: float | None = None
+    steps_per_second: float = 0.0
+    remaining: float | None = None
     loss: float | None = None
     scores: dict[str, float] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)
-    begun: float = field(default_factory=time.monotonic)
+    messages: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
     ended: float | None = None
     stop: threading.Event = field(default_factory=threading.Event)
-    interrupt: Callable[[], None] | None = None  # ends what is being done for the job
+    interrupt: Callable[[], None] | None = None  # ends the work that is being done for the job
 
     def cancel(self) -> None:
         self.stop.set()
@@ -97,193 +94,184 @@ class TrainingJob:
             interrupt()
 
     def on_cancel(self, interrupt: Callable[[], None] | None) -> None:
-        """Have `cancel` call this too; at once where the user has stopped the job before."""
+        """Have `cancel` call this too; call it now if the job is cancelled already."""
         self.interrupt = interrupt
         if interrupt is not None and self.stop.is_set():
             interrupt()
 
-    def document(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         end = time.monotonic() if self.ended is None else self.ended
         return {
             "state": self.state,
             "error": self.error,
-            "task": self.order.task,
-            "data": self.order.data,
-            "model": self.order.model,
-            "output": self.order.output,
-            "command": self.order.command,
+            "task": self.request.task,
+            "data": self.request.data,
+            "model": self.request.model,
+            "output": self.request.output,
+            "command": self.request.command,
             "step": self.step,
             "steps": self.steps,
             "epoch": self.epoch,
-            "epochs": self.order.epochs,
-            "rate": self.rate,
-            "left": self.left,
+            "epochs": self.request.epochs,
+            "rate": self.steps_per_second,
+            "left": self.remaining,
             "loss": self.loss,
             "scores": dict(self.scores),
-            "said": list(self.said),
-            "seconds": round(end - self.begun, 1),
+            "said": list(self.messages),
+            "seconds": round(end - self.started, 1),
             "stopping": self.state == "running" and self.stop.is_set(),
         }
 
-    def say(self, line: str) -> None:
-        self.check()
-        self.said = [*self.said, line][-KEPT:]
+    def on_message(self, line: str) -> None:
+        self.check_cancelled()
+        self.messages = [*self.messages, line][-MAX_MESSAGES:]
 
-    def hear(self, event: Mapping[str, Any]) -> None:
-        """An event of the run; raises where the user has stopped it."""
-        self.check()
+    def on_event(self, event: Mapping[str, Any]) -> None:
+        """Update the progress from an event of the run. Raises TrainingCancelled when the user has stopped it."""
+        self.check_cancelled()
         match event["event"]:
             case "step":
-                used = max(event["seconds"], 1e-9)
+                seconds = max(event["seconds"], 1e-9)
                 self.step, self.steps, self.epoch = event["step"], event["steps"], event["epoch"]
-                self.rate, self.loss = self.step / used, event["loss"]
-                self.left = used * (self.steps - self.step) / self.step
+                self.steps_per_second, self.loss = self.step / seconds, event["loss"]
+                self.remaining = seconds * (self.steps - self.step) / self.step
             case "evaluation":
-                self.scores = {name: value for name, value in event.items() if name not in ABOUT}
-                shown = ", ".join(f"{name} {value:.1f}" for name, value in self.scores.items())
-                self.say(f"epoch {event['epoch']}: {shown}")
+                self.scores = {name: value for name, value in event.items() if name not in NOT_SCORES}
+                scores = ", ".join(f"{name} {value:.1f}" for name, value in self.scores.items())
+                self.on_message(f"epoch {event['epoch']}: {scores}")
             case "cut":
-                self.say(
+                self.on_message(
                     f"{event['texts']:,} of {event['of']:,} texts are longer than {event['length']} tokens and were cut"
                 )
 
-    def check(self) -> None:
+    def check_cancelled(self) -> None:
         if self.stop.is_set():
             raise TrainingCancelled
 
 
-Runner = Callable[[TrainingJob], Mapping[str, float]]
-
-
 class TrainingJobs:
-    """At most one job runs. `run` does what a job's order says and gives the scores; by default in a process of its
-    own, so that it can be ended at any point."""
+    """At most one job runs. `run` trains and returns the scores; by default in a process of its own, which can be
+    stopped at any point."""
 
-    def __init__(self, run: Runner | None = None) -> None:
-        self._work = run_in_process if run is None else run
+    def __init__(self, run: Callable[[TrainingJob], Mapping[str, float]] = run_in_process) -> None:
+        self._train = run
         self.job: TrainingJob | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def check(self, order: TrainingRequest) -> None:
-        """InputError where it cannot be begun: one runs, or the folder holds a model."""
-        if not 1 <= order.epochs <= EPOCHS:
-            raise InputError(f"epochs is {order.epochs}; expected 1 to {EPOCHS}")
-        if order.limit < 0:
-            raise InputError(f"{order.limit} examples are too few; expected a number above 0, or none for all")
+    def check(self, request: TrainingRequest) -> None:
+        """Raise InputError when the job cannot start: another one runs, or the folder holds a model."""
+        if not 1 <= request.epochs <= MAX_EPOCHS:
+            raise InputError(f"epochs is {request.epochs}; expected 1 to {MAX_EPOCHS}")
+        if request.limit < 0:
+            raise InputError(f"{request.limit} examples are too few; expected a number above 0, or none for all")
         try:
-            named = Path(order.output) if order.output else None  # without a name a new one is found
-            held = named is not None and any((named / name).exists() for name in ("config.json", "run.json"))
+            folder = Path(request.output) if request.output else None  # without a name, a free one is chosen later
+            taken = folder is not None and any((folder / name).exists() for name in ("config.json", "run.json"))
         except OSError as error:
-            raise InputError(f"a folder cannot be called {order.output[:80]!r}: {error.strerror}") from None
-        if held:
-            raise InputError(f"{order.output} holds a model or a run; choose another name")
+            raise InputError(f"{request.output[:80]!r} cannot be the name of a folder: {error.strerror}") from None
+        if taken:
+            raise InputError(f"{request.output} holds a model or a run; choose another name")
         if self.job is not None and self.job.state == "running":
-            raise InputError(f"{self.job.order.output} is being trained; wait for it, or stop it first")
+            raise InputError(f"{self.job.request.output} is being trained; wait for it, or stop it first")
 
-    def start(self, order: TrainingRequest, done: Callable[[str], None]) -> threading.Thread:
-        """Begin, watched by a thread; `done` is called with the output of a job that has ended well."""
+    def start(self, request: TrainingRequest, on_done: Callable[[str], None]) -> threading.Thread:
+        """Start a job, watched by a thread; `on_done` is called with the output folder of a successful job."""
         with self._lock:
-            self.check(order)
-            job = self.job = TrainingJob(order)
-        self._thread = threading.Thread(target=self._run, args=(job, done), name="regard-training", daemon=True)
+            self.check(request)
+            job = self.job = TrainingJob(request)
+        self._thread = threading.Thread(target=self._run, args=(job, on_done), name="regard-training", daemon=True)
         self._thread.start()
         return self._thread
 
     def cancel(self) -> None:
-        """Stop the job, wherever it is."""
         if self.job is not None:
             self.job.cancel()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Until the job has ended, or so long."""
+        """Wait until the job has ended, or for at most `seconds`."""
         if self._thread is not None:
             self._thread.join(seconds)
 
-    def end(self) -> None:
-        """Stop the job and wait for it: a thread that computes while the program ends would bring it down."""
+    def close(self) -> None:
+        """Stop the job and wait for it: a thread that computes while the interpreter shuts down would crash it."""
         self.cancel()
-        self.wait(PATIENCE)
+        self.wait(STOP_SECONDS)
 
-    def _run(self, job: TrainingJob, done: Callable[[str], None]) -> None:
-        folder = Path(job.order.output)
-        fresh = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    def _run(self, job: TrainingJob, on_done: Callable[[str], None]) -> None:
+        folder = Path(job.request.output)
+        was_empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
         try:
-            job.scores = dict(self._work(job))
-            job.check()
-            done(job.order.output)
+            job.scores = dict(self._train(job))
+            job.check_cancelled()
+            on_done(job.request.output)
             job.state = "done"
         except TrainingCancelled:
-            if fresh:  # what was begun is of no use, and would keep its name from the next try
-                _remove(folder)
+            if was_empty:  # the incomplete output is of no use and would block its name
+                _remove_output(folder)
             job.state = "cancelled"
-        except Exception as error:  # whatever goes wrong in a training, the studio goes on
-            if fresh and not job.step and not (folder / "config.json").exists():  # nothing that one could go on with
-                _remove(folder)
+        except Exception as error:  # a failed training must not end the studio
+            if was_empty and not job.step and not (folder / "config.json").exists():  # nothing to resume from
+                _remove_output(folder)
             job.error = str(error) if isinstance(error, RegardError) else f"{type(error).__name__}: {error}"
             job.state = "failed"
         finally:
-            if job.order.upload and job.state != "done":
-                Path(job.order.data).unlink(missing_ok=True)
+            if job.request.upload and job.state != "done":
+                Path(job.request.data).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
-                folder.rmdir()  # of a try that came to nothing; one that holds something stays
+                folder.rmdir()  # removes only an empty folder
             job.ended = time.monotonic()
 
 
 def run_in_thread(job: TrainingJob) -> Mapping[str, float]:
-    """Do what the job's order says in this thread. It can be stopped only where it tells something."""
-    return train(job.order, say=job.say, on_event=job.hear)
+    """Train in this thread. The job can be stopped only when it sends an event or a message."""
+    return train(job.request, on_message=job.on_message, on_event=job.on_event)
 
 
 def train(
-    order: TrainingRequest, *, say: Callable[[str], None], on_event: Callable[[Mapping[str, Any]], None]
+    request: TrainingRequest, *, on_message: Callable[[str], None], on_event: Callable[[Mapping[str, Any]], None]
 ) -> dict[str, float]:
-    """Do what the order says; gives the scores of the best epoch."""
+    """Train as requested and return the scores of the best epoch."""
+    from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
     from regard.training.finetuning.run import fit
     from regard.training.finetuning.sources import Table, read_examples, shows_pictures
 
-    table = Table.said(order.columns or None)
-    Path(order.output).parent.mkdir(parents=True, exist_ok=True)
-    read = read_examples(order.task, order.data, table=table, labelled=True)
-    if 0 < order.limit < len(read.examples):
-        say(f"{order.limit:,} of {len(read.examples):,} examples were drawn")
-        read = drawn(read, order.limit)
-    kind = "pictures" if order.task == "classify" and shows_pictures(order.data) else order.task
+    table = Table.said(request.columns or None)
+    Path(request.output).parent.mkdir(parents=True, exist_ok=True)
+    read = read_examples(request.task, request.data, table=table, labelled=True)
+    if 0 < request.limit < len(read.examples):
+        on_message(f"{request.limit:,} of {len(read.examples):,} examples were sampled")
+        read = sample_examples(read, request.limit)
+    kind = "pictures" if request.task == "classify" and shows_pictures(request.data) else request.task
     report = fit(
-        order.task,
+        request.task,
         read,
-        model=order.model,
-        output=order.output,
-        config=_config(kind, order.settings),
-        say=say,
+        model=request.model,
+        output=request.output,
+        config=FineTuningConfig.load(overrides=request.settings, defaults=DEFAULTS[kind]),
+        say=on_message,
         on_event=on_event,
     )
     return dict(report.best.scores)
 
 
-def drawn(read: Read[Any], count: int) -> Read[Any]:
-    """So many of the examples in their order, always the same ones."""
-    places = sorted(random.Random(0).sample(range(len(read.examples)), count))
-    examples = [read.examples[place] for place in places]
-    lines = [read.lines[place] for place in places] if read.lines else []
-    return replace(read, examples=examples, lines=lines, how=f"{read.how}; {count:,} drawn")
+def sample_examples(read: Read[Any], count: int) -> Read[Any]:
+    """Sample examples in their order, always the same ones."""
+    indices = sorted(random.Random(0).sample(range(len(read.examples)), count))
+    examples = [read.examples[index] for index in indices]
+    lines = [read.lines[index] for index in indices] if read.lines else []
+    return replace(read, examples=examples, lines=lines, how=f"{read.how}; {count:,} sampled")
 
 
-def _remove(folder: Path) -> None:
-    """Delete what the run has written, and nothing that someone else has put there."""
+def _remove_output(folder: Path) -> None:
+    """Delete what the run has written, and no other files."""
     from regard.files.output_folder import remove_output
 
-    with contextlib.suppress(InputError):  # a manifest that Regard did not write: then nothing is known to be ours
+    with contextlib.suppress(InputError):  # a manifest that Regard did not write: then no file is known to be ours
         remove_output(folder)
 
 
-def safe_file_name(given: str, *, otherwise: str) -> str:
-    """What of a name is good for a file: letters, digits, dots, dashes."""
-    cleaned = re.sub(r"[^\w.-]+", "-", Path(given).name).strip(".-")
-    return cleaned[:80] or otherwise
-
-
-def _config(kind: str, settings: list[str]) -> Config:
-    from regard.training.finetuning.config import DEFAULTS, Config
-
-    return Config.load(overrides=settings, defaults=DEFAULTS[kind])
+def safe_file_name(name: str, *, default: str) -> str:
+    """Keep letters, digits, dots and dashes of a file name."""
+    cleaned = re.sub(r"[^\w.-]+", "-", Path(name).name).strip(".-")
+    return cleaned[:80] or default

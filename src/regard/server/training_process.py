@@ -1,10 +1,10 @@
-"""A training in a process of its own: it can be ended at any point, and its memory goes with it.
+"""Runs a training job in a process of its own, which can be stopped at any point and frees its memory at the end.
 
     python -m regard.server.training_process
 
-Knows pipes and signals. The order comes as one line of JSON on standard input, which stays open as long as somebody
-wants the training: where it ends, so does the training. What happens goes to standard output, a line of JSON each:
-{"say": text}, {"event": {...}}, and at last {"scores": {...}} or {"error": text}.
+The request is one line of JSON on standard input, which stays open while the training is wanted: when it is closed, the
+training ends. Standard output has one line of JSON per event: {"message": text}, {"event": {...}}, and finally
+{"scores": {...}} or {"error": text}.
 """
 
 from __future__ import annotations
@@ -29,105 +29,107 @@ if TYPE_CHECKING:
 
 __all__ = ["run_in_process"]
 
-GRACE = 5.0  # seconds between asking a process to end and ending it
-ENDED = 143  # the exit code of one that was asked to
+GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
+TERMINATED = 143  # exit code after SIGTERM
 
 
 def run_in_process(job: TrainingJob) -> Mapping[str, float]:
-    """Do what the job's order says, in a new process; the job is told how far it is. Gives the scores.
+    """Train in a new process, report progress to the job and return the scores.
 
-    RegardError where the training fails. Where the job is cancelled, the process ends within GRACE seconds.
+    Raises RegardError when the training fails. When the job is cancelled, the process ends within GRACE_SECONDS.
     """
-    # -P: a file of the user's, in the folder where the studio was started, must not be taken for a library.
+    # -P: a file in the current folder must not shadow a library.
     command = [sys.executable, "-P", "-m", "regard.server.training_process"]
     with (
-        tempfile.TemporaryFile() as complaints,
+        tempfile.TemporaryFile() as errors,
         subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=complaints,
+            stderr=errors,
             text=True,
             encoding="utf-8",
-            start_new_session=True,  # Ctrl-C is for the studio, which then ends the training
+            start_new_session=True,  # Ctrl-C goes to the studio, which then stops the training
         ) as process,
     ):
         assert process.stdin is not None and process.stdout is not None
         try:
-            job.on_cancel(lambda: _end(process))
-            with contextlib.suppress(BrokenPipeError):  # it has ended already, and says below why
-                process.stdin.write(json.dumps(asdict(job.order)) + "\n")
+            job.on_cancel(lambda: _terminate(process))
+            with contextlib.suppress(BrokenPipeError):  # it has ended already; the reason is read below
+                process.stdin.write(json.dumps(asdict(job.request)) + "\n")
                 process.stdin.flush()
             for line in process.stdout:
-                told = json.loads(line)
-                if "say" in told:
-                    job.say(told["say"])
-                elif "event" in told:
-                    job.hear(told["event"])
-                elif "scores" in told:
-                    return dict(told["scores"])
+                output = json.loads(line)
+                if "message" in output:
+                    job.on_message(output["message"])
+                elif "event" in output:
+                    job.on_event(output["event"])
+                elif "scores" in output:
+                    return dict(output["scores"])
                 else:
-                    raise RegardError(told["error"])
-            job.check()
-            raise RegardError(f"the training's process ended with code {process.wait()}{_last_line(complaints)}")
+                    raise RegardError(output["error"])
+            job.check_cancelled()
+            raise RegardError(f"the training process ended with code {process.wait()}{_last_line(errors)}")
         finally:
             job.on_cancel(None)
-            _end(process)
+            _terminate(process)
             with contextlib.suppress(OSError):
                 process.stdin.close()
             process.wait()
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """Ask the process to end, and see to it that it does."""
+def _terminate(process: subprocess.Popen[str]) -> None:
+    """Send SIGTERM, and SIGKILL if the process does not end."""
     process.terminate()
-    timer = threading.Timer(GRACE, process.kill)
+    timer = threading.Timer(GRACE_SECONDS, process.kill)
     timer.daemon = True
     timer.start()
 
 
-def _last_line(complaints: IO[bytes]) -> str:
-    complaints.seek(0)
-    lines = complaints.read().decode("utf-8", "replace").split("\n")
+def _last_line(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    lines = errors.read().decode("utf-8", "replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return f": {last[:300]}" if last else ""
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, _unwind)
+    signal.signal(signal.SIGTERM, _raise_exit)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What a library prints must not come between the lines.
+    # Output printed by libraries goes to standard error.
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    order = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    request = json.loads(sys.stdin.readline())
+    threading.Thread(target=_exit_when_input_closes, daemon=True).start()
 
-    def tell(**news: Any) -> None:
-        print(json.dumps(news), file=lines, flush=True)
+    def send(**output: Any) -> None:
+        print(json.dumps(output), file=lines, flush=True)
 
     try:
         from regard.server.training_jobs import TrainingRequest, train
 
         scores = train(
-            TrainingRequest(**order), say=lambda line: tell(say=line), on_event=lambda event: tell(event=dict(event))
+            TrainingRequest(**request),
+            on_message=lambda line: send(message=line),
+            on_event=lambda event: send(event=dict(event)),
         )
-        tell(scores=scores)
+        send(scores=scores)
     except RegardError as error:
-        tell(error=str(error))
+        send(error=str(error))
     except Exception as error:
-        tell(error=f"{type(error).__name__}: {error}")
+        send(error=f"{type(error).__name__}: {error}")
 
 
-def _unwind(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(ENDED)
+def _raise_exit(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(TERMINATED)
 
 
-def _end_with_input() -> None:
-    """The studio holds the other end: when that is gone, however it ended, nobody wants the training any more."""
+def _exit_when_input_closes() -> None:
+    """The studio holds the other end of the pipe: however it ended, the training is no longer wanted."""
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGTERM)
-    threading.Event().wait(GRACE)
-    os._exit(ENDED)
+    threading.Event().wait(GRACE_SECONDS)
+    os._exit(TERMINATED)
 
 
 if __name__ == "__main__":

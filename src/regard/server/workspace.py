@@ -1,8 +1,7 @@
-"""Where the studio may write, and which files the page may name.
+"""The folder the studio writes to, and the files the page may name.
 
-Knows paths. Knows no view and no model. The studio writes below one folder, which the user chooses when the studio
-starts; the page can name files in it and in what the user gave with --data, and nothing else: an answer or an error
-that quotes a file must not quote any other file of this machine.
+The studio writes below one folder, chosen when it starts. The page can name files in that folder and in the paths given
+with --data, and no others: neither an answer nor an error may quote any other file of this machine.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from regard.errors import InputError
 
 __all__ = ["FOLDER", "Workspace"]
 
-FOLDER = "trained"  # in the folder where the studio was started
-MOST_FILES = 100  # that may lie directly in the folder; they are uploads
-MOST_BYTES = 100_000_000  # of all of them
-PROJECT = (".git", "pyproject.toml")  # what is in the root of a project
+FOLDER = "trained"  # in the current folder
+MAX_FILES = 100  # uploads, directly in the folder
+MAX_BYTES = 100_000_000  # of all uploads
+PROJECT = (".git", "pyproject.toml")  # found in the root of a project
 
 
 class Workspace:
@@ -30,21 +29,21 @@ class Workspace:
         self.data = [Path(os.path.expanduser(path)) for path in data]
 
     def check(self) -> None:
-        """InputError where the folder is one that must not be filled with models, or data is not there."""
+        """Raise InputError when the folder is not one to fill with models, or a path of `data` does not exist."""
         root, here, home = self.folder.resolve(), Path.cwd().resolve(), Path.home().resolve()
-        why = ""
+        problem = ""
         if root == Path(root.anchor):
-            why = "the root of the file system"
+            problem = "the root of the file system"
         elif root == home or root in home.parents:
-            why = "the home folder, or above it"
+            problem = "the home folder, or above it"
         elif root == here or root in here.parents:
-            why = "the folder where the studio was started, or above it"
+            problem = "the folder where the studio was started, or above it"
         elif any((root / name).exists() for name in PROJECT):
-            why = "the root of a project"
-        if why:
+            problem = "the root of a project"
+        if problem:
             raise InputError(
-                f"{self.folder} is {why}; the studio needs a folder of its own to write to. Choose another, such as "
-                f"--output {FOLDER}"
+                f"{self.folder} is {problem}; the studio needs a folder of its own to write to. Choose another, such "
+                f"as --output {FOLDER}"
             )
         if root.exists() and not root.is_dir():
             raise InputError(f"{self.folder} is a file; expected a folder to write models to. Choose another --output")
@@ -53,47 +52,47 @@ class Workspace:
                 raise InputError(f"{path}: no such file or folder; --data expects examples that the page may name")
 
     def output(self, name: str) -> Path:
-        """The folder for a new model by the name that the page gives it: below the folder, or InputError."""
+        """The folder for a new model of this name. Raises InputError when it is not below the workspace folder."""
         root = self.folder.resolve()
-        found = next((path for path in _meanings(name, [self.folder]) if path != root), None)
-        if found is None:
+        path = next((path for path in _resolve(name, [self.folder]) if path != root), None)
+        if path is None:
             raise InputError(
                 f"{name[:80]!r} is not below {self.folder}, where the studio writes. Give a plain name, or restart the "
                 "studio with another --output"
             )
-        return self.folder / found.relative_to(root)
+        return self.folder / path.relative_to(root)
 
     def readable(self, name: str) -> Path:
-        """A file or folder that the page names, whether it exists or not; InputError where it must not be read."""
-        found = _meanings(name, [self.folder, *self.data])
-        if not found:
+        """A file or folder named by the page, existing or not. Raises InputError when it must not be read."""
+        paths = _resolve(name, [self.folder, *self.data])
+        if not paths:
             raise InputError(
-                f"{name[:80]}: the page may name files below {self.folder}, and what --data gave. Send the file "
-                f"instead, or restart with: regard studio --data {shlex.quote(name[:200])}"
+                f"{name[:80]}: the page may name files below {self.folder}, and those given with --data. Send the "
+                f"file instead, or restart with: regard studio --data {shlex.quote(name[:200])}"
             )
-        return next((path for path in found if path.exists()), found[0])
+        return next((path for path in paths if path.exists()), paths[0])
 
-    def check_room(self, size: int) -> None:
-        """InputError where an upload of so many bytes would exceed the quota."""
+    def check_quota(self, size: int) -> None:
+        """Raise InputError when an upload of `size` bytes would exceed the quota."""
         try:
             with os.scandir(self.folder) as entries:
                 sizes = [one.stat().st_size for one in entries if one.is_file(follow_symlinks=False)]
         except FileNotFoundError:
             return
-        if len(sizes) >= MOST_FILES or sum(sizes) + size > MOST_BYTES:
+        if len(sizes) >= MAX_FILES or sum(sizes) + size > MAX_BYTES:
             raise InputError(
-                f"{self.folder} holds {len(sizes):,} files of {sum(sizes):,} bytes; uploads may be {MOST_FILES} files "
-                f"of {MOST_BYTES:,} bytes in all. Delete some, or give a path with --data"
+                f"{self.folder} holds {len(sizes):,} files of {sum(sizes):,} bytes; uploads may be {MAX_FILES} files "
+                f"of {MAX_BYTES:,} bytes in all. Delete some, or give a path with --data"
             )
 
 
-def _meanings(name: str, places: Sequence[Path]) -> list[Path]:
-    """What a name can mean, links followed, that is one of the places or in one: seen from where the studio was
-    started, then from each place."""
-    given = Path(os.path.expanduser(name))
+def _resolve(name: str, folders: Sequence[Path]) -> list[Path]:
+    """Resolve a name, with its links, relative to the current folder and then to each of `folders`; keep the paths that
+    are in one of them."""
+    path = Path(os.path.expanduser(name))
     try:
-        roots = [place.resolve() for place in places]
-        seen = [given.resolve(), *((root / given).resolve() for root in roots if not root.is_file())]
-    except (OSError, ValueError, RuntimeError):  # a name that no file can have, or links in a circle
+        roots = [folder.resolve() for folder in folders]
+        candidates = [path.resolve(), *((root / path).resolve() for root in roots if not root.is_file())]
+    except (OSError, ValueError, RuntimeError):  # an impossible file name, or a cycle of links
         raise InputError(f"{name[:80]!r} cannot be the name of a file") from None
-    return [path for path in seen if any(path == root or root in path.parents for root in roots)]
+    return [one for one in candidates if any(one == root or root in one.parents for root in roots)]

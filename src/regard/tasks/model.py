@@ -20,7 +20,7 @@ from regard.errors import InputError
 from regard.models import Bert, Elmo, Gpt
 from regard.nn import Layout, Packed, ScalarMix
 from regard.nn import init as initial
-from regard.nn.masks import runs
+from regard.nn.masks import length_groups
 from regard.tasks.base import Item, Task
 from regard.tasks.pictures import Seen
 
@@ -134,7 +134,7 @@ class Tuned(nn.Module):
 def _means(hidden: Tensor, layout: Layout) -> Tensor:
     """Of each row the mean of its vectors, (rows, W)."""
     assert isinstance(layout, Packed)
-    return torch.cat([run.of_queries(hidden).mean(1) for run in runs(layout, layout)])
+    return torch.cat([run.select_queries(hidden).mean(1) for run in length_groups(layout, layout)])
 
 
 def pool_of(family: str, width: int) -> nn.Sequential:

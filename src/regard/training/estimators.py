@@ -21,9 +21,9 @@ from regard.tasks.metrics import entity_scores
 from regard.tasks.solve import predict
 from regard.tasks.tag import Tag
 from regard.tasks.texts import Classify
-from regard.training.finetuning.config import Config
-from regard.training.finetuning.start import Start
-from regard.training.finetuning.trainer import Trainer
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.model_factory import ModelFactory
+from regard.training.finetuning.trainer import FineTuner
 from regard.training.stopping import Stop
 
 __all__ = ["Tagger", "TextClassifier"]
@@ -36,18 +36,18 @@ class _Tuning(Parameters):
         self,
         model: str = DEFAULT,
         *,
-        epochs: int = 3,
-        batch: int = 32,
-        rate: float = 0.0,
+        num_epochs: int = 3,
+        batch_size: int = 32,
+        learning_rate: float = 0.0,
         frozen: bool = False,
         max_length: int | None = None,
         seed: int = 0,
         device: str = "auto",
     ) -> None:
         self.model = model
-        self.epochs = epochs
-        self.batch = batch
-        self.rate = rate
+        self.num_epochs = num_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
         self.frozen = frozen
         self.max_length = max_length
         self.seed = seed
@@ -55,17 +55,17 @@ class _Tuning(Parameters):
 
     def _fit(self, task: Task[Any], examples: Sequence[Example]) -> None:
         values = {
-            "epochs": self.epochs,
-            "batch": self.batch,
-            "rate": self.rate,
+            "num_epochs": self.num_epochs,
+            "batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
             "frozen": str(self.frozen).lower(),
             "select": "last",
         }
-        config = Config.load(overrides=[f"training.{name}={value}" for name, value in values.items()])
-        start = Start(task, *loading.load(self.model), length=self.max_length or 0)
+        config = FineTuningConfig.load(overrides=[f"training.{name}={value}" for name, value in values.items()])
+        start = ModelFactory(task, *loading.load(self.model), length=self.max_length or 0)
         tuned = start.new(self.seed)
         items = task.items(examples, start.rows)
-        Trainer(tuned, task, items, config, seed=self.seed, device=choose(self.device)).go(Stop())
+        FineTuner(tuned, task, items, config, seed=self.seed, device=choose(self.device)).go(Stop())
         self.solved_ = start.solved(tuned.eval())
 
     def _predictions(self, examples: Sequence[Example]) -> list[dict[str, Any]]:

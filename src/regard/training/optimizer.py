@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError, choice
-from regard.nn import Fused, Stack
+from regard.nn import FusedProjection, Stack
 
 __all__ = ["Muon", "Name", "build", "groups", "orthogonalised", "set_rate"]
 
@@ -145,5 +145,7 @@ def _matrices(model: nn.Module) -> dict[nn.Parameter, int]:
     for stack in model.modules():
         if isinstance(stack, Stack):
             linear = [module for module in stack.modules() if isinstance(module, nn.Linear)]
-            found |= {module.get_parameter("weight"): 3 if isinstance(module, Fused) else 1 for module in linear}
+            found |= {
+                module.get_parameter("weight"): 3 if isinstance(module, FusedProjection) else 1 for module in linear
+            }
     return {parameter: parts for parameter, parts in found.items() if parameter.requires_grad}

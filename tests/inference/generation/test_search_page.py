@@ -11,8 +11,8 @@ import torch
 
 from regard.inference.generation import Beam, Sampling, Trace, beam_search, sample
 from regard.inference.generation.search_page import search_page, search_payload
-from regard.inference.generation.trace import Document
-from regard.inference.generation.writing import Writer
+from regard.inference.generation.text_generator import TextGenerator
+from regard.inference.generation.trace import TraceDocument
 from tests.inference.generation.models import Chain
 from tests.render.shown import payload_of
 
@@ -21,22 +21,24 @@ NASTY = ["<end>", "</script><script>alert(1)</script>", "a&b", '"', "\n", "\x1b"
 
 
 @pytest.fixture(scope="module")
-def beam() -> Document:
-    trace = Trace(top=4, spell=lambda token: f"word{token}")
-    beam_search(Chain(9, seed=1), PROMPTS, beam=Beam(width=3, nbest=2), end=0, max_tokens=6, trace=trace)
-    return trace.document({"prompt": "x < y", "settings": {"width": 3, "length_penalty": 1.0}})
+def beam() -> TraceDocument:
+    trace = Trace(top=4, token_text=lambda token: f"word{token}")
+    beam_search(
+        Chain(9, seed=1), PROMPTS, beam=Beam(num_beams=3, num_return_sequences=2), end=0, max_new_tokens=6, trace=trace
+    )
+    return trace.document({"prompt": "x < y", "settings": {"num_beams": 3, "length_penalty": 1.0}})
 
 
 @pytest.fixture(scope="module")
-def chance() -> Document:
-    trace = Trace(top=9, spell=NASTY.__getitem__)
+def chance() -> TraceDocument:
+    trace = Trace(top=9, token_text=NASTY.__getitem__)
     sampling = Sampling(temperature=2.0, top_p=0.7)
-    list(sample(Chain(9, seed=1), PROMPTS, sampling=sampling, end=0, max_tokens=5, trace=trace))
+    list(sample(Chain(9, seed=1), PROMPTS, sampling=sampling, end=0, max_new_tokens=5, trace=trace))
     return trace.document({"prompt": "\udcff"})
 
 
 @pytest.mark.usefixtures("page_built")
-def test_the_document_is_in_the_page(beam: Document, chance: Document) -> None:
+def test_the_document_is_in_the_page(beam: TraceDocument, chance: TraceDocument) -> None:
     for document in (beam, chance):
         text = search_page(document)
         text.encode("utf-8")  # a lone surrogate of a token or a prompt would fail here
@@ -44,9 +46,9 @@ def test_the_document_is_in_the_page(beam: Document, chance: Document) -> None:
         assert shown["trace"] == json.loads(json.dumps(document)) and shown["view"] == "search"
 
 
-def test_the_lines_of_a_beam(beam: Document) -> None:
+def test_the_lines_of_a_beam(beam: TraceDocument) -> None:
     about = {"model": "folder of mine", "prompt": "it's x < y", "max_tokens": 7, "method": "beam"}
-    settings = {"width": 3, "length_penalty": 1.0, "nbest": 2, "early": True}
+    settings = {"num_beams": 3, "length_penalty": 1.0, "num_return_sequences": 2, "early_stopping": True}
     payload = search_payload({**beam, "about": {**about, "settings": settings}})
     words = shlex.split(str(payload["cli"]))
     assert words[:3] == ["regard", "generate", "it's x < y"]
@@ -57,13 +59,19 @@ def test_the_lines_of_a_beam(beam: Document) -> None:
 
 
 @pytest.mark.parametrize("prompt", ["-5 degrees", "--beam 9", "plain"])
-def test_the_command_takes_a_prompt_that_begins_with_a_dash(beam: Document, prompt: str) -> None:
+def test_the_command_takes_a_prompt_that_begins_with_a_dash(beam: TraceDocument, prompt: str) -> None:
     import typer
     from typer.main import get_command
 
     from regard.cli import generate
 
-    about = {"model": "m", "prompt": prompt, "max_tokens": 7, "method": "beam", "settings": {"width": 3, "nbest": 2}}
+    about = {
+        "model": "m",
+        "prompt": prompt,
+        "max_tokens": 7,
+        "method": "beam",
+        "settings": {"num_beams": 3, "num_return_sequences": 2},
+    }
     words = shlex.split(str(search_payload({**beam, "about": about})["cli"]))
     app = typer.Typer()
     generate.register(app)
@@ -72,7 +80,7 @@ def test_the_command_takes_a_prompt_that_begins_with_a_dash(beam: Document, prom
     assert (given["beam"], given["nbest"], str(given["trace"])) == (3, 2, "page.html")
 
 
-def test_the_lines_of_chance_can_be_run(chance: Document, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lines_of_chance_can_be_run(chance: TraceDocument, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"temperature": 2.0, "top_k": None, "top_p": 0.7}
     about = {"model": "m", "prompt": "\udcff", "max_tokens": 5, "method": "sample", "settings": settings, "seed": 4}
     payload = search_payload({**chance, "about": about})
@@ -81,32 +89,32 @@ def test_the_lines_of_chance_can_be_run(chance: Document, monkeypatch: pytest.Mo
     assert "--top-k" not in words
     calls: dict[str, Any] = {}
 
-    class Written(Writer):
+    class Written(TextGenerator):
         def __init__(self, name: str) -> None:
             calls["model"] = name
 
-        def prompt(self, text: str, *, max_tokens: int) -> Any:
-            calls["prompt"] = text, max_tokens
+        def encode_prompt(self, text: str, *, max_new_tokens: int) -> Any:
+            calls["prompt"] = text, max_new_tokens
 
-        def write(self, prompt: Any, **options: Any) -> Any:
+        def stream(self, prompt: Any, **options: Any) -> Any:
             calls.update(options)
             return []
 
         def trace(self, *, top: int = 10) -> Trace:
             return Trace()
 
-    monkeypatch.setattr("regard.inference.generation.Writer", Written)
+    monkeypatch.setattr("regard.inference.generation.TextGenerator", Written)
     monkeypatch.setattr("regard.checkpoints.loading.load", lambda name: [name])
     exec(str(payload["python"]), {"print": lambda document: None})
     assert calls["model"] == "m" and calls["prompt"] == ("\udcff", 5)
     assert calls["sampling"] == Sampling(temperature=2.0, top_p=0.7) and calls["seed"] == 4
 
 
-def test_the_lines_of_a_translation(beam: Document) -> None:
-    settings = {"width": 5, "length_penalty": 1.0, "nbest": 1}
+def test_the_lines_of_a_translation(beam: TraceDocument) -> None:
+    settings = {"num_beams": 5, "length_penalty": 1.0, "num_return_sequences": 1}
     about = {"model": "de-en", "texts": ["Das ist's.", "Ja."], "settings": settings}
     payload = search_payload({**beam, "about": about})
     texts, command = str(payload["cli"]).split(" | ")
     assert texts == "printf %s 'Das ist'\"'\"'s.\nJa.\n'"
     assert command == "regard translate de-en - --beam 5 --length-penalty 1.0 --nbest 1 --trace page.html"
-    assert "translator.translate([\"Das ist's.\", 'Ja.'], beam=Beam(width=5" in str(payload["python"])
+    assert "translator.translate([\"Das ist's.\", 'Ja.'], beam=Beam(num_beams=5" in str(payload["python"])

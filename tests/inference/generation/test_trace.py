@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from regard.inference.generation import Beam, Sampling, Trace, beam_search, sample
-from regard.inference.generation.trace import Candidate, Document, Row
+from regard.inference.generation.trace import TraceCandidate, TraceDocument, TraceRow
 from tests.inference.generation.models import FAMILIES, VOCABULARY, Chain, family
 
 END = 0
 PROMPTS = torch.tensor([[1, 2], [3, 1]])
 
 
-def taken(row: Row) -> dict[int, tuple[int, Candidate]]:
+def taken(row: TraceRow) -> dict[int, tuple[int, TraceCandidate]]:
     """Each node but the first, with its parent."""
     return {
         one["child"]: (choice["node"], one)
@@ -28,7 +28,7 @@ def taken(row: Row) -> dict[int, tuple[int, Candidate]]:
     }
 
 
-def path(row: Row, node: int) -> list[int]:
+def path(row: TraceRow, node: int) -> list[int]:
     nodes = taken(row)
     tokens: list[int] = []
     while node:
@@ -37,19 +37,21 @@ def path(row: Row, node: int) -> list[int]:
     return tokens[::-1]
 
 
-def traced(model: object, beam: Beam, *, max_tokens: int, top: int = 3) -> Document:
+def traced(model: object, beam: Beam, *, max_tokens: int, top: int = 3) -> TraceDocument:
     trace = Trace(top=top)
-    beam_search(model, PROMPTS, beam=beam, end=END, max_tokens=max_tokens, trace=trace)  # type: ignore[arg-type]
+    beam_search(model, PROMPTS, beam=beam, end=END, max_new_tokens=max_tokens, trace=trace)  # type: ignore[arg-type]
     document = trace.document({"prompt": "x"})
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     return document
 
 
-@pytest.mark.parametrize("beam", [Beam(width=3, nbest=3), Beam(width=4, nbest=2, early=True)])
+@pytest.mark.parametrize(
+    "beam", [Beam(num_beams=3, num_return_sequences=3), Beam(num_beams=4, num_return_sequences=2, early_stopping=True)]
+)
 def test_the_search_is_the_same_with_a_trace_and_is_told_by_it(beam: Beam) -> None:
     for seed in range(6):
         model = Chain(9, seed=seed)
-        expected = beam_search(model, PROMPTS, beam=beam, end=END, max_tokens=6)
+        expected = beam_search(model, PROMPTS, beam=beam, end=END, max_new_tokens=6)
         document = traced(model, beam, max_tokens=6)
         assert (document["method"], document["about"], document["top"]) == ("beam", {"prompt": "x"}, 3)
         for row, several in zip(document["rows"], expected, strict=True):
@@ -64,7 +66,7 @@ def test_the_search_is_the_same_with_a_trace_and_is_told_by_it(beam: Beam) -> No
 
 def test_candidates_are_the_likeliest_and_their_numbers_the_models() -> None:
     model = Chain(9, seed=1)
-    row = traced(model, Beam(width=3), max_tokens=5, top=4)["rows"][0]
+    row = traced(model, Beam(num_beams=3), max_tokens=5, top=4)["rows"][0]
     for step in row["steps"]:
         for choice in step["choices"]:
             said = [1, 2, *path(row, choice["node"])]
@@ -82,7 +84,7 @@ def test_a_beam_is_alive_until_it_dies() -> None:
     """The beams of a step are those kept in the one before; those without a child died, and are not heard of again."""
     died = 0
     for seed in range(6):
-        for row in traced(Chain(9, seed=seed), Beam(width=4, nbest=4), max_tokens=7)["rows"]:
+        for row in traced(Chain(9, seed=seed), Beam(num_beams=4, num_return_sequences=4), max_tokens=7)["rows"]:
             kept = [
                 [n for n, (_, one) in taken(row).items() if one["fate"] == "kept" and len(path(row, n)) == t]
                 for t in range(1, len(row["steps"]) + 1)
@@ -103,7 +105,7 @@ def test_a_death_by_hand() -> None:
     model.table[1, 2] = torch.tensor([0.02, 0.5, 0.46, 0.02]).log()
     model.table[2, 1] = torch.tensor([0.25, 0.25, 0.25, 0.25]).log()
     model.table[2, 2] = torch.tensor([0.01, 0.49, 0.01, 0.49]).log()
-    row = traced(model, Beam(width=2), max_tokens=3)["rows"][0]
+    row = traced(model, Beam(num_beams=2), max_tokens=3)["rows"][0]
     first, second = row["steps"][0], row["steps"][1]
     assert [(one["token"], one["fate"]) for one in first["choices"][0]["candidates"]] == [
         (1, "kept"),
@@ -118,7 +120,7 @@ def test_a_death_by_hand() -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_it_serves_every_family(name: str) -> None:
     model, ids, trace = family(name), torch.randint(1, VOCABULARY, (2, 4)), Trace()
-    expected = beam_search(model, ids, beam=Beam(width=3), end=END, max_tokens=4, trace=trace)
+    expected = beam_search(model, ids, beam=Beam(num_beams=3), end=END, max_new_tokens=4, trace=trace)
     found = [tuple(row["results"][0]["tokens"]) for row in trace.document()["rows"]]
     assert found == [one[0].ids for one in expected]
 
@@ -126,9 +128,11 @@ def test_it_serves_every_family(name: str) -> None:
 def test_a_sample_with_what_each_filter_cut() -> None:
     model = Chain(6)
     model.table[:] = torch.tensor([0.02, 0.4, 0.3, 0.2, 0.05, 0.03]).log()
-    trace = Trace(top=6, spell=lambda token: "-abcde"[token])
+    trace = Trace(top=6, token_text=lambda token: "-abcde"[token])
     sampling = Sampling(top_k=4, top_p=0.9)
-    (token,), *_ = sample(model, PROMPTS[:1], sampling=sampling, end=END, max_tokens=1, seed=1, rows=[7], trace=trace)
+    (token,), *_ = sample(
+        model, PROMPTS[:1], sampling=sampling, end=END, max_new_tokens=1, seed=1, rows=[7], trace=trace
+    )
     document = trace.document()
     (row,) = document["rows"]
     (choice,) = row["steps"][0]["choices"]
@@ -149,7 +153,9 @@ def test_a_sample_with_what_each_filter_cut() -> None:
 
 def test_a_sample_is_one_path() -> None:
     model, trace = Chain(9, seed=2), Trace(top=2)
-    steps = list(sample(model, PROMPTS, sampling=Sampling(temperature=3.0), end=END, max_tokens=8, seed=3, trace=trace))
+    steps = list(
+        sample(model, PROMPTS, sampling=Sampling(temperature=3.0), end=END, max_new_tokens=8, seed=3, trace=trace)
+    )
     for number, row in enumerate(trace.document()["rows"]):
         said = [tokens[number] for tokens in steps if tokens[number] is not None]
         (result,) = row["results"]
@@ -168,14 +174,14 @@ def test_a_sample_is_one_path() -> None:
 def test_what_is_impossible_is_null() -> None:
     model = Chain(4)
     model.table[..., 3] = -math.inf
-    document = traced(model, Beam(width=2), max_tokens=2, top=4)
+    document = traced(model, Beam(num_beams=2), max_tokens=2, top=4)
     found = [one for one in document["rows"][0]["steps"][0]["choices"][0]["candidates"] if one["token"] == 3]
     assert [(one["log_probability"], one["total"]) for one in found] == [(None, None)]
 
 
 def test_what_a_filter_cut_is_listed_beyond_the_top() -> None:
     model, trace = Chain(9, seed=2), Trace(top=1)
-    list(sample(model, PROMPTS[:1], sampling=Sampling(top_k=2), end=END, max_tokens=1, trace=trace))
+    list(sample(model, PROMPTS[:1], sampling=Sampling(top_k=2), end=END, max_new_tokens=1, trace=trace))
     candidates = trace.document()["rows"][0]["steps"][0]["choices"][0]["candidates"]
     order = model.table[1, 2].topk(5).indices.tolist()
     assert [one["token"] for one in candidates][:1] == order[:1]

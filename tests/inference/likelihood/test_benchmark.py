@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.inference.likelihood import Item, run_benchmark
-from regard.inference.likelihood.items import Candidate
-from regard.inference.likelihood.published import PUBLISHED, published
-from regard.inference.likelihood.readers import TASKS
+from regard.inference.benchmark import run_benchmark
+from regard.inference.benchmark_data import PUBLISHED, TASKS, BenchmarkItem, Ending, published
 from tests.inference.conftest import Loaded
 from tests.inference.likelihood.conftest import Reference
 
@@ -25,20 +23,20 @@ def text(chance: random.Random, low: int, high: int) -> str:
     return " ".join(chance.choices(WORDS, k=chance.randint(low, high)))
 
 
-def questions(count: int, endings: int, *, same_context: bool) -> list[Item]:
+def questions(count: int, endings: int, *, same_context: bool) -> list[BenchmarkItem]:
     chance = random.Random(count)
     items = []
     for number in range(count):
         context, ending = text(chance, 1, 4), f" {text(chance, 1, 2)}"
         candidates = tuple(
-            Candidate(context, f" {text(chance, 1, 3)}") if same_context else Candidate(text(chance, 1, 4), ending)
+            Ending(context, f" {text(chance, 1, 3)}") if same_context else Ending(text(chance, 1, 4), ending)
             for _ in range(endings)
         )
-        items.append(Item(candidates, chance.randrange(endings), f"file line {number + 1}"))
+        items.append(BenchmarkItem(candidates, chance.randrange(endings), f"file line {number + 1}"))
     return items
 
 
-def row(gpt: Loaded, candidate: Candidate) -> tuple[list[int], int]:
+def row(gpt: Loaded, candidate: Ending) -> tuple[list[int], int]:
     """As one text, so that what was encoded apart is seen to be the same."""
     ids = [0, *gpt[1].encode(candidate.context + candidate.ending, special=False).ids]
     return ids, 1 + len(gpt[1].encode(candidate.context, special=False).ids)
@@ -71,10 +69,10 @@ def test_choices_as_one_by_one(task: str, endings: int, gpt: Loaded, theirs: Ref
 
 def test_lambada_as_one_by_one(gpt: Loaded, theirs: Reference) -> None:
     chance = random.Random(5)
-    items = [Item((Candidate(text(chance, 1, 4), f" {text(chance, 1, 1)}"),), 0, "x") for _ in range(20)]
+    items = [BenchmarkItem((Ending(text(chance, 1, 4), f" {text(chance, 1, 1)}"),), 0, "x") for _ in range(20)]
     # What the model itself would say, where that is a text: here it is right.
     for place, context in enumerate(("the film", "so dull")):
-        items[place] = Item((Candidate(context, first_choice(gpt, context)),), 0, "x")
+        items[place] = BenchmarkItem((Ending(context, first_choice(gpt, context)),), 0, "x")
     expected = [theirs(*row(gpt, item.candidates[0])) for item in items]
     found = run_benchmark(*gpt, "lambada", items)
     assert found.perplexity == pytest.approx(math.exp(-sum(value for value, _ in expected) / 20), rel=1e-5)
@@ -94,22 +92,22 @@ def first_choice(gpt: Loaded, context: str) -> str:
 
 def test_a_long_context_loses_its_beginning(gpt: Loaded, theirs: Reference) -> None:
     """48 positions: 49 ids can be in a row, the last of which is not read."""
-    long = Candidate("of " * 30 + "she", " day")
+    long = Ending("of " * 30 + "she", " day")
     ids, scored = row(gpt, long)
     assert len(ids) > 49
-    found = run_benchmark(*gpt, "lambada", [Item((long,), 0, "x")])
+    found = run_benchmark(*gpt, "lambada", [BenchmarkItem((long,), 0, "x")])
     expected, _ = theirs(ids[-49:], scored - (len(ids) - 49))
     assert found.cut == 1
     assert found.perplexity == pytest.approx(math.exp(-expected), rel=1e-5)
 
 
 def test_an_ending_that_is_too_long_comes_in_windows(gpt: Loaded, theirs: Reference) -> None:
-    long = Candidate("of it", " " + "z" * 60)
+    long = Ending("of it", " " + "z" * 60)
     ids, scored = row(gpt, long)
     tail = ids[scored - 1 :]
     assert len(tail) == 62
     expected = theirs(tail[:49], 1)[0] + theirs(tail[24:], 25)[0]  # what follows ids 0 to 47, and 48 to 60
-    found = run_benchmark(*gpt, "lambada", [Item((long,), 0, "x")])
+    found = run_benchmark(*gpt, "lambada", [BenchmarkItem((long,), 0, "x")])
     assert found.cut == 1
     assert found.perplexity == pytest.approx(math.exp(-expected), rel=1e-5)
 
@@ -117,19 +115,19 @@ def test_an_ending_that_is_too_long_comes_in_windows(gpt: Loaded, theirs: Refere
 @pytest.mark.parametrize(("letters", "cut"), [(46, 0), (47, 0), (48, 1)])
 def test_the_cut_begins_where_the_positions_end(letters: int, cut: int, gpt: Loaded) -> None:
     """The begin token, the letters and one token to be told: all but the last are read."""
-    item = Item((Candidate("z" * letters, " day"),), 0, "x")
+    item = BenchmarkItem((Ending("z" * letters, " day"),), 0, "x")
     assert run_benchmark(*gpt, "lambada", [item]).cut == cut
 
 
 def test_what_cannot_be_scored(gpt: Loaded, without_begin: Loaded, bert: Loaded) -> None:
-    def run(model: Loaded, candidate: Candidate) -> None:
-        run_benchmark(*model, "lambada", [Item((candidate,), 0, "file line 3")])
+    def run(model: Loaded, candidate: Ending) -> None:
+        run_benchmark(*model, "lambada", [BenchmarkItem((candidate,), 0, "file line 3")])
 
     with pytest.raises(InputError, match="file line 3: there is no context, and this model has no begin token"):
-        run(without_begin, Candidate("", " day"))
-    run(gpt, Candidate("", " day"))
+        run(without_begin, Ending("", " day"))
+    run(gpt, Ending("", " day"))
     with pytest.raises(InputError, match="a benchmark needs a model that predicts the next token"):
-        run(bert, Candidate("a", " day"))
+        run(bert, Ending("a", " day"))
     with pytest.raises(InputError, match="at least one example"):
         run_benchmark(*gpt, "piqa", [])
 

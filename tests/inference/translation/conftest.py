@@ -12,8 +12,8 @@ import torch
 
 from regard.data.readers import Read
 from regard.data.translation_pairs import Pair
-from regard.training.translation.config import Config
-from regard.training.translation.report import Report
+from regard.training.translation.config import TranslationConfig
+from regard.training.translation.report import TranslationReport
 from regard.training.translation.run import fit
 
 WORDS = {
@@ -32,18 +32,18 @@ WORDS = {
     "eats": "isst",
 }
 SMALL = (
-    "vocabulary.size=300",
-    "model.width=16",
-    "model.depth=1",
-    "model.heads=2",
-    "model.ffn=32",
-    "model.embedding=16",
+    "vocabulary.vocab_size=300",
+    "model.hidden_size=16",
+    "model.num_hidden_layers=1",
+    "model.num_attention_heads=2",
+    "model.intermediate_size=32",
+    "model.embedding_size=16",
     "model.dropout=0.1",
-    "training.epochs=3",
-    "training.tokens=200",
-    "training.warmup=5",
-    "training.rate=5e-3",
-    "training.average=2",
+    "training.num_epochs=3",
+    "training.tokens_per_batch=200",
+    "training.warmup_steps=5",
+    "training.learning_rate=5e-3",
+    "training.average_epochs=2",
 )
 
 
@@ -66,17 +66,17 @@ def data() -> dict[str, Read[Pair]]:
 @pytest.fixture(autouse=True)
 def chatty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every step is an event."""
-    monkeypatch.setattr("regard.training.epochs.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.epoch_trainer.LOG_EVERY", 0.0)
     yield
 
 
-Tune = Callable[..., Report]
+Tune = Callable[..., TranslationReport]
 
 
 @pytest.fixture(scope="session")
 def tune(data: dict[str, Read[Pair]], one_thread: None) -> Tune:
-    def run(output: Path, *settings: str, **options: Any) -> Report:
-        config = Config.read(overrides=[*SMALL, *settings])
+    def run(output: Path, *settings: str, **options: Any) -> TranslationReport:
+        config = TranslationConfig.read(overrides=[*SMALL, *settings])
         options = {**data, **options}
         train, dev = options.pop("train"), options.pop("dev")
         return fit(train, dev, output=output, config=config, device=torch.device("cpu"), **options)
@@ -88,6 +88,6 @@ def tune(data: dict[str, Read[Pair]], one_thread: None) -> Tune:
 def folders(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A translator of each kind, hardly trained."""
     place = tmp_path_factory.mktemp("translators")
-    tune(place / "transformer", "model.depth=2")
-    tune(place / "lstm", "model.kind=lstm")
+    tune(place / "transformer", "model.num_hidden_layers=2")
+    tune(place / "lstm", "model.family=lstm")
     return {name: place / name for name in ("transformer", "lstm")}

@@ -10,19 +10,19 @@ import pytest
 import torch
 
 from regard.errors import InputError
-from regard.inference.generation.search import Beam
-from regard.inference.translation import load
-from regard.inference.translation.folder import write
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation import load_translator
+from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
 from tests.inference.translation.conftest import sentences
 
 
 @pytest.mark.parametrize("kind", ["transformer", "lstm"])
 def test_what_is_written_is_read(folders: dict[str, Path], tmp_path: Path, kind: str) -> None:
-    first = load(folders[kind])
-    write(first, tmp_path / "again", files={"note.txt": b"hello"})
-    again = load(tmp_path / "again")
-    assert again.looking == first.looking and (tmp_path / "again" / "note.txt").read_bytes() == b"hello"
+    first = load_translator(folders[kind])
+    save_translator(first, tmp_path / "again", files={"note.txt": b"hello"})
+    again = load_translator(tmp_path / "again")
+    assert again.alignment_heads == first.alignment_heads and (tmp_path / "again" / "note.txt").read_bytes() == b"hello"
     for name, tensor in first.model.state_dict().items():
         assert torch.equal(again.model.state_dict()[name], tensor)
     assert again.subwords.files() == first.subwords.files()
@@ -34,14 +34,14 @@ def test_what_is_written_is_read(folders: dict[str, Path], tmp_path: Path, kind:
 def test_a_built_in_translator_in_half_precision(
     folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    first = load(folders[kind])
+    first = load_translator(folders[kind])
     first.model.half().float()
     expected = first.translate(["the dog sees a cat"], beam=Beam())
     first.model.half()
-    write(first, tmp_path / "regard-xx-yy")
+    save_translator(first, tmp_path / "regard-xx-yy")
     monkeypatch.setattr("regard.checkpoints.loading.builtins", lambda: ["regard-xx-yy"])
     monkeypatch.setattr("regard.checkpoints.loading.builtin_folder", lambda name: tmp_path / name)
-    again = load("regard-xx-yy")
+    again = load_translator("regard-xx-yy")
     assert {tensor.dtype for tensor in again.model.parameters()} == {torch.float32}
     assert again.translate(["the dog sees a cat"], beam=Beam()) == expected
     small, large = (place / "model.safetensors" for place in (tmp_path / "regard-xx-yy", folders[kind]))
@@ -50,23 +50,23 @@ def test_a_built_in_translator_in_half_precision(
 
 def test_what_is_no_translator(tiny_bert_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no translate\.json; expected a folder that `regard train translate` wrote"):
-        load(tiny_bert_folder)
+        load_translator(tiny_bert_folder)
     with pytest.raises(InputError, match="no such folder"):
-        load(tmp_path / "none")
+        load_translator(tmp_path / "none")
 
 
 def test_damaged_folders(folders: dict[str, Path], tmp_path: Path) -> None:
-    write(load(folders["transformer"]), tmp_path / "one")
+    save_translator(load_translator(folders["transformer"]), tmp_path / "one")
     place = tmp_path / "one" / "translate.json"
     document = json.loads(place.read_text())
     for damage in ({"layer": "1", "heads": [0]}, {"layer": 0, "heads": []}, {"layer": True, "heads": [0]}, [1]):
         place.write_text(json.dumps({**document, "alignment": damage}))
         with pytest.raises(InputError, match="copy the folder again"):
-            load(tmp_path / "one")
+            load_translator(tmp_path / "one")
 
 
 def test_a_tokenizer_of_another_model(folders: dict[str, Path], tmp_path: Path) -> None:
     other = train_subwords(sentences(40), size=290, joint=True)
-    write(replace(load(folders["transformer"]), subwords=other), tmp_path / "one")
+    save_translator(replace(load_translator(folders["transformer"]), subwords=other), tmp_path / "one")
     with pytest.raises(InputError, match="the model has 300 source words and the tokenizer 290"):
-        load(tmp_path / "one")
+        load_translator(tmp_path / "one")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.inference.translation.subwords import BEGIN, PAD, Subwords, train_subwords, word_places
+from regard.inference.translation.subwords import BEGIN, PAD, Subwords, train_subwords, word_indices
 from tests.inference.translation.conftest import sentences
 
 PAIRS = sentences(60)
@@ -28,18 +28,18 @@ def test_size_and_marks(subwords: Subwords, size: int) -> None:
 @given(st.text())
 def test_every_text_comes_back(text: str) -> None:
     clean = text.encode("utf-8", "replace").decode().strip()
-    ids = JOINT.targets([clean])[0]
+    ids = JOINT.encode_targets([clean])[0]
     assert ids[-1] == JOINT.end
-    assert JOINT.text(ids) == JOINT.text(ids[:-1]) == clean
+    assert JOINT.decode(ids) == JOINT.decode(ids[:-1]) == clean
 
 
 def test_a_word_is_the_same_at_the_start_and_inside() -> None:
-    first, inside = JOINT.sources(["dog sees", "sees dog"])
+    first, inside = JOINT.encode_sources(["dog sees", "sees dog"])
     assert sorted(first) == sorted(inside)
 
 
 def test_languages_apart_have_their_own_pieces() -> None:
-    assert APART.sources(["the house"])[0] != APART.targets(["the house"])[0]
+    assert APART.encode_sources(["the house"])[0] != APART.encode_targets(["the house"])[0]
 
 
 @pytest.mark.parametrize("subwords", [JOINT, APART])
@@ -50,18 +50,20 @@ def test_a_folder_holds_them(subwords: Subwords, tmp_path: Path) -> None:
     again = Subwords.open(tmp_path)
     texts = [pair.source for pair in PAIRS]
     assert again.joint == subwords.joint
-    assert again.sources(texts) == subwords.sources(texts) and again.targets(texts) == subwords.targets(texts)
+    assert again.encode_sources(texts) == subwords.encode_sources(texts) and again.encode_targets(
+        texts
+    ) == subwords.encode_targets(texts)
     assert (again.begin, again.end, again.padding) == (subwords.begin, subwords.end, subwords.padding)
 
 
 def test_pieces_know_their_words() -> None:
     text = "der grüne Hund!  ß 😀 x"
-    ids = JOINT.targets([text])[0][:-1]
-    places = word_places(JOINT.target, ids)
+    ids = JOINT.encode_targets([text])[0][:-1]
+    places = word_indices(JOINT.target, ids)
     assert places == sorted(places) and set(places) == set(range(6))
     for number, word in enumerate(text.split()):
         mine = [id for id, place in zip(ids, places, strict=True) if place == number]
-        assert JOINT.text(mine) == word
+        assert JOINT.decode(mine) == word
 
 
 def test_the_same_pairs_give_the_same_subwords() -> None:
@@ -69,7 +71,7 @@ def test_the_same_pairs_give_the_same_subwords() -> None:
 
 
 def test_a_size_that_the_text_does_not_support() -> None:
-    with pytest.raises(InputError, match=r"this text supports .* vocabulary\.size, in which 2 more are counted"):
+    with pytest.raises(InputError, match=r"this text supports .* vocabulary\.vocab_size, in which 2 more are counted"):
         train_subwords(PAIRS, size=5000, joint=True)
     with pytest.raises(InputError, match="expected at least 260"):
         train_subwords(PAIRS, size=100, joint=True)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from regard.inference.generation.search import Beam
+from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.trace import Trace
-from regard.inference.translation import Translator, load
-from regard.inference.translation.build import next_scores
+from regard.inference.translation import Translator, load_translator
+from regard.inference.translation.model import teacher_forced_logits
 from regard.nn import Padded
 from tests.inference.translation.conftest import sentences
 
@@ -22,12 +22,12 @@ TEXTS = [*(pair.source for pair in sentences(12, seed=5)), "", "  ", "Grüße �
 @pytest.fixture(params=["transformer", "lstm"])
 def translator(request: pytest.FixtureRequest, folders: dict[str, Path], randomised: Callable[..., Any]) -> Translator:
     """Of weights that matter."""
-    found = load(folders[request.param])
+    found = load_translator(folders[request.param])
     randomised(found.model)
     return found
 
 
-@pytest.mark.parametrize("beam", [None, Beam(width=3, nbest=2)])
+@pytest.mark.parametrize("beam", [None, Beam(num_beams=3, num_return_sequences=2)])
 def test_one_by_one_and_together(translator: Translator, beam: Beam | None) -> None:
     together = translator.translate(TEXTS, beam=beam)
     for text, found in zip(TEXTS, together, strict=True):
@@ -40,7 +40,7 @@ def test_one_by_one_and_together(translator: Translator, beam: Beam | None) -> N
 
 def test_nothing_stays_nothing(translator: Translator) -> None:
     done: list[int] = []
-    found = translator.translate(["", " \t", "the dog"], on_done=done.append)
+    found = translator.translate(["", " \t", "the dog"], on_progress=done.append)
     assert [len(several) for several in found] == [1, 1, 1]
     assert found[0][0].text == found[1][0].text == "" and found[0][0].finished
     assert sum(done) == 3
@@ -48,22 +48,24 @@ def test_nothing_stays_nothing(translator: Translator) -> None:
 
 
 def test_a_log_probability_is_that_of_the_words(translator: Translator) -> None:
-    [several] = translator.translate(["the small dog runs"], beam=Beam(width=4, nbest=4))
+    [several] = translator.translate(["the small dog runs"], beam=Beam(num_beams=4, num_return_sequences=4))
     assert [one.score for one in several] == sorted((one.score for one in several), reverse=True)
     for one in several:
         target = [*one.ids, *([translator.subwords.end] if one.finished else [])]
-        source = torch.tensor(translator.subwords.sources(["the small dog runs"]))
+        source = torch.tensor(translator.subwords.encode_sources(["the small dog runs"]))
         with torch.no_grad():
-            scores = next_scores(translator.model, source, Padded(), torch.tensor([target]))[0].log_softmax(-1)
+            scores = teacher_forced_logits(translator.model, source, Padded(), torch.tensor([target]))[0].log_softmax(
+                -1
+            )
         total = sum(float(row[token]) for row, token in zip(scores, target, strict=True))
         assert one.log_probability == pytest.approx(total, abs=1e-3)
         assert one.score == pytest.approx(total / len(target), abs=1e-4)
-        assert one.text == translator.subwords.text(one.ids)
+        assert one.text == translator.subwords.decode(one.ids)
 
 
 def test_a_trace_sees_every_text(translator: Translator) -> None:
     trace = Trace()
-    found = translator.translate(["the dog", "", "a big house"], beam=Beam(width=2), trace=trace)
+    found = translator.translate(["the dog", "", "a big house"], beam=Beam(num_beams=2), trace=trace)
     rows: Any = trace.document()["rows"]
     assert [row["row"] for row in rows] == [0, 2]
     assert [row["results"][0]["tokens"] for row in rows] == [list(found[0][0].ids), list(found[2][0].ids)]

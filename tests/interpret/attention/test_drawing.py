@@ -12,32 +12,50 @@ import pytest
 from PIL import Image
 
 from regard.errors import InputError
-from regard.interpret.attention.drawing import attention_drawing
-from regard.interpret.attention.maps import Attention, Kind, Map, Side
+from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapKind
+from regard.interpret.attention.token_axis import TokenAxis
 from regard.render.drawing import Drawing, Label, Stroke, Tile, png, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def looked(
-    tokens: tuple[str, ...], *, layers: int = 2, heads: int = 3, kind: Kind = "encoder", **more: Any
-) -> Attention:
+    tokens: tuple[str, ...], *, layers: int = 2, heads: int = 3, kind: MapKind = "encoder", **more: Any
+) -> AttentionRecord:
     count = len(tokens)
-    side = Side(tokens, tuple(range(count)), (0,) * count)
+    side = TokenAxis(tokens, tuple(range(count)), (0,) * count)
     weights = np.zeros((layers, heads, count, count), dtype=np.float32)
     for head in range(heads):  # head n looks n tokens ahead, and a little at the first
         for row in range(count):
             weights[:, head, row, (row + head) % count] += 0.75
             weights[:, head, row, 0] += 0.25
-    one = Map(kind, side, side, weights, None, None, None, None, False, True)
-    return Attention("bert", ("text",), (one,), **more)
+    one = AttentionMaps(
+        kind=kind,
+        layers=list(range(layers)),
+        heads=list(range(heads)),
+        causal=False,
+        scale=None,
+        rows=side,
+        columns=side,
+        weights=weights,
+        query=None,
+        key=None,
+        is_self_attention=True,
+    )
+    return AttentionRecord(family="bert", texts=["text"], maps=[one], **more)
+
+
+def draw(
+    record: AttentionRecord, *, kind: MapKind | None = None, layer: int | None = None, head: int | None = None
+) -> Drawing:
+    return record.select(kind=kind, layer=layer, head=head).to_drawing()
 
 
 FOUND = looked(("[CLS]", "a", "b", "[SEP]"))
 
 
 def test_one_head() -> None:
-    picture = attention_drawing(FOUND, layer=1, head=2)
+    picture = draw(FOUND, layer=1, head=2)
     strokes = [shape for shape in picture.shapes if isinstance(shape, Stroke)]
     top = min(stroke.start[1] for stroke in strokes)
     seen = {(round((s.start[1] - top) / 20), round((s.end[1] - top) / 20)): s.opacity for s in strokes}
@@ -47,7 +65,7 @@ def test_one_head() -> None:
 
 
 def test_all_heads_of_a_layer_have_their_colours() -> None:
-    picture = attention_drawing(FOUND, layer=0)
+    picture = draw(FOUND, layer=0)
     assert len(set(legend_of(picture).values())) == 3
     assert set(legend_of(picture).values()) == lines_of(picture)
 
@@ -69,19 +87,19 @@ def lines_of(picture: Drawing) -> set[tuple[str, tuple[int, ...]]]:
 
 @pytest.mark.parametrize("heads", [12, 16, 32])
 def test_more_heads_than_colours_are_dashed(heads: int) -> None:
-    picture = attention_drawing(looked(("a", "b", "c"), heads=heads), layer=0)
+    picture = draw(looked(("a", "b", "c"), heads=heads), layer=0)
     legend = legend_of(picture)
     assert list(legend) == [f"head {number}" for number in range(heads)]
     assert len(set(legend.values())) == heads and set(legend.values()) == lines_of(picture)
     assert all(shape.x < picture.width - 40 for shape in picture.shapes if isinstance(shape, Label))
     assert svg(picture).count("stroke-dasharray") > heads - 8
-    assert not any("share colour" in shape.text for shape in picture.shapes if isinstance(shape, Label))
+    assert not any("share color" in shape.text for shape in picture.shapes if isinstance(shape, Label))
 
 
 def test_what_even_dashes_cannot_tell_apart_is_said() -> None:
-    picture = attention_drawing(looked(("a", "b"), heads=33), layer=0)
+    picture = draw(looked(("a", "b"), heads=33), layer=0)
     assert any(
-        "heads 32 apart share colour and dash" in shape.text for shape in picture.shapes if isinstance(shape, Label)
+        "heads 32 apart share color and dash" in shape.text for shape in picture.shapes if isinstance(shape, Label)
     )
 
 
@@ -93,7 +111,7 @@ def test_a_dashed_line_has_gaps_in_a_png() -> None:
 
 
 def test_every_head_has_a_small_map() -> None:
-    picture = attention_drawing(FOUND)
+    picture = draw(FOUND)
     tiles = [shape for shape in picture.shapes if isinstance(shape, Tile)]
     assert len(tiles) == 6
     pixels = tiles[2].pixels  # layer 0, head 2
@@ -106,7 +124,7 @@ def test_every_head_has_a_small_map() -> None:
 
 def test_a_long_text_is_made_coarse_and_keeps_its_peaks() -> None:
     tokens = tuple(f"w{number}" for number in range(512))
-    picture = attention_drawing(looked(tokens, layers=1, heads=1))
+    picture = draw(looked(tokens, layers=1, heads=1))
     (tile,) = (shape for shape in picture.shapes if isinstance(shape, Tile))
     assert tile.pixels.shape == (132, 132, 3)
     assert len({tuple(tile.pixels[place, place]) for place in range(1, 132)}) == 1  # the diagonal is whole
@@ -115,7 +133,7 @@ def test_a_long_text_is_made_coarse_and_keeps_its_peaks() -> None:
 def test_patches_over_the_image() -> None:
     image = np.full((4, 6), 200, dtype=np.uint8)
     found = looked(("[CLS]", "1,1", "1,2", "1,3", "2,1", "2,2", "2,3"), kind="vit", image=image, grid=(2, 3))
-    picture = attention_drawing(found, layer=0, head=1)
+    picture = draw(found, layer=0, head=1)
     (tile,) = (shape for shape in picture.shapes if isinstance(shape, Tile))
     assert tile.pixels.shape == (4, 6, 3)
     marked = (tile.pixels != tile.pixels[3, 5]).any(-1)
@@ -125,7 +143,7 @@ def test_patches_over_the_image() -> None:
 def test_svg_is_whole_and_holds_any_text() -> None:
     found = looked(("<b>&\"'", "\x00\ud800", "日本", "שלום", "x" * 40))
     for options in ({}, {"layer": 1}, {"layer": 1, "head": 0}):
-        text = svg(attention_drawing(found, **options))
+        text = svg(draw(found, **options))
         root = ElementTree.fromstring(text.encode("utf-8"))
         assert root.tag == f"{SVG}svg"
         assert text.count("http") == 1  # the namespace
@@ -135,7 +153,7 @@ def test_svg_is_whole_and_holds_any_text() -> None:
 
 
 def test_png_has_the_drawing() -> None:
-    picture = attention_drawing(FOUND, layer=1, head=2)
+    picture = draw(FOUND, layer=1, head=2)
     with Image.open(io.BytesIO(png(picture))) as image:
         assert image.size == (2 * picture.width, 2 * picture.height)
         pixels = np.asarray(image.convert("RGB"))
@@ -143,8 +161,8 @@ def test_png_has_the_drawing() -> None:
     x, y = ((a + b) for a, b in zip(stroke.start, stroke.end, strict=True))  # the middle, at twice the size
     red, green, blue = (int(stroke.color[place : place + 2], 16) for place in (1, 3, 5))
     assert np.abs(pixels[int(y), int(x)].astype(int) - [red, green, blue]).max() <= 3
-    with Image.open(io.BytesIO(png(attention_drawing(FOUND), scale=1))) as image:
-        assert image.width == attention_drawing(FOUND).width
+    with Image.open(io.BytesIO(png(draw(FOUND), scale=1))) as image:
+        assert image.width == draw(FOUND).width
 
 
 def test_what_is_thinner_than_a_pixel_is_one_pixel() -> None:
@@ -156,9 +174,9 @@ def test_what_is_thinner_than_a_pixel_is_one_pixel() -> None:
 
 
 def test_what_is_not_there() -> None:
-    with pytest.raises(InputError, match="head 1 of which layer"):
-        attention_drawing(FOUND, head=1)
+    with pytest.raises(InputError, match="no layer is given"):
+        draw(FOUND, head=1)
     with pytest.raises(InputError, match="no layer 2"):
-        attention_drawing(FOUND, layer=2)
+        draw(FOUND, layer=2)
     with pytest.raises(InputError, match="no cross attention"):
-        attention_drawing(FOUND, kind="cross")
+        draw(FOUND, kind="cross")

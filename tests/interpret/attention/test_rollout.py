@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard.interpret.attention.rollout as module
-from regard.interpret.attention.rollout import flow, roads, rollout
+from regard.interpret.attention.rollout import flow, residual_attention, rollout
 
 Array = np.ndarray[Any, Any]
 
@@ -28,7 +28,7 @@ def maps(seed: int, layers: int, heads: int, tokens: int, sharpness: float) -> A
 
 def reference(weights: Array) -> Array:
     """The same graph, each pair of tokens on its own."""
-    layers = roads(weights)
+    layers = residual_attention(weights)
     depth, tokens, _ = layers.shape
     graph = networkx.DiGraph()
     graph.add_nodes_from((level, token) for level in range(depth + 1) for token in range(tokens))
@@ -40,7 +40,7 @@ def reference(weights: Array) -> Array:
 
 
 def test_by_hand() -> None:
-    np.testing.assert_allclose(roads(HAND), [[[0.5, 0.5], [0.0, 1.0]], [[1.0, 0.0], [0.5, 0.5]]])
+    np.testing.assert_allclose(residual_attention(HAND), [[[0.5, 0.5], [0.0, 1.0]], [[1.0, 0.0], [0.5, 0.5]]])
     # Second layer times first: row 0 stays (0.5, 0.5); row 1 is half of each, (0.25, 0.75).
     np.testing.assert_allclose(rollout(HAND), [[[0.5, 0.5], [0.0, 1.0]], [[0.5, 0.5], [0.25, 0.75]]])
     # From 0 there is one road, to 0, and from there 0.5 to each. From 1 half goes to 0, whose 0.5 leads to input 0;
@@ -51,12 +51,12 @@ def test_by_hand() -> None:
 def test_heads_are_averaged() -> None:
     one, two = maps(0, 2, 1, 3, 2.0), maps(1, 2, 1, 3, 2.0)
     both = np.concatenate([one, two], axis=1)
-    np.testing.assert_allclose(roads(both), (roads(one) + roads(two)) / 2)
+    np.testing.assert_allclose(residual_attention(both), (residual_attention(one) + residual_attention(two)) / 2)
 
 
 def test_a_token_that_nobody_looks_at_keeps_its_half() -> None:
     nobody = np.zeros((1, 1, 2, 2))
-    np.testing.assert_allclose(roads(nobody)[0], np.eye(2))
+    np.testing.assert_allclose(residual_attention(nobody)[0], np.eye(2))
 
 
 @given(

@@ -13,7 +13,7 @@ import regard
 from regard.cli import senses
 from regard.cli.app import run
 from regard.errors import InputError
-from regard.inference.features import Embedder
+from regard.inference.embedding.embedder import Embedder
 from regard.interpret.embeddings.contexts import contexts
 from regard.interpret.embeddings.projection import project
 from regard.interpret.probes.senses import compare_senses

@@ -10,7 +10,7 @@ import pytest
 import regard
 from regard.data.examples import Text
 from regard.errors import InputError
-from regard.inference.features import Embedder
+from regard.inference.embedding.embedder import Embedder
 from regard.interpret.embeddings.sentence_map import sentence_map
 
 TEXTS = [

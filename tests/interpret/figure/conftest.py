@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from torch import nn
 
+from regard.inference.load_model import load_model
 from regard.inference.translation.subwords import Subwords
-from regard.interpret import opened
-from regard.interpret.attention.looking import Reader
-from regard.interpret.figure.figure import Figure, figure
+from regard.interpret.attention.recording import TextTokenizer
+from regard.interpret.figure.figure import Figure, draw_figure
 from tests.interpret.conftest import Both, translator
 
 KINDS = ("encoder", "decoder", "post", "pre")
@@ -21,14 +21,14 @@ KINDS = ("encoder", "decoder", "post", "pre")
 class Drawn:
     kind: str
     model: nn.Module
-    reader: Reader
+    reader: TextTokenizer
     text: str
     kept: dict[str, Figure] = field(default_factory=dict)
 
     def figure(self, switches: str = "") -> Figure:
         """Of the text, made once."""
         if switches not in self.kept:
-            self.kept[switches] = figure(self.model, self.reader, self.text, switches=switches, name="m")
+            self.kept[switches] = draw_figure(self.model, self.reader, self.text, without=switches, name="m")
         return self.kept[switches]
 
 
@@ -36,7 +36,7 @@ class Drawn:
 def drawn(request: pytest.FixtureRequest, tiny_bert_folder: Path, gpt: Both, subwords: Subwords) -> Drawn:
     kind = request.param
     if kind == "encoder":
-        return Drawn(kind, *opened(tiny_bert_folder), "the film was good, and so was the day")
+        return Drawn(kind, *load_model(tiny_bert_folder), "the film was good, and so was the day")
     if kind == "decoder":
         return Drawn(kind, gpt.ours, gpt.tokenizer, "the film was good")
     model = translator(subwords, norm_first=kind == "pre")

@@ -7,28 +7,28 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.interpret import opened
+from regard.inference.load_model import load_model
 from regard.interpret.figure import drawing as drawing
 from regard.interpret.figure.drawing import figure_picture
-from regard.interpret.figure.figure import figure
+from regard.interpret.figure.figure import draw_figure
 from regard.render.drawing import ACCENT, COLORS, OTHER, QUIET, TEXT, Drawing, Label, Tile, blend
 
 WEB = Path(__file__).resolve().parents[3] / "web" / "src"
-STROKES = (WEB / "views" / "figure" / "strokes.ts").read_text(encoding="utf-8")
+DRAW = (WEB / "views" / "figure" / "draw.ts").read_text(encoding="utf-8")
 THEME = (WEB / "theme.tsx").read_text(encoding="utf-8")
 
 
 def test_the_colours_are_the_pages() -> None:
-    kinds = re.search(r"const KINDS.*? = \{(.*?)\};", STROKES)
+    kinds = re.search(r"const KINDS.*? = \{(.*?)\};", DRAW)
     assert kinds is not None
     assert {name: int(number) for name, number in re.findall(r"(\w+): (\d)", kinds[1])} == drawing.KINDS
-    full = re.search(r"const \[FRAME, BOX, GONE\] = \[(.*?)\];", STROKES)
+    full = re.search(r"const \[FRAME, BOX, GONE\] = \[(.*?)\];", DRAW)
     assert full is not None
     assert tuple(map(float, full[1].split(","))) == (drawing.FRAME, drawing.BOX, drawing.GONE)
     light = re.search(r"const LIGHT: Colors = \{(.*?)\};", THEME, re.DOTALL)
     assert light is not None
     named = dict(re.findall(r'(\w+): "(#[0-9a-f]{6})"', light[1]))
-    assert (named["ink"], named["quiet"], named["accent"], named["other"]) == (TEXT, QUIET, ACCENT, OTHER)
+    assert (named["ink"], named["muted"], named["accent"], named["other"]) == (TEXT, QUIET, ACCENT, OTHER)
     assert named["page"] == "#ffffff"
 
 
@@ -47,8 +47,8 @@ def ground(picture: Drawing, name: str) -> list[int]:
 
 
 def test_boxes_have_the_colour_of_their_kind(tiny_bert_folder: Path) -> None:
-    pair = opened(tiny_bert_folder)
-    whole, off = (figure_picture(figure(*pair, "the film", switches=names)) for names in ("", "positions"))
+    pair = load_model(tiny_bert_folder)
+    whole, off = (figure_picture(draw_figure(*pair, "the film", without=names)) for names in ("", "positions"))
     # 28% of #56b4e9 and 72% of white
     assert ground(whole, "Feed Forward") == [208, 234, 249]
     for name, number in (("Attention", 4), ("Linear", 0), ("Softmax", 2), ("Input Embedding", 3)):

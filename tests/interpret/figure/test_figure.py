@@ -10,11 +10,11 @@ import torch
 from regard.checkpoints.ready import evaluating
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
-from regard.interpret.figure.boxes import Values, step
-from regard.interpret.figure.figure import Figure, figure, limit_of
-from regard.interpret.figure.snippets import run
-from regard.interpret.figure.subjects import subject_of
-from regard.interpret.figure.switches import SWITCHES, missing, without
+from regard.interpret.figure.boxes import NamedTensor, run_box
+from regard.interpret.figure.equations import run
+from regard.interpret.figure.figure import Figure, draw_figure, max_tokens_of
+from regard.interpret.figure.figure_model import figure_model_of
+from regard.interpret.figure.switches import COMPONENTS, missing_components, without_components
 from regard.models import Seq2Seq
 from regard.nn import Padded
 from regard.nn.recording import record
@@ -28,7 +28,7 @@ def of(found: Figure, box: str, name: str, layer: int = 0) -> torch.Tensor:
 
 @pytest.mark.parametrize("off", ["", "mask", "positions", "scaling", "residual", "mask,positions,scaling,residual"])
 def test_every_snippet_gives_the_models_own_numbers(drawn: Drawn, off: str) -> None:
-    switches = ",".join(name for name in off.split(",") if name and name not in missing(drawn.model))
+    switches = ",".join(name for name in off.split(",") if name and name not in missing_components(drawn.model))
     found = drawn.figure(switches)
     for box in found.boxes:
         assert len(box.steps) == (found.depth if box.group == "layer" else 1)
@@ -39,16 +39,16 @@ def test_every_snippet_gives_the_models_own_numbers(drawn: Drawn, off: str) -> N
 
 def test_a_wrong_snippet_would_be_seen() -> None:
     x = torch.tensor([[1.0, 2.0]])
-    wrong = step("out = x * 3", [Values("x", x)], {}, x * 2, shown=[("out", None, None)])
+    wrong = run_box("out = x * 3", [NamedTensor("x", x)], {}, x * 2, shown=[("out", None, None)])
     assert wrong.difference == 2.0
     assert torch.equal(wrong.values[-1].tensor, x * 2)  # and what is shown is the model's
 
 
 def test_tensors_are_those_that_are_recorded(drawn: Drawn) -> None:
     found = drawn.figure()
-    subject = subject_of(drawn.model, drawn.reader)
+    subject = figure_model_of(drawn.model, drawn.reader)
     with evaluating(drawn.model):
-        sentence = subject.read(drawn.text, limit=limit_of(subject.model))
+        sentence = subject.read(drawn.text, limit=max_tokens_of(subject.model))
         with record(drawn.model) as tape:
             logits = subject.run(sentence)
     last = subject.parts[-1]
@@ -98,7 +98,7 @@ def test_boxes_are_those_of_the_paper_or_of_what_it_became(drawn: Drawn) -> None
 def test_the_code_shows_what_is_switched_off(drawn: Drawn) -> None:
     part = "encoder" if drawn.kind == "encoder" else "decoder"
     whole = drawn.figure()
-    able = [name for name in SWITCHES if name not in whole.disabled]
+    able = [name for name in COMPONENTS if name not in whole.disabled]
     without_all = drawn.figure(",".join(able))
     attention = [found.box(f"{part}.attention").code for found in (whole, without_all)]
     assert ["math.sqrt" in code for code in attention] == [True, False]
@@ -111,13 +111,13 @@ def test_the_code_shows_what_is_switched_off(drawn: Drawn) -> None:
 
 def test_a_translator_decodes_its_own_words_or_the_targets(subwords: Subwords) -> None:
     model = translator(subwords)
-    told = figure(model, subwords, "a dog", "ein Hund")
+    told = draw_figure(model, subwords, "a dog", "ein Hund")
     assert told.sentence.target == "ein Hund"
-    assert told.sentence.wanted == tuple(subwords.targets(["ein Hund"])[0])
+    assert told.sentence.wanted == tuple(subwords.encode_targets(["ein Hund"])[0])
     assert told.sentence.heard == (subwords.begin, *told.sentence.wanted[:-1])
-    own = figure(model, subwords, "a dog", switches="residual")
+    own = draw_figure(model, subwords, "a dog", without="residual")
     with evaluating(model):
-        logits = subject_of(model, subwords).run(own.sentence)
+        logits = figure_model_of(model, subwords).run(own.sentence)
     assert own.sentence.wanted is not None
     best = logits.argmax(-1).tolist()[: len(own.sentence.wanted)]
     # What the whole model says, whatever is switched off; the last one may be put there for want of room.
@@ -127,13 +127,13 @@ def test_a_translator_decodes_its_own_words_or_the_targets(subwords: Subwords) -
 def test_blanks_are_masked(drawn: Drawn) -> None:
     if drawn.kind != "encoder":
         return
-    found = figure(drawn.model, drawn.reader, "the _ was good")
+    found = draw_figure(drawn.model, drawn.reader, "the _ was good")
     assert found.tokens["encoder"][2] == "[MASK]"
-    assert [place.token for place in found.damage.outcomes[0].places] == ["the", None, "was", "good"]
+    assert [place.token for place in found.ablation.outcomes[0].places] == ["the", None, "was", "good"]
 
 
 def test_a_long_text_is_cut_and_said_so(drawn: Drawn) -> None:
-    found = figure(drawn.model, drawn.reader, "good day " * 60)
+    found = draw_figure(drawn.model, drawn.reader, "good day " * 60)
     assert len(next(iter(found.tokens.values()))) <= 32
     assert "did not fit" in found.notes()[0]
 
@@ -153,16 +153,16 @@ def test_documents(drawn: Drawn) -> None:
 
 
 def test_what_cannot_be_drawn_is_told(subwords: Subwords, t5: Both, bert: Both) -> None:
-    lstm = translator(subwords, kind="lstm")
+    lstm = translator(subwords, family="lstm")
     assert isinstance(lstm, Seq2Seq)
     with pytest.raises(InputError, match="no Transformer"):
-        figure(lstm, subwords, "a dog")
+        draw_figure(lstm, subwords, "a dog")
     with pytest.raises(InputError, match="this is a T5"):
-        figure(t5.ours, t5.tokenizer, "a dog")
+        draw_figure(t5.ours, t5.tokenizer, "a dog")
     with pytest.raises(InputError, match="needs a masked-word head"):
-        figure(bert.ours, bert.tokenizer, "a dog")
+        draw_figure(bert.ours, bert.tokenizer, "a dog")
     with pytest.raises(InputError, match="empty"):
-        figure(bert.ours, bert.tokenizer, " ")
+        draw_figure(bert.ours, bert.tokenizer, " ")
 
 
 def test_snippets_know_only_what_they_are_given() -> None:
@@ -173,5 +173,5 @@ def test_snippets_know_only_what_they_are_given() -> None:
 
 def test_no_cache_without_a_mask(gpt: Both) -> None:
     ids = torch.tensor([[1, 2, 3]])
-    with without(gpt.ours, ["mask"]), pytest.raises(ValueError, match="no cache"):
+    with without_components(gpt.ours, ["mask"]), pytest.raises(ValueError, match="no cache"):
         gpt.ours.start(ids, Padded())  # type: ignore[operator]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 
-from regard.interpret.figure.layout import Shape
+from regard.interpret.figure.layout import BoxShape
 from tests.interpret.figure.conftest import Drawn
 
 
-def apart(a: Shape, b: Shape) -> bool:
+def apart(a: BoxShape, b: BoxShape) -> bool:
     across = a.x + a.width <= b.x or b.x + b.width <= a.x
     return across or a.y + a.height <= b.y or b.y + b.height <= a.y
 

@@ -10,23 +10,23 @@ from torch import Tensor, nn
 
 from regard.checkpoints.ready import evaluating
 from regard.errors import InputError
-from regard.interpret.figure.subjects import subject_of
-from regard.interpret.figure.switches import SWITCHES, missing, named, without
-from regard.nn import Attention, Layer, Padded, Residual, TextEmbedding
+from regard.interpret.figure.figure_model import figure_model_of
+from regard.interpret.figure.switches import COMPONENTS, missing_components, parse_components, without_components
+from regard.nn import Attention, LayerConfig, Padded, Residual, TextEmbedding
 from tests.interpret.figure.conftest import Drawn
 
 
 def logits(drawn: Drawn, *switches: str) -> Tensor:
-    subject = subject_of(drawn.model, drawn.reader)
+    subject = figure_model_of(drawn.model, drawn.reader)
     with evaluating(drawn.model):
         target = "ein Hund sieht das Haus" if len(subject.parts) == 2 else None
         sentence = subject.read(drawn.text, target, limit=20)
-        with without(drawn.model, switches):
+        with without_components(drawn.model, switches):
             return subject.run(sentence)
 
 
 def able(drawn: Drawn) -> list[str]:
-    return [name for name in SWITCHES if name not in missing(drawn.model)]
+    return [name for name in COMPONENTS if name not in missing_components(drawn.model)]
 
 
 def test_each_is_the_model_with_that_part_taken_out_by_hand(drawn: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,11 +56,11 @@ def test_each_is_the_model_with_that_part_taken_out_by_hand(drawn: Drawn, monkey
 
 @pytest.mark.parametrize("first", [False, True])
 def test_no_residual_is_the_sublayer_alone(first: bool) -> None:
-    residual = Residual(Layer(width=8, heads=2, ffn=8, norm_first=first)).eval()
+    residual = Residual(LayerConfig(width=8, heads=2, ffn=8, norm_first=first)).eval()
     nn.init.normal_(residual.norm.weight)
     branch, x = nn.Linear(8, 8), torch.randn(2, 3, 8)
     model = nn.ModuleList([residual, TextEmbedding(3, 8, positions=nn.Identity()), Attention(branch, branch)])
-    with without(model, ["residual"]):
+    with without_components(model, ["residual"]):
         found = residual(x, branch)
     expected = branch(residual.norm(x)) if first else residual.norm(branch(x))
     torch.testing.assert_close(found, expected)
@@ -70,7 +70,7 @@ def test_no_residual_is_the_sublayer_alone(first: bool) -> None:
 
 def test_another_thread_has_the_whole_model(drawn: Drawn) -> None:
     whole, seen = logits(drawn), []
-    with without(drawn.model, able(drawn)):
+    with without_components(drawn.model, able(drawn)):
         other = threading.Thread(target=lambda: seen.append(logits(drawn)))
         other.start()
         other.join()
@@ -78,7 +78,7 @@ def test_another_thread_has_the_whole_model(drawn: Drawn) -> None:
 
 
 def test_an_encoder_has_no_mask_to_switch_off(drawn: Drawn) -> None:
-    gone = missing(drawn.model)
+    gone = missing_components(drawn.model)
     assert list(gone) == (["mask"] if drawn.kind == "encoder" else [])
     if gone:
         with pytest.raises(InputError, match="cannot switch off 'mask': an encoder has no such mask"):
@@ -86,16 +86,16 @@ def test_an_encoder_has_no_mask_to_switch_off(drawn: Drawn) -> None:
 
 
 def test_padding_stays_hidden_without_scaling() -> None:
-    attention = Layer(width=8, heads=2, ffn=8).new_attention().eval()
+    attention = LayerConfig(width=8, heads=2, ffn=8).new_attention().eval()
     model = nn.ModuleList([attention])
     x, keep = torch.randn(1, 4, 8), torch.tensor([[True, True, True, False]])
-    with without(model, ["scaling"]):
+    with without_components(model, ["scaling"]):
         found = attention(x, Padded(keep))[:, :3]
         torch.testing.assert_close(found, attention(x[:, :3], Padded()))
 
 
 def test_names() -> None:
-    assert named(" residual,mask,mask ") == ("mask", "residual")
-    assert named("") == ()
+    assert parse_components(" residual,mask,mask ") == ("mask", "residual")
+    assert parse_components("") == ()
     with pytest.raises(InputError, match="unknown switch 'residuals'; did you mean 'residual'"):
-        named("residuals")
+        parse_components("residuals")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,21 +14,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.interpret.heads import chance
-from regard.interpret.heads.census import Census, again_from_lines, census, census_of_file, pairs_of
-from regard.interpret.heads.patterns import PATTERNS, POINTING, Line, predictive_pairs, related_pairs, targets
-from regard.interpret.heads.scores import Sums
+from regard.interpret.heads import census, scores
+from regard.interpret.heads.census import HeadCensus, read_text_pairs
+from regard.interpret.heads.patterns import PATTERNS, POINTING, TokenizedText, predictive_pairs, related_pairs, targets
+from regard.interpret.heads.scores import PatternSums
 from regard.models import Bert, BertConfig, Gpt, GptConfig
 from regard.text import Tokenizer
+from regard.verbs.python import drain
 
 NEXT, PREVIOUS, SAME, OTHER, DELIMITER, PREDICTIVE, BROAD = PATTERNS
 
 
-def line(words: str, *, segments: str = "") -> Line:
+def head_census(*arguments: Any, **options: Any) -> HeadCensus:
+    result = drain(census.head_census(*arguments, **options))
+    assert isinstance(result, HeadCensus)
+    return result
+
+
+def line(words: str, *, segments: str = "") -> TokenizedText:
     """Ids are letters; `.` is special."""
     ids = tuple(ord(letter) for letter in words)
     marks = tuple(int(mark) for mark in segments) or (0,) * len(words)
-    return Line(tuple(words), ids, marks, tuple(letter == "." for letter in words))
+    return TokenizedText(tuple(words), ids, marks, tuple(letter == "." for letter in words))
 
 
 def arrows(found: np.ndarray, pattern: str) -> set[tuple[int, int]]:
@@ -73,7 +80,7 @@ def test_shuffles_move_targets_and_keep_their_number(seed: int, length: int, cau
     generator = np.random.default_rng(seed)
     found = generator.random((2, length, length)) < 0.4
     found = np.tril(found) if causal else found
-    moved = chance.shuffled(found, 5, generator, causal=causal)
+    moved = scores.shuffle_targets(found, 5, generator, causal=causal)
     assert moved.shape == (5, 2, length, length)
     np.testing.assert_array_equal(moved.sum(-1), np.broadcast_to(found.sum(-1), (5, 2, length)))
     assert not causal or not np.triu(moved, 1).any()
@@ -86,21 +93,21 @@ def test_shuffles_move_targets_and_keep_their_number(seed: int, length: int, cau
 def test_the_tail_is_students(value: float) -> None:
     draws = np.random.default_rng(1).normal(0.2, 0.9, 200)
     t = (value - draws.mean()) / (draws.std(ddof=1) * np.sqrt(1 + 1 / 200))
-    assert chance.tail(value, draws) == pytest.approx(scipy.stats.t.sf(t, 199), rel=0.01)
-    assert chance.tail(1.0, np.ones(5)) == 1.0
-    assert chance.tail(2.0, np.ones(5)) == 0.0
+    assert scores.p_value(value, draws) == pytest.approx(scipy.stats.t.sf(t, 199), rel=0.01)
+    assert scores.p_value(1.0, np.ones(5)) == 1.0
+    assert scores.p_value(2.0, np.ones(5)) == 0.0
 
 
 def test_holms_correction() -> None:
-    assert chance.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert chance.holm([0.9, 0.6]) == [1.0, 1.0]
-    assert chance.holm([]) == []
+    assert scores.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert scores.holm([0.9, 0.6]) == [1.0, 1.0]
+    assert scores.holm([]) == []
 
 
 def test_how_even_a_row_is() -> None:
     rows = np.array([[0.25] * 4, [1.0, 0, 0, 0], [0.5, 0.5, 0, 0]])
-    np.testing.assert_allclose(chance.even_share(rows, np.array([4, 4, 4])), [1.0, 0.25, 0.5])
-    totals = chance.random_shares(np.array([50, 50]), 2000, np.random.default_rng(0))
+    np.testing.assert_allclose(scores.evenness(rows, np.array([4, 4, 4])), [1.0, 0.25, 0.5])
+    totals = scores.random_evenness(np.array([50, 50]), 2000, np.random.default_rng(0))
     # The mean entropy of a stick broken at random into n pieces is the harmonic sum of 2..n.
     assert np.log(totals.mean() / 2 * 50) == pytest.approx(sum(1 / piece for piece in range(2, 51)), abs=0.02)
 
@@ -108,7 +115,7 @@ def test_how_even_a_row_is() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_at_random_has_no_pattern(causal: bool) -> None:
     generator = np.random.default_rng(3)
-    sums = Sums(30, shown=1)
+    sums = PatternSums(30, max_examples=1)
     for number in range(30):
         words = "." + "".join(random.Random(number).choices("abcdefgh", k=9)) + "."
         text = line(words)
@@ -118,8 +125,8 @@ def test_attention_at_random_has_no_pattern(causal: bool) -> None:
         found = targets(text, frozenset(), frozenset(), causal=causal)
         sums.add(number, text, weights, found, generator, causal=causal)
     measured = [place for place, count in enumerate(sums.tokens) if count]
-    plain = [chance.tail(sums.totals[head, p], sums.draws[:, head, p]) for head in range(30) for p in measured]
-    assert min(chance.holm(plain)) > 0.05
+    plain = [scores.p_value(sums.totals[head, p], sums.draws[:, head, p]) for head in range(30) for p in measured]
+    assert min(scores.holm(plain)) > 0.05
     assert 0.35 < np.mean(plain) < 0.65
 
 
@@ -216,12 +223,14 @@ LAYOUTS: list[list[list[tuple[str | None, int]]]] = [
 
 
 @pytest.fixture(scope="module", params=[0, 1])
-def taken(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> tuple[list[list[tuple[str | None, int]]], Census]:
+def taken(
+    request: pytest.FixtureRequest, tokenizer: Tokenizer
+) -> tuple[list[list[tuple[str | None, int]]], HeadCensus]:
     layout = LAYOUTS[request.param]
-    return layout, census(planted(layout), tokenizer, written(request.param, 45), name="planted")
+    return layout, head_census(planted(layout), tokenizer, written(request.param, 45), name="planted")
 
 
-def test_planted_patterns_are_recovered(taken: tuple[list[list[tuple[str | None, int]]], Census]) -> None:
+def test_planted_patterns_are_recovered(taken: tuple[list[list[tuple[str | None, int]]], HeadCensus]) -> None:
     layout, found = taken
     assert [head.pattern for head in found.heads] == [pattern for layer in layout for pattern, _ in layer]
     assert [(head.layer, head.head) for head in found.heads] == [
@@ -234,7 +243,7 @@ def test_planted_patterns_are_recovered(taken: tuple[list[list[tuple[str | None,
         assert head.pattern is None or (named.corrected is not None and named.corrected < 1e-6)
 
 
-def test_examples_show_the_pattern(taken: tuple[list[list[tuple[str | None, int]]], Census]) -> None:
+def test_examples_show_the_pattern(taken: tuple[list[list[tuple[str | None, int]]], HeadCensus]) -> None:
     _, found = taken
     for head in found.heads:
         for example in head.examples:
@@ -251,19 +260,18 @@ def test_examples_show_the_pattern(taken: tuple[list[list[tuple[str | None, int]
     assert max(len(head.examples) for head in found.heads) == 5
 
 
-def test_the_document_and_the_counts(taken: tuple[list[list[tuple[str | None, int]]], Census]) -> None:
+def test_the_document_and_the_counts(taken: tuple[list[list[tuple[str | None, int]]], HeadCensus]) -> None:
     layout, found = taken
-    document = found.document()
+    document = found.to_dict()
     planted_names = [pattern for layer in layout for pattern, _ in layer]
     assert document["counts"] == {name: planted_names.count(name) for name in PATTERNS}
     assert document["correction"] == "Holm"
-    payload = found.payload(cli="c", python="p")
-    assert (payload["view"], payload["cli"]) == ("heads", "c")
+    assert found.page_data()["view"] == "heads"
 
 
 def test_a_gpt_reads_each_text_by_itself(tokenizer: Tokenizer) -> None:
     model = Gpt(GptConfig(vocabulary=V, width=32, depth=2, heads=4, ffn=64, positions=64)).eval()
-    found = census(model, tokenizer, written(0, 6))
+    found = head_census(model, tokenizer, written(0, 6))
     assert (found.read, len(found.heads)) == (12, 8)
     ahead = found.heads[0].findings[PATTERNS.index(NEXT)]
     assert (ahead.tokens, ahead.score, ahead.corrected) == (0, None, None)
@@ -271,54 +279,41 @@ def test_a_gpt_reads_each_text_by_itself(tokenizer: Tokenizer) -> None:
 
 def test_the_same_seed_gives_the_same_census(tokenizer: Tokenizer) -> None:
     model = planted(LAYOUTS[0])
-    first, second = (census(model, tokenizer, written(0, 5), seed=7).document() for _ in range(2))
+    first, second = (head_census(model, tokenizer, written(0, 5), seed=7).to_dict() for _ in range(2))
     assert first == second
 
 
-def test_the_lines_that_take_it_again(tiny_bert_folder: Path) -> None:
-    lines = ["it's the film", "a good film", "the water", "is hot"]
-    space: dict[str, object] = {}
-    told = again_from_lines(lines, model=str(tiny_bert_folder))
-    *before, last = told["python"].splitlines()
-    exec("\n".join([*before, f"document = {last}"]), space)
-    file = tiny_bert_folder.parent / "lines.txt"
-    file.write_text("\n".join(lines))
-    assert space["document"] == census_of_file(file, model=str(tiny_bert_folder)).document()
-    printed = subprocess.run(told["cli"].split(" | ")[0], shell=True, capture_output=True, text=True, check=True)
-    assert printed.stdout.splitlines() == lines
-
-
 def test_lines_become_pairs() -> None:
-    assert pairs_of(["a", "b", "", "c\td", "e", "f", "g"]) == [("a", "b"), ("c", "d"), ("e", "f"), ("g", None)]
-    assert pairs_of(["a", "b", "c"], limit=1) == [("a", "b")]
-    assert pairs_of(["a\t", "\tb"]) == [("a", "b")]
+    assert read_text_pairs(["a", "b", "", "c\td", "e", "f", "g"]) == [("a", "b"), ("c", "d"), ("e", "f"), ("g", None)]
+    assert read_text_pairs(["a", "b", "c"], limit=1) == [("a", "b")]
+    assert read_text_pairs(["a\t", "\tb"]) == [("a", "b")]
     with pytest.raises(InputError, match="no text"):
-        pairs_of(["", "  "])
+        read_text_pairs(["", "  "])
 
 
 def test_lines_that_are_left_out_are_counted() -> None:
     lines = [f"line {number}" for number in range(600)]
-    assert (len(pairs_of(lines)), pairs_of(lines).left_out) == (100, 400)
-    assert pairs_of(lines[:200]).left_out == 0
-    assert pairs_of(["a", "b", "", "c", " ", "d\te"], limit=1).left_out == 2
-    assert pairs_of(["a", "b\tc", ""], limit=1).left_out == 1  # "a" waited for a second text
+    assert (len(read_text_pairs(lines)), read_text_pairs(lines).left_out) == (100, 400)
+    assert read_text_pairs(lines[:200]).left_out == 0
+    assert read_text_pairs(["a", "b", "", "c", " ", "d\te"], limit=1).left_out == 2
+    assert read_text_pairs(["a", "b\tc", ""], limit=1).left_out == 1  # "a" waited for a second text
 
 
 def test_what_was_left_out_and_cut_is_told(tokenizer: Tokenizer) -> None:
     model = planted([[(NEXT, 0)]])
     word = written(0, 1)[0][0].split()[0]
-    whole = census(model, tokenizer, pairs_of([word, word]))
-    assert (whole.left_out, whole.cut, whole.document()["notes"]) == (0, 0, [])
+    whole = head_census(model, tokenizer, read_text_pairs([word, word]))
+    assert (whole.left_out, whole.truncated, whole.to_dict()["notes"]) == (0, 0, [])
     longest = min(128, model.config.positions)
-    found = census(model, tokenizer, pairs_of([f"{word} " * longest, word, word, word, word], limit=2))
-    assert (found.left_out, found.cut, found.longest) == (1, 1, longest)
+    found = head_census(model, tokenizer, read_text_pairs([f"{word} " * longest, word, word, word, word], limit=2))
+    assert (found.left_out, found.truncated) == (1, 1)
     notes = [
         "left out: 1 line; regard heads --limit N reads more pairs",
-        f"1 of 2 texts had more than {longest} tokens and were cut",
+        f"1 of 2 texts were truncated to {longest} tokens",
     ]
-    assert found.payload(cli="", python="")["notes"] == found.document()["notes"] == notes
+    assert found.to_dict()["notes"] == notes
 
 
 def test_other_models_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="needs a BERT or a GPT"):
-        census(torch.nn.Linear(2, 2), tokenizer, [("a", None)])
+        head_census(torch.nn.Linear(2, 2), tokenizer, [("a", None)])

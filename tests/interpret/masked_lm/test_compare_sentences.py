@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.interpret.masked_lm.sentences import ONE_AND_TWO, caption, expand, labels
+from regard.interpret.masked_lm.templates import ONE_AND_TWO, caption, contrast_labels, parse_template
 
 
 def test_slots() -> None:
-    template = expand("In [1908|2018], [he|she] [sic] was a [MASK].")
+    template = parse_template("In [1908|2018], [he|she] [sic] was a [MASK].")
     assert [slot.values for slot in template.slots] == [("1908", "2018"), ("he", "she")]
     assert template.sentences() == [
         "In 1908, he [sic] was a [MASK].",
@@ -22,7 +22,7 @@ def test_slots() -> None:
 
 
 def test_ranges() -> None:
-    (slot,) = expand("In [1860..2018] _").slots
+    (slot,) = parse_template("In [1860..2018] _").slots
     assert slot.swept
     assert (len(slot.values), slot.values[0], slot.values[-1]) == (159, "1860", "2018")
 
@@ -30,24 +30,24 @@ def test_ranges() -> None:
 @pytest.mark.parametrize("text", ["[2018..1860] _", "[7..7] _", "[1..9999] _", "[a|] _", "[a|a] _"])
 def test_slots_that_cannot_be(text: str) -> None:
     with pytest.raises(InputError, match=r"^\["):
-        expand(text)
+        parse_template(text)
 
 
 @pytest.mark.parametrize("text", [f"[1..{'9' * 5000}] _", f"[{'9' * 5000}..{'9' * 4999}8] _", f"[1..{'9' * 13}] _"])
 def test_numbers_that_are_too_long(text: str) -> None:
     with pytest.raises(InputError, match=r"digits; expected at most 12") as caught:
-        expand(text)
+        parse_template(text)
     assert len(str(caught.value)) < 200
 
 
 def test_the_longest_numbers() -> None:
-    assert expand(f"[{10**11}..{10**11 + 1}] _").slots[0].values == ("100000000000", "100000000001")
+    assert parse_template(f"[{10**11}..{10**11 + 1}] _").slots[0].values == ("100000000000", "100000000001")
 
 
 @given(st.text())
 def test_a_text_without_slots_stays_itself(text: str) -> None:
     kept = text.replace("[", "(")
-    assert expand(kept).sentences() == [kept]
+    assert parse_template(kept).sentences() == [kept]
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_a_text_without_slots_stays_itself(text: str) -> None:
     ],
 )
 def test_labels(a: str, b: str, expected: tuple[str, str]) -> None:
-    assert labels(a, b) == expected
+    assert contrast_labels(a, b) == expected
 
 
 @given(st.text(), st.text())
 def test_labels_fit_an_axis(a: str, b: str) -> None:
-    found = labels(a, b)
+    found = contrast_labels(a, b)
     assert found == ONE_AND_TWO or all(0 < len(label) <= 15 for label in found)
     assert found == ONE_AND_TWO or (found[0] in a and found[1] in b)
 

@@ -66,7 +66,7 @@ def test_one_product_is_a_linear_layer_on_each_combination() -> None:
     heads = LinearHeads(features(kept), CLASSES)
     heads.weight.data.normal_()
     heads.bias.data.normal_()
-    logits = heads(values, Packed.of([1] * ITEMS))
+    logits = heads(values, Packed.from_lengths([1] * ITEMS))
     assert logits.shape == (len(heads.features.combinations), ITEMS, CLASSES)
     rows = 0
     for place, (one, found) in enumerate(zip(heads.features.combinations, heads.features(values), strict=True)):
@@ -83,7 +83,7 @@ def test_heads_do_not_touch_each_other() -> None:
     heads.weight.data.normal_()
     for place in range(len(heads.features.combinations)):
         heads.zero_grad()
-        heads(values, Packed.of([1] * ITEMS))[place].square().sum().backward()
+        heads(values, Packed.from_lengths([1] * ITEMS))[place].square().sum().backward()
         assert heads.bias.grad is not None
         assert [bool(row.any()) for row in heads.bias.grad] == [
             other == place for other in range(len(heads.features.combinations))
@@ -95,12 +95,12 @@ def test_heads_do_not_touch_each_other() -> None:
 def test_a_bilstm_reads_each_example_by_itself() -> None:
     values, kept = states()
     heads = BiLstmHeads(features(kept), CLASSES, pooled=False)
-    together = heads(values, Packed.of([10, 25, 5]))
-    apart = [heads(values[:, a:b], Packed.of([b - a])) for a, b in ((0, 10), (10, 35), (35, 40))]
+    together = heads(values, Packed.from_lengths([10, 25, 5]))
+    apart = [heads(values[:, a:b], Packed.from_lengths([b - a])) for a, b in ((0, 10), (10, 35), (35, 40))]
     torch.testing.assert_close(together, torch.cat(apart, dim=1), atol=1e-5, rtol=1e-4)
     changed = values.clone()
     changed[:, 34] += 1  # the last word of the second example
-    difference = (heads(changed, Packed.of([10, 25, 5])) - together).abs().amax(-1)
+    difference = (heads(changed, Packed.from_lengths([10, 25, 5])) - together).abs().amax(-1)
     assert not difference[:, :10].any()
     assert not difference[:, 35:].any()
     assert (difference[:, 10:35].amin(1) > 0).all()  # it is read backwards too
@@ -109,12 +109,12 @@ def test_a_bilstm_reads_each_example_by_itself() -> None:
 def test_a_bilstm_of_whole_texts() -> None:
     values, kept = states()
     heads = BiLstmHeads(features(kept), CLASSES, pooled=True)
-    logits = heads(values, Packed.of([10, 25, 5]))
+    logits = heads(values, Packed.from_lengths([10, 25, 5]))
     assert logits.shape == (len(heads.features.combinations), 3, CLASSES)
-    alone = heads(values[:, 10:35], Packed.of([25]))
+    alone = heads(values[:, 10:35], Packed.from_lengths([25]))
     torch.testing.assert_close(logits[:, 1:2], alone, atol=1e-5, rtol=1e-4)
 
 
 def test_an_odd_width() -> None:
     made = Features(each_layer(2), layers=2, width=5)
-    assert BiLstmHeads(made, 2, pooled=False)(torch.randn(2, 7, 5), Packed.of([7])).shape == (2, 7, 2)
+    assert BiLstmHeads(made, 2, pooled=False)(torch.randn(2, 7, 5), Packed.from_lengths([7])).shape == (2, 7, 2)

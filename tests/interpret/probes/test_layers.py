@@ -11,7 +11,7 @@ import pytest
 import regard
 from regard.data.examples import Tagged, Text
 from regard.errors import InputError
-from regard.inference.features import Embedder
+from regard.inference.embedding.embedder import Embedder
 from regard.interpret.probes import layers as module
 from regard.interpret.probes.fitting import Recipe
 from regard.interpret.probes.layers import LayerReport, score_layers

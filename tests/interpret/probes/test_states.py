@@ -10,8 +10,8 @@ import pytest
 import regard
 from regard.data.examples import Tagged
 from regard.errors import InputError
-from regard.inference.features import Embedder, engine
-from regard.inference.vectors import Engine
+from regard.inference.embedding.embedder import Embedder, load_engine
+from regard.inference.embedding.engine import EmbeddingEngine
 from regard.interpret.probes import states as module
 from regard.interpret.probes.states import in_parts, of_texts, of_tokens, of_words
 from tests.inference.folders import tiny_gpt
@@ -33,8 +33,8 @@ def folder(request: pytest.FixtureRequest, tiny_bert_folder: Path, tmp_path: Pat
     return tiny_bert_folder if request.param == "bert" else tiny_gpt(tmp_path, positions=64)
 
 
-def ready(folder: Path, pooling: str = "none", **options: int) -> Engine:
-    return engine(folder, layers="concat(0:)", pooling=pooling, device="cpu", **options)
+def ready(folder: Path, pooling: str = "none", **options: int) -> EmbeddingEngine:
+    return load_engine(folder, layers="concat(0:)", pooling=pooling, device="cpu", **options)
 
 
 @pytest.mark.parametrize("chunk", [1, 2**28])
@@ -92,7 +92,7 @@ def test_what_half_precision_cannot_hold_is_cut(tiny_bert_folder: Path) -> None:
     model, tokenizer = regard.load(tiny_bert_folder)
     last = [parameter for name, parameter in model.named_parameters() if "encoder" in name and "norm" in name][-2]
     last.data.mul_(1e7)
-    values = of_texts(engine((model, tokenizer), layers="concat(0:)", pooling="cls", device="cpu"), TEXTS).values
+    values = of_texts(load_engine((model, tokenizer), layers="concat(0:)", pooling="cls", device="cpu"), TEXTS).values
     assert np.isfinite(values).all()
     assert float(np.abs(values).max()) == 65504
 
@@ -108,7 +108,7 @@ def test_long_sentences_are_read_in_parts(tiny_bert_folder: Path) -> None:
     assert " ".join(spelled) == text + " so dull"
     assert [tag for part in parts for tag in part.tags or ()] == list(long.tags or ())
     found = of_words(limited, parts)
-    assert limited.cut == 0
+    assert limited.truncated == 0
     assert found.values.shape[1] == 182
     assert found.values.any(axis=2).all()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from regard.data.examples import Tagged, Text
-from regard.inference.features import engine
+from regard.inference.embedding.embedder import load_engine
 from regard.interpret.probes.subjects import classifying, tagging
 from regard.tasks.metrics import entity_scores, label_scores
 
@@ -31,7 +31,7 @@ def ignore(count: int) -> None:
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_tokens_that_were_kept_are_pooled_as_texts_are(pooling: str, tiny_bert_folder: Path) -> None:
     ready, whole = (
-        engine(tiny_bert_folder, layers="concat(0:)", pooling=one, device="cpu") for one in (pooling, "none")
+        load_engine(tiny_bert_folder, layers="concat(0:)", pooling=one, device="cpu") for one in (pooling, "none")
     )
     options = {"pooling": pooling, "seed": 0, "done": ignore}
     once = classifying(ready, TEXTS, TEXTS[:2], sequences=False, **options)  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ def test_tokens_that_were_kept_are_pooled_as_texts_are(pooling: str, tiny_bert_f
 
 
 def test_labels(tiny_bert_folder: Path) -> None:
-    ready = engine(tiny_bert_folder, layers="concat(0:)", pooling="mean", device="cpu")
+    ready = load_engine(tiny_bert_folder, layers="concat(0:)", pooling="mean", device="cpu")
     dev = [*TEXTS, Text("a film", label="perhaps")]
     found = classifying(ready, TEXTS, dev, pooling="mean", sequences=False, seed=0, done=ignore)
     assert found.classes == ["no", "yes"]
@@ -58,7 +58,7 @@ def test_labels(tiny_bert_folder: Path) -> None:
 
 
 def test_tags(tiny_bert_folder: Path) -> None:
-    ready = engine(tiny_bert_folder, layers="concat(0:)", pooling="none", device="cpu")
+    ready = load_engine(tiny_bert_folder, layers="concat(0:)", pooling="none", device="cpu")
     found = tagging(ready, TAGGED, TAGGED, seed=0, done=ignore)
     assert found.classes == ["B-X", "B-Y", "I-X", "O"]
     assert found.targets.tolist() == [3, 0, 2, 3, 1, 3]

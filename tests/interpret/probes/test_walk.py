@@ -12,7 +12,7 @@ import torch
 import regard
 from regard.data.examples import Text
 from regard.errors import InputError
-from regard.inference.features import Embedder
+from regard.inference.embedding.embedder import Embedder
 from regard.interpret.probes import walk as module
 from regard.interpret.probes.regression import judge
 from regard.interpret.probes.walk import walk

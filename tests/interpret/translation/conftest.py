@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from regard.inference.translation import Translator
-from regard.inference.translation.align import usual_looking
-from regard.inference.translation.build import translating
+from regard.inference.translation.alignment import default_alignment_heads
+from regard.inference.translation.model import as_translation_model
 from regard.inference.translation.subwords import Subwords
 from tests.interpret.conftest import translator as new_model
 
@@ -24,9 +24,9 @@ def made(subwords: Subwords, randomised: Callable[..., Any]) -> Callable[[str], 
     def make(kind: str) -> Translator:
         kind, *more = kind.split()
         settings = dict(zip(("score", "recipe"), more, strict=False))
-        model = translating(new_model(subwords, kind=kind, **settings))
+        model = as_translation_model(new_model(subwords, family=kind, **settings))
         randomised(model, std=0.5)
-        return Translator(model.eval(), subwords, usual_looking(model))
+        return Translator(model.eval(), subwords, default_alignment_heads(model))
 
     return make
 

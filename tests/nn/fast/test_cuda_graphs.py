@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from regard.errors import InputError, RegardError
-from regard.inference.generation import Sampling, greedy, sample
+from regard.inference.generation import Sampling, greedy_search, sample
 from regard.nn import Padded, recording
 from regard.nn.fast import cuda_graphs as bursts_module
 from regard.nn.fast.cuda_graphs import bursting
@@ -18,7 +18,7 @@ from tests.inference.generation.models import family
 
 PROMPTS = [
     (torch.tensor([[3, 1, 4], [1, 5, 9], [2, 6, 5]]), None),
-    (torch.tensor([[3, 1, 4], [1, 5, 0], [2, 0, 0]]), Padded.of([3, 2, 1])),
+    (torch.tensor([[3, 1, 4], [1, 5, 0], [2, 0, 0]]), Padded.from_lengths([3, 2, 1])),
 ]
 
 
@@ -37,9 +37,9 @@ def made(model: Any) -> Any:
 @pytest.mark.parametrize("end", [None, 7, 11])
 def test_greedy_is_the_same(ids: torch.Tensor, layout: Padded | None, end: int | None) -> None:
     model = family("gpt")
-    expected = greedy(model, ids, layout, end=end, max_tokens=30)
+    expected = greedy_search(model, ids, layout, end=end, max_new_tokens=30)
     with bursting("plain"):
-        found = greedy(model, ids, layout, end=end, max_tokens=30)
+        found = greedy_search(model, ids, layout, end=end, max_new_tokens=30)
     assert [one.ids for one in found] == [one.ids for one in expected]
     assert [one.finished for one in found] == [one.finished for one in expected]
     assert [one.log_probability for one in found] == pytest.approx([one.log_probability for one in expected], abs=1e-4)
@@ -65,7 +65,7 @@ def test_rows_the_caller_ends_say_no_more() -> None:
     over: set[int] = set()
     found = []
     with bursting("plain"):
-        for step in sample(model, ids, layout, sampling=None, end=None, max_tokens=30, over=over):
+        for step in sample(model, ids, layout, sampling=None, end=None, max_new_tokens=30, finished=over):
             found.append(step)
             if len(found) == 7:
                 over |= {0, 2}
@@ -79,22 +79,24 @@ def test_rows_the_caller_ends_say_no_more() -> None:
 def test_what_was_made_serves_again_until_weights_move() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     with bursting("plain"):
-        greedy(model, ids, layout, end=None, max_tokens=9)
+        greedy_search(model, ids, layout, end=None, max_new_tokens=9)
         first = made(model)
         with torch.no_grad():
             model.embedding.tokens.weight.mul_(-1)  # in place: the next call must see it
-        found = greedy(model, ids, layout, end=None, max_tokens=9)
+        found = greedy_search(model, ids, layout, end=None, max_new_tokens=9)
         assert made(model) is first
         model.embedding.tokens.weight = torch.nn.Parameter(model.embedding.tokens.weight.detach().clone())
-        greedy(model, ids, layout, end=None, max_tokens=9)
+        greedy_search(model, ids, layout, end=None, max_new_tokens=9)
         assert made(model) is not first
-    assert [one.ids for one in found] == [one.ids for one in greedy(model, ids, layout, end=None, max_tokens=9)]
+    assert [one.ids for one in found] == [
+        one.ids for one in greedy_search(model, ids, layout, end=None, max_new_tokens=9)
+    ]
 
 
 def test_it_goes_with_its_model() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     with bursting("plain"):
-        greedy(model, ids, layout, end=None, max_tokens=9)
+        greedy_search(model, ids, layout, end=None, max_new_tokens=9)
     before = len(bursts_module._kept)
     del model
     gc.collect()
@@ -103,11 +105,11 @@ def test_it_goes_with_its_model() -> None:
 
 def test_single_steps_where_somebody_watches_or_nothing_is_gained() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
-    greedy(model, ids, layout, end=None, max_tokens=9)  # a processor
+    greedy_search(model, ids, layout, end=None, max_new_tokens=9)  # a processor
     with bursting("off"):
-        greedy(model, ids, layout, end=None, max_tokens=9)
+        greedy_search(model, ids, layout, end=None, max_new_tokens=9)
     with bursting("plain"), recording.record(model) as tape:
-        greedy(model, ids, layout, end=None, max_tokens=4)
+        greedy_search(model, ids, layout, end=None, max_new_tokens=4)
     assert model not in bursts_module._kept
     assert len(next(iter(tape.readings.values()))) == 4
 
@@ -118,9 +120,9 @@ def test_numbers_that_are_none_are_refused() -> None:
         model.embedding.positions.weight[6] = torch.nan
     with bursting("plain"):
         with pytest.raises(RegardError, match="NaN"):
-            greedy(model, ids, layout, end=None, max_tokens=9)
+            greedy_search(model, ids, layout, end=None, max_new_tokens=9)
         with pytest.raises(RegardError, match="NaN"):
-            list(sample(model, ids, layout, sampling=Sampling(), end=None, max_tokens=9))
+            list(sample(model, ids, layout, sampling=Sampling(), end=None, max_new_tokens=9))
 
 
 def test_an_unknown_mode_is_refused() -> None:
@@ -150,7 +152,7 @@ def test_texts_of_several_threads_do_not_disturb_each_other(mode: Any, monkeypat
 
     def said(seed: int, mode: Any) -> list[list[int | None]]:
         with bursting(mode):
-            return list(sample(model, ids, sampling=Sampling(), end=None, max_tokens=20 + seed, seed=seed))
+            return list(sample(model, ids, sampling=Sampling(), end=None, max_new_tokens=20 + seed, seed=seed))
 
     seeds = range(4)
     expected = [said(seed, "off") for seed in seeds]

@@ -35,7 +35,7 @@ def logits_of(model: Any, *, straight: bool, index: list[int] | None, layout: Pa
 
 
 @pytest.mark.parametrize("name", ["gpt", "t5", "transformer"])
-@pytest.mark.parametrize("layout", [None, Padded.of([4, 3, 2])])
+@pytest.mark.parametrize("layout", [None, Padded.from_lengths([4, 3, 2])])
 @pytest.mark.parametrize("index", [None, [0, 2], [0, 0, 1, 1, 2, 2], [1, 1, 1, 0, 0, 0], [2, 2, 0], [1, 0, 1]])
 def test_numbers_are_the_same(name: str, layout: Padded | None, index: list[int] | None) -> None:
     model = family(name)
@@ -57,17 +57,17 @@ def test_a_beam_copies_no_source() -> None:
     model = family("transformer")
     with torch.inference_mode():
         _, state = model.start(SOURCE, None)
-        memory, keys = state.memory, state.cache.layers[0].cross.key
+        memory, keys = state.memory, state.cache.layers[0].cross_attention.key
         state.reorder(torch.tensor([0, 0, 1, 1, 2, 2]))
-        assert state.fan == 2 and state.memory is memory
-        assert state.cache.layers[0].cross.key.data_ptr() == keys.data_ptr()
+        assert state.rows_per_source == 2 and state.memory is memory
+        assert state.cache.layers[0].cross_attention.key.data_ptr() == keys.data_ptr()
         state.reorder(torch.tensor([1, 0, 3, 3, 5, 4]))
-        assert state.fan == 2 and state.memory is memory
+        assert state.rows_per_source == 2 and state.memory is memory
         state.reorder(torch.tensor([0, 1, 5, 4]))  # the second source is done
-        assert state.fan == 2 and torch.equal(state.memory, memory[[0, 2]])
-        state.spread()
-        assert state.fan == 1 and torch.equal(state.memory, memory[[0, 0, 2, 2]])
-        assert state.cache.layers[0].cross.key.shape[0] == 4
+        assert state.rows_per_source == 2 and torch.equal(state.memory, memory[[0, 2]])
+        state.expand_memory()
+        assert state.rows_per_source == 1 and torch.equal(state.memory, memory[[0, 0, 2, 2]])
+        assert state.cache.layers[0].cross_attention.key.shape[0] == 4
 
 
 def test_where_it_may_be_used() -> None:

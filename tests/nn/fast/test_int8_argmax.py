@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.inference.generation import sample
-from regard.inference.generation.quick import keeping
+from regard.inference.generation.fast_decoder import reuse_packed_weights
 from regard.models import Gpt, GptConfig
 from regard.nn.fast import int8_argmax as screening_module
 from regard.nn.fast.int8_argmax import Screening
@@ -130,7 +130,7 @@ def test_a_model_says_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) -> No
     ids, end = torch.randint(OUTPUTS, (rows, 4)), 5
 
     def said() -> list[list[int | None]]:
-        return list(sample(model, ids, sampling=None, end=end, max_tokens=40))
+        return list(sample(model, ids, sampling=None, end=end, max_new_tokens=40))
 
     expected = said()
     seen: list[int] = []
@@ -142,7 +142,7 @@ def test_a_model_says_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) -> No
         return found
 
     monkeypatch.setattr(screening_module._Rounded, "__call__", counted)
-    with keeping():
+    with reuse_packed_weights():
         assert said() == expected
     assert sum(seen) > 30
     assert len({row[0] for row in expected}) > 10

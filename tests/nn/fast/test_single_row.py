@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from regard import nn as nn_module
-from regard.inference.generation import Sampling, greedy, sample
+from regard.inference.generation import Sampling, greedy_search, sample
 from regard.models import Gpt, GptConfig
-from regard.nn import Layer, Learned, RelativeBias, Stack, State, TextEmbedding
+from regard.nn import DecoderState, LayerConfig, LearnedPositions, RelativePositionBias, Stack, TextEmbedding
 from regard.nn.fast import cuda_graphs as bursts_module
 from regard.nn.fast import single_row as one_row_module
 from regard.nn.fast.cuda_graphs import bursting
@@ -24,7 +24,7 @@ from regard.nn.fast.fused_step import Straight
 from regard.nn.fast.single_row import OneRow, Sizes, can_go_in_one_row
 from regard.nn.fast.static_cache import FixedStore
 
-LAYER = Layer(width=96, heads=6, ffn=200, norm_first=True, activation="gelu-tanh", eps=1e-5)
+LAYER = LayerConfig(width=96, heads=6, ffn=200, norm_first=True, activation="gelu-tanh", eps=1e-5)
 ROOM = 300  # places
 CUDA = torch.cuda.is_available()
 TOLERANCE: dict[torch.dtype, dict[str, float]] = {
@@ -73,7 +73,7 @@ def _counts() -> bool:
 
 @pytest.fixture(scope="module")
 def made(randomised: Callable[..., Any]) -> Callable[..., Stack]:
-    def make(layer: Layer = LAYER, depth: int = 2, **options: Any) -> Stack:
+    def make(layer: LayerConfig = LAYER, depth: int = 2, **options: Any) -> Stack:
         torch.manual_seed(3)
         stack: Stack = randomised(Stack(layer, depth, **{"final_norm": True, **options}), std=0.1).eval()
         return stack
@@ -102,8 +102,8 @@ def compared(stack: Stack, length: int, span: int, sizes: Sizes | None = None) -
     width, kind = stack.norm.weight.shape[0], stack.norm.weight.dtype
     x = torch.randn(1, width, generator=torch.Generator().manual_seed(1)).to(stack.norm.weight)
     ours, theirs = stored(stack, length), stored(stack, length)
-    expected = Straight(stack)(x, State(theirs.cache(span), theirs.keep(span)))
-    found = OneRow(stack, sizes)(x, State(ours.cache(span), ours.keep(span)))
+    expected = Straight(stack)(x, DecoderState(theirs.cache(span), theirs.keep(span)))
+    found = OneRow(stack, sizes)(x, DecoderState(ours.cache(span), ours.keep(span)))
     assert found.shape == expected.shape and found.dtype == kind
     torch.testing.assert_close(found.float(), expected.float(), **TOLERANCE[kind])
     for pair, other in zip(ours.pairs, theirs.pairs, strict=True):
@@ -152,7 +152,7 @@ def test_other_layers(place: torch.device, made: Callable[..., Stack]) -> None:
 
 @torch.no_grad()
 def test_the_vector_and_the_logits(place: torch.device, made: Callable[..., Stack]) -> None:
-    embedding = TextEmbedding(133, 96, positions=Learned(50, 96, offset=2)).eval().to(place)
+    embedding = TextEmbedding(133, 96, positions=LearnedPositions(50, 96, offset=2)).eval().to(place)
     stack = made().to(place)
     assert can_go_in_one_row(stack, embedding)
     weight, steps = embedding.tokens.weight, OneRow(stack)
@@ -162,8 +162,8 @@ def test_the_vector_and_the_logits(place: torch.device, made: Callable[..., Stac
         expected = weight[token] + embedding.positions.weight[min(position, 49) + 2]
         assert torch.equal(x, expected[None])
     ours, theirs = stored(stack, 5), stored(stack, 5)
-    found = steps.logits(x, State(ours.cache(8), ours.keep(8)), weight)
-    hidden = Straight(stack)(x, State(theirs.cache(8), theirs.keep(8)))
+    found = steps.logits(x, DecoderState(ours.cache(8), ours.keep(8)), weight)
+    hidden = Straight(stack)(x, DecoderState(theirs.cache(8), theirs.keep(8)))
     torch.testing.assert_close(found, hidden @ weight.T, **TOLERANCE[torch.float32])
 
 
@@ -172,7 +172,7 @@ def test_nothing_that_is_no_number_is_hidden(place: torch.device, made: Callable
     stack = made(replace(LAYER, activation="relu")).to(place)
     store = stored(stack, 5)
     store.pairs[1][0][0, 2, 3, 4] = torch.nan
-    found = OneRow(stack)(torch.ones(1, 96, device=place), State(store.cache(8), store.keep(8)))
+    found = OneRow(stack)(torch.ones(1, 96, device=place), DecoderState(store.cache(8), store.keep(8)))
     assert found.isnan().all()
 
 
@@ -189,7 +189,7 @@ def test_where_it_may_be_used(place: torch.device, made: Callable[..., Stack]) -
     for layer in others:
         assert not can_go_in_one_row(made(layer).to(place)), layer
     assert not can_go_in_one_row(made(final_norm=False).to(place))
-    assert not can_go_in_one_row(made(relative=RelativeBias(6)).to(place))
+    assert not can_go_in_one_row(made(relative=RelativePositionBias(6)).to(place))
     assert not can_go_in_one_row(made().to(place, torch.double))
     mixed = made().to(place)
     mixed.norm.bfloat16()
@@ -200,9 +200,9 @@ def test_where_it_may_be_used(place: torch.device, made: Callable[..., Stack]) -
     turned = made(replace(LAYER, ffn=96)).to(place)
     turned.layers[0].ffn.inner.weight = nn.Parameter(turned.layers[0].ffn.inner.weight.detach().T)
     assert not can_go_in_one_row(turned)
-    scaled = TextEmbedding(9, 96, positions=Learned(8, 96), scaled=True).eval().to(place)
+    scaled = TextEmbedding(9, 96, positions=LearnedPositions(8, 96), scaled=True).eval().to(place)
     assert not can_go_in_one_row(made().to(place), scaled)
-    assert not can_go_in_one_row(made().to(place), TextEmbedding(9, 96, positions=Learned(8, 96)).to(place))
+    assert not can_go_in_one_row(made().to(place), TextEmbedding(9, 96, positions=LearnedPositions(8, 96)).to(place))
 
 
 def test_without_triton_or_where_it_fails_it_is_not_used(
@@ -245,7 +245,7 @@ def said_by(model: Gpt, ids: Tensor, mode: Any, count: int) -> tuple[Any, ...]:
     """Tokens by greedy search and by chance, and what took the steps."""
     settings: dict[str, Any] = {"end": None, "max_tokens": count}
     with bursting(mode):
-        sure = [one.ids for one in greedy(model, ids, **settings)]
+        sure = [one.ids for one in greedy_search(model, ids, **settings)]
         used = bursts_module._kept[model][1].alone if mode != "off" else None
         return sure, list(sample(model, ids, sampling=Sampling(temperature=0.8), seed=2, **settings)), used
 

@@ -79,7 +79,7 @@ def test_cut_texts_from_a_tenth_and_from_half(long: int, status: str, tokenizer:
     assert found.status == status
     told = f"{long} of 100 texts lose more than a tenth at 16 tokens; {share:.1%} of all tokens are cut"
     assert found.evidence == told
-    assert ("training.length" in found.remedy) == (status != "ok")
+    assert ("training.max_length" in found.remedy) == (status != "ok")
 
 
 def test_a_label_that_is_not_known_does_not_matter_here(tokenizer: Tokenizer) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from regard.training.finetuning.config import Config
-from regard.training.finetuning.report import Report
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.report import FineTuningReport
 from regard.training.finetuning.run import fit
 
 GOOD, BAD = ["good", "love", "funny"], ["bad", "dull", "no"]
 FILLING = ["the", "film", "is", "so", "long", "and", "they", "see", "it", "now"]
-SMALL = ("training.epochs=3", "training.batch=8", "training.rate=3e-3", "training.length=32")
+SMALL = ("training.num_epochs=3", "training.batch_size=8", "training.learning_rate=3e-3", "training.max_length=32")
 
 
 def reviews(count: int, *, seed: int = 0) -> str:
@@ -42,17 +42,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def chatty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every step is an event."""
-    monkeypatch.setattr("regard.training.epochs.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.epoch_trainer.LOG_EVERY", 0.0)
     yield
 
 
 @pytest.fixture
-def tune(files: Path, tiny_bert_folder: Path, one_thread: None) -> Callable[..., Report]:
-    def run(output: Path, *settings: str, task: str = "classify", **options: Any) -> Report:
+def tune(files: Path, tiny_bert_folder: Path, one_thread: None) -> Callable[..., FineTuningReport]:
+    def run(output: Path, *settings: str, task: str = "classify", **options: Any) -> FineTuningReport:
         options = {"train": str(files / "train.tsv"), "dev": str(files / "dev.tsv"), **options}
         options.setdefault("model", str(tiny_bert_folder))
         train, dev = options.pop("train"), options.pop("dev")
-        config = Config.load(overrides=[*SMALL, *settings])
+        config = FineTuningConfig.load(overrides=[*SMALL, *settings])
         return fit(task, train, dev, output=output, config=config, device=torch.device("cpu"), **options)
 
     return run

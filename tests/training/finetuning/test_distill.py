@@ -17,22 +17,22 @@ from regard.tasks.choose import Choose
 from regard.tasks.folder import Solved, read_task
 from regard.tasks.model import Tuned, gathered
 from regard.tasks.texts import Classify, Regress
-from regard.training.finetuning.config import Config
-from regard.training.finetuning.report import Report
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.model_factory import DistillationObjective, StudentFactory
+from regard.training.finetuning.report import FineTuningReport
 from regard.training.finetuning.run import distill
-from regard.training.finetuning.start import Distilling, Student
 from tests.training.finetuning.conftest import SMALL
 
 
 @pytest.fixture
-def teacher(tune: Callable[..., Report], tmp_path: Path) -> Path:
-    tune(tmp_path / "teacher", "training.epochs=2")
+def teacher(tune: Callable[..., FineTuningReport], tmp_path: Path) -> Path:
+    tune(tmp_path / "teacher", "training.num_epochs=2")
     return tmp_path / "teacher"
 
 
 def test_a_student_is_half_of_its_teacher(teacher: Path) -> None:
     solved = read_task(teacher)
-    student = Student(solved, layers=1, length=0)
+    student = StudentFactory(solved, layers=1, length=0)
     model = student.new(0)
     assert student.length == 32 and model.encoder.config.depth == len(model.encoder.encoder.layers) == 1  # type: ignore[union-attr]
     mine, whole = dict(model.named_parameters()), dict(solved.model.named_parameters())
@@ -40,16 +40,16 @@ def test_a_student_is_half_of_its_teacher(teacher: Path) -> None:
     assert all(torch.equal(parameter, whole[name]) for name, parameter in mine.items())
     for layers in (0, 2):
         with pytest.raises(InputError, match="1 to 1"):
-            Student(solved, layers=layers, length=0)
+            StudentFactory(solved, layers=layers, length=0)
 
 
 def test_the_same_model_has_nothing_to_learn_from_itself(teacher: Path) -> None:
     solved = read_task(teacher)
     items = solved.task.items([Text("the film is good", label="pos"), Text("so dull", label="neg")], solved.rows)
-    losses = Distilling(solved.model, solved.task, solved.model).eval()(gathered(items), items)
+    losses = DistillationObjective(solved.model, solved.task, solved.model).eval()(gathered(items), items)
     assert abs(losses["soft"].item()) < 1e-6 and abs(losses["hidden"].item()) < 1e-6
     assert losses["loss"].item() == pytest.approx(losses["labels"].item(), abs=1e-5)
-    assert not Distilling(solved.model, solved.task, solved.model).state_dict().keys() - {
+    assert not DistillationObjective(solved.model, solved.task, solved.model).state_dict().keys() - {
         f"model.{name}" for name in solved.model.state_dict()
     }
 
@@ -97,7 +97,7 @@ def test_a_student_is_taught_and_is_a_folder_like_any_other(teacher: Path, files
         str(files / "dev.tsv"),
         layers=1,
         output=tmp_path / "student",
-        config=Config.load(overrides=list(SMALL)),
+        config=FineTuningConfig.load(overrides=list(SMALL)),
         device="cpu",
     )
     assert report.task == "classify" and report.model == f"{teacher}, 1 of 2 layers"

@@ -12,11 +12,17 @@ import torch
 from regard.cli.app import run
 from regard.errors import InputError
 from regard.tasks.folder import read_task
-from regard.training.finetuning.config import Config
+from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.evaluate import evaluate
 from regard.training.finetuning.run import fit
 
-SMALL = ("vision.width=16", "vision.depth=1", "vision.heads=2", "vision.ffn=32", "vision.shift=0")
+SMALL = (
+    "vision.hidden_size=16",
+    "vision.num_hidden_layers=1",
+    "vision.num_attention_heads=2",
+    "vision.intermediate_size=32",
+    "vision.max_shift=0",
+)
 
 
 def idx(values: np.ndarray) -> bytes:
@@ -40,7 +46,7 @@ def digits(tmp_path: Path) -> Path:
 def test_pictures_are_told_apart(
     digits: Path, tmp_path: Path, one_thread: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = [part for setting in (*SMALL, "training.batch=16") for part in ("--set", setting)]
+    settings = [part for setting in (*SMALL, "training.batch_size=16") for part in ("--set", setting)]
     arguments = [
         "train",
         "classify",
@@ -63,9 +69,9 @@ def test_pictures_are_told_apart(
 
 
 def test_a_tuned_model_is_tuned_again_and_frozen(digits: Path, tmp_path: Path, one_thread: None) -> None:
-    config = Config.load(overrides=[*SMALL, "training.rate=3e-3", "training.batch=16"])
+    config = FineTuningConfig.load(overrides=[*SMALL, "training.learning_rate=3e-3", "training.batch_size=16"])
     fit("classify", str(digits), str(digits), output=tmp_path / "one", config=config, device="cpu")
-    frozen = Config.load(overrides=[*SMALL, "training.rate=3e-2", "training.frozen=true"])
+    frozen = FineTuningConfig.load(overrides=[*SMALL, "training.learning_rate=3e-2", "training.frozen=true"])
     fit("classify", str(digits), str(digits), model=str(tmp_path / "one"), output=tmp_path / "two", config=frozen)
     one, two = (read_task(tmp_path / name).model.state_dict() for name in ("one", "two"))
     changed = {name for name in one if not torch.equal(one[name], two[name])}
@@ -73,19 +79,23 @@ def test_a_tuned_model_is_tuned_again_and_frozen(digits: Path, tmp_path: Path, o
 
 
 def test_what_does_not_fit_is_refused(digits: Path, tiny_bert_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no Vision Transformer"):
+    with pytest.raises(InputError, match="is no VisionSection Transformer"):
         fit("classify", str(digits), str(digits), model=str(tiny_bert_folder), output=tmp_path / "run")
-    with pytest.raises(InputError, match=r"vision\.heads is 3, which does not divide vision\.width, 16"):
-        config = Config.load(overrides=[*SMALL, "vision.heads=3"])
+    with pytest.raises(
+        InputError, match=r"vision\.num_attention_heads is 3, which does not divide vision\.hidden_size, 16"
+    ):
+        config = FineTuningConfig.load(overrides=[*SMALL, "vision.num_attention_heads=3"])
         fit("classify", str(digits), str(digits), output=tmp_path / "run", config=config)
 
 
 def test_pictures_of_another_size_are_resized_and_that_is_told(digits: Path, tmp_path: Path, one_thread: None) -> None:
-    config = Config.load(overrides=[*SMALL, "vision.patch=3", "training.epochs=1", "training.batch=16"])
+    config = FineTuningConfig.load(
+        overrides=[*SMALL, "vision.patch_size=3", "training.num_epochs=1", "training.batch_size=16"]
+    )
     said: list[str] = []
     fit("classify", str(digits), str(digits), output=tmp_path / "run", config=config, device="cpu", say=said.append)
     assert (
-        "train: 80 of 80 pictures have another size than 9 x 9 and are resized, in patches of 3 (vision.patch; "
+        "train: 80 of 80 pictures have another size than 9 x 9 and are resized, in patches of 3 (vision.patch_size; "
         "with larger patches, larger pictures fit)" in said
     )
     said.clear()
@@ -95,7 +105,7 @@ def test_pictures_of_another_size_are_resized_and_that_is_told(digits: Path, tmp
 
 def test_a_run_on_pictures_begins_with_the_doctor(digits: Path, tmp_path: Path, one_thread: None) -> None:
     said: list[str] = []
-    config = Config.load(overrides=[*SMALL, "training.epochs=1", "training.batch=16"])
+    config = FineTuningConfig.load(overrides=[*SMALL, "training.num_epochs=1", "training.batch_size=16"])
     fit("classify", str(digits), str(digits), output=tmp_path / "run", config=config, device="cpu", say=said.append)
     leak = [line for line in said if line.startswith("error: train/dev leakage: 80 of 80 pictures (100.0%)")]
     assert len(leak) == 1 and leak[0].endswith("--split keeps equal pictures on one side")

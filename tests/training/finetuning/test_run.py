@@ -17,9 +17,9 @@ from regard.errors import InputError
 from regard.tasks.folder import read_task
 from regard.tasks.solve import predict
 from regard.training.finetuning.evaluate import evaluate
-from regard.training.finetuning.report import Report
+from regard.training.finetuning.report import FineTuningReport
 
-Tune = Callable[..., Report]
+Tune = Callable[..., FineTuningReport]
 
 
 class Crash(BaseException):
@@ -43,7 +43,7 @@ def weights(folder: Path) -> bytes:
 
 
 def test_a_rule_is_learned_and_kept(tune: Tune, files: Path, tmp_path: Path) -> None:
-    report = tune(tmp_path / "run", "training.epochs=25")
+    report = tune(tmp_path / "run", "training.num_epochs=25")
     assert report.mean["accuracy"] >= 95
     found = evaluate(tmp_path / "run", str(files / "dev.tsv"), device="cpu")
     assert (found.task, found.count, found.metrics) == ("classify", 40, report.best.scores)
@@ -54,7 +54,7 @@ def test_a_rule_is_learned_and_kept(tune: Tune, files: Path, tmp_path: Path) -> 
 
 def test_the_best_epoch_and_the_best_seed_are_kept(tune: Tune, files: Path, tmp_path: Path) -> None:
     events: list[Mapping[str, Any]] = []
-    report = tune(tmp_path / "run", "run.seeds=3", "training.rate=2e-3", on_event=events.append)
+    report = tune(tmp_path / "run", "run.num_seeds=3", "training.learning_rate=2e-3", on_event=events.append)
     judged = [event for event in events if event["event"] == "evaluation"]
     assert [(event["seed"], event["epoch"]) for event in judged] == [(s, e) for s in range(3) for e in (1, 2, 3)]
     for outcome in report.outcomes:
@@ -73,7 +73,9 @@ def test_the_last_epoch_is_judged_once(tune: Tune, tmp_path: Path) -> None:
 
 
 def test_patience_ends_a_run(tune: Tune, tmp_path: Path) -> None:
-    report = tune(tmp_path / "run", "training.epochs=40", "training.patience=2", "training.rate=1e-9")
+    report = tune(
+        tmp_path / "run", "training.num_epochs=40", "training.early_stopping_patience=2", "training.learning_rate=1e-9"
+    )
     assert report.best.epoch == 1 and len(report.best.history) == 3
 
 
@@ -86,7 +88,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tune: Tune
 
 @pytest.mark.parametrize("settings", [(), ("training.optimizer=muon",)], ids=["adamw", "muon"])
 def test_crashes_change_no_bit(tune: Tune, tmp_path: Path, settings: tuple[str, ...]) -> None:
-    settings = (*settings, "run.seeds=2", "training.dropout=0.1", "run.checkpoint_every=2 steps")
+    settings = (*settings, "run.num_seeds=2", "training.dropout=0.1", "run.checkpoint_every=2 steps")
     whole = tune(tmp_path / "whole", *settings)
     for number, after in enumerate((1, 3, 9, 14, 20, 2)):
         with pytest.raises(Crash):
@@ -128,37 +130,37 @@ def after_the_seeds(tune: Tune, output: Path, *settings: str) -> None:
             raise Crash
 
     with pytest.raises(Crash):
-        tune(output, "run.seeds=3", *settings, on_event=on_event)
+        tune(output, "run.num_seeds=3", *settings, on_event=on_event)
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_damaged_report_of_a_seed_is_named_and_the_remedy_works(tune: Tune, tmp_path: Path, number: int) -> None:
     """Whichever seed is the best, its model is the one that is kept, also when another seed is trained again."""
-    whole = tune(tmp_path / "whole", "run.seeds=3", "training.dropout=0.1")
+    whole = tune(tmp_path / "whole", "run.num_seeds=3", "training.dropout=0.1")
     after_the_seeds(tune, tmp_path / "cut", "training.dropout=0.1")
     path = tmp_path / "cut" / "seeds" / f"{number}.json"
     good = path.read_bytes()
     path.write_bytes(good.replace(b'"accuracy": ', b'"accuracy": 9', 1))
     with pytest.raises(InputError, match=rf"seeds/{number}\.json.*delete it.*--resume"):
-        tune(tmp_path / "cut", "run.seeds=3", "training.dropout=0.1", resume=True)
+        tune(tmp_path / "cut", "run.num_seeds=3", "training.dropout=0.1", resume=True)
     path.unlink()
-    report = tune(tmp_path / "cut", "run.seeds=3", "training.dropout=0.1", resume=True)
+    report = tune(tmp_path / "cut", "run.num_seeds=3", "training.dropout=0.1", resume=True)
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
     assert [one.scores for one in report.outcomes] == [one.scores for one in whole.outcomes]
 
 
 def test_a_damaged_best_model_is_named_and_the_remedy_works(tune: Tune, tmp_path: Path) -> None:
-    whole = tune(tmp_path / "whole", "run.seeds=3", "training.dropout=0.1")
+    whole = tune(tmp_path / "whole", "run.num_seeds=3", "training.dropout=0.1")
     after_the_seeds(tune, tmp_path / "cut", "training.dropout=0.1")
     seeds = tmp_path / "cut" / "seeds"
     flip(seeds / "best" / "model.safetensors")
     best = max(whole.outcomes[:2], key=lambda one: one.scores["accuracy"]).seed
     message = rf"best/model\.safetensors.*delete .*best and .*{best}\.json.*--resume"
     with pytest.raises(InputError, match=message):
-        tune(tmp_path / "cut", "run.seeds=3", "training.dropout=0.1", resume=True)
+        tune(tmp_path / "cut", "run.num_seeds=3", "training.dropout=0.1", resume=True)
     shutil.rmtree(seeds / "best")
     (seeds / f"{best}.json").unlink()
-    tune(tmp_path / "cut", "run.seeds=3", "training.dropout=0.1", resume=True)
+    tune(tmp_path / "cut", "run.num_seeds=3", "training.dropout=0.1", resume=True)
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
@@ -229,15 +231,15 @@ def test_what_cannot_be_gone_on_with_is_refused(tune: Tune, files: Path, tmp_pat
         tune(tmp_path / "run", on_event=crashing(4))
     with pytest.raises(InputError, match="go on with --resume"):
         tune(tmp_path / "run")
-    with pytest.raises(InputError, match=r"training\.epochs was 3 and is 4"):
-        tune(tmp_path / "run", "training.epochs=4", resume=True)
+    with pytest.raises(InputError, match=r"training\.num_epochs was 3 and is 4"):
+        tune(tmp_path / "run", "training.num_epochs=4", resume=True)
     with pytest.raises(InputError, match="data was"):
         tune(tmp_path / "run", dev=str(files / "train.tsv"), resume=True)
     done = tune(tmp_path / "run", resume=True)
     before = weights(tmp_path / "run")
     assert tune(tmp_path / "run", resume=True) == done and weights(tmp_path / "run") == before  # there is nothing to do
     with pytest.raises(InputError, match="no run to resume"):
-        tune(tmp_path / "run", "training.epochs=4", resume=True)
+        tune(tmp_path / "run", "training.num_epochs=4", resume=True)
     with pytest.raises(InputError, match="holds a model"):
         tune(tmp_path / "run")
     with pytest.raises(InputError, match="holds a run or a model"):
@@ -266,7 +268,7 @@ def test_a_kill_amid_the_last_cleaning_up(tune: Tune, tmp_path: Path, monkeypatc
         raise Crash
 
     with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr("regard.training.folder.remove_files", crash)
+        patch.setattr("regard.training.run_folder.remove_files", crash)
         tune(tmp_path / "run")
     report = tune(tmp_path / "run", resume=True)
     assert report.document() == json.loads((tmp_path / "run" / "report.json").read_text())
@@ -305,7 +307,7 @@ def test_a_run_that_diverges_says_so(tune: Tune, tmp_path: Path, monkeypatch: py
 
     plain = Classify.loss
     monkeypatch.setattr(Classify, "loss", lambda *arguments: plain(*arguments) * float("inf"))
-    with pytest.raises(RegardError, match=r"diverged.*training\.rate"):
+    with pytest.raises(RegardError, match=r"diverged.*training\.learning_rate"):
         tune(tmp_path / "run")
 
 

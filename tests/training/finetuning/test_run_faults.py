@@ -16,7 +16,16 @@ from regard.tasks.folder import read_task
 from tests.faults import CODES, DiskFaults
 
 STRIDE = 7  # every seventh operation, to spare time; tests/test_disk_faults.py goes through all of a save
-QUICK = ("--set", "training.epochs=1", "--set", "training.batch=8", "--set", "training.length=16", "--device", "cpu")
+QUICK = (
+    "--set",
+    "training.num_epochs=1",
+    "--set",
+    "training.batch_size=8",
+    "--set",
+    "training.max_length=16",
+    "--device",
+    "cpu",
+)
 
 
 def test_a_fault_at_any_operation_of_the_end(

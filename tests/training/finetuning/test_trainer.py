@@ -16,8 +16,8 @@ from regard.nn import Attention
 from regard.tasks.folder import Solved
 from regard.tasks.model import Tuned
 from regard.tasks.texts import Classify
-from regard.training.finetuning.config import Config
-from regard.training.finetuning.trainer import Trainer, best_rate
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.trainer import FineTuner, best_rate
 from regard.training.stopping import Stop
 
 CPU = torch.device("cpu")
@@ -25,11 +25,11 @@ TASK = Classify(["bad", "good"])
 EXAMPLES = [Text(f"the {label} film, number {n}", label=label) for n in range(16) for label in ("bad", "good")]
 
 
-def made(folder: Path, *settings: str, **options: Any) -> Trainer:
+def made(folder: Path, *settings: str, **options: Any) -> FineTuner:
     encoder, tokenizer = regard.load(folder)
     tuned = Tuned.new(encoder, TASK)
     items = TASK.items([*EXAMPLES, EXAMPLES[0]], Solved(TASK, tuned, tokenizer, 32).rows)
-    return Trainer(tuned, TASK, items, Config.load(overrides=list(settings)), seed=0, device=CPU, **options)
+    return FineTuner(tuned, TASK, items, FineTuningConfig.load(overrides=list(settings)), seed=0, device=CPU, **options)
 
 
 def test_every_step_has_its_rate_and_a_bounded_gradient(
@@ -44,7 +44,7 @@ def test_every_step_has_its_rate_and_a_bounded_gradient(
         rates.append(decaying["lr"])
         norms.append(float(torch.nn.utils.get_total_norm(gradients)))
 
-    run = made(tiny_bert_folder, "training.epochs=10", "training.batch=16", "training.rate=1e-3")
+    run = made(tiny_bert_folder, "training.num_epochs=10", "training.batch_size=16", "training.learning_rate=1e-3")
     run.optimizers[0].register_step_pre_hook(note)
     run.go(Stop())
     assert len(rates) == 30  # 33 sentences are 3 batches
@@ -58,7 +58,7 @@ def test_a_judgement_is_told_before_and_after(select: str, judged: list[int], ti
     told: list[tuple[str, object]] = []
     run = made(
         tiny_bert_folder,
-        "training.epochs=3",
+        "training.num_epochs=3",
         f"training.select={select}",
         judge=lambda model: {TASK.main: 1.0},
         note=lambda event, **values: told.append((event, values.get("epoch"))),
@@ -70,7 +70,7 @@ def test_a_judgement_is_told_before_and_after(select: str, judged: list[int], ti
 
 
 def test_all_items_are_seen_once_an_epoch_in_another_order(tiny_bert_folder: Path) -> None:
-    run = made(tiny_bert_folder, "training.epochs=2", "training.batch=8")
+    run = made(tiny_bert_folder, "training.num_epochs=2", "training.batch_size=8")
     seen = [[item.owner for item in batch[0]["items"]] for batch in run._batches(0)]
     first, second = (sorted(chain.from_iterable(seen[start : start + 5])) for start in (0, 5))
     assert first == second == list(range(33)) and seen[:5] != seen[5:]

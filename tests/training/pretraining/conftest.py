@@ -33,7 +33,9 @@ def corpus(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished corpus, so that runs begin at once."""
     folder = tmp_path_factory.mktemp("corpus") / "corpus"
     lines = source.read_text(encoding="utf-8").splitlines()
-    tokenizer = train_tokenizer(lines, size=int(SMALL["vocabulary.size"]), max_length=int(SMALL["model.positions"]))
+    tokenizer = train_tokenizer(
+        lines, size=int(SMALL["vocabulary.vocab_size"]), max_length=int(SMALL["model.max_position_embeddings"])
+    )
     build_corpus(source, folder, tokenizer=tokenizer)
     return folder
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.training.pretraining import plan, reporter, run
-from regard.training.pretraining.config import Config
+from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.sections import Family
 
 __all__ = [
@@ -41,17 +41,17 @@ STEPS = 12
 PATIENCE = 100.0  # seconds that a process may take
 
 SMALL = {
-    "model.width": 32,
-    "model.depth": 2,
-    "model.heads": 2,
-    "model.ffn": 64,
-    "model.positions": 32,
-    "vocabulary.size": 120,
-    "data.length": 32,
-    "data.batch": 256,
-    "objective.pairs": "order",  # next ones would be evaluated for longer than all the rest takes
-    "optimizer.rate": 0.01,
-    "schedule.steps": STEPS,
+    "model.hidden_size": 32,
+    "model.num_hidden_layers": 2,
+    "model.num_attention_heads": 2,
+    "model.intermediate_size": 64,
+    "model.max_position_embeddings": 32,
+    "vocabulary.vocab_size": 120,
+    "data.max_length": 32,
+    "data.tokens_per_batch": 256,
+    "objective.sentence_pairs": "order",  # next ones would be evaluated for longer than all the rest takes
+    "optimizer.learning_rate": 0.01,
+    "schedule.max_steps": STEPS,
     "run.checkpoint_every": "4 steps",
     "run.evaluate_every": "",
 }
@@ -73,17 +73,17 @@ def story(documents: int = 120, *, seed: int = 0) -> str:
 
 
 def settings(family: Family = "bert", **changed: object) -> list[str]:
-    """SMALL as values of --set, with others in place of some: `data_micro=128`."""
+    """SMALL as values of --set, with others in place of some: `data_tokens_per_micro_batch=128`."""
     values = {key: value for key, value in SMALL.items() if family == "bert" or not key.startswith("objective.")}
     if family == "elmo":
-        del values["model.heads"]
-    values |= {"vocabulary.size": {"gpt": 300, "t5": 400}[family]} if family in ("gpt", "t5") else {}
+        del values["model.num_attention_heads"]
+    values |= {"vocabulary.vocab_size": {"gpt": 300, "t5": 400}[family]} if family in ("gpt", "t5") else {}
     values |= {key.replace("_", ".", 1): value for key, value in changed.items()}
     return [f"{key}={value}" for key, value in values.items()]
 
 
-def config(family: Family = "bert", **changed: object) -> Config:
-    return Config.read(family=family, overrides=settings(family, **changed))
+def config(family: Family = "bert", **changed: object) -> PretrainingConfig:
+    return PretrainingConfig.read(family=family, overrides=settings(family, **changed))
 
 
 def command(sources: Path, output: Path, *more: str, family: Family = "bert", **changed: object) -> list[str]:

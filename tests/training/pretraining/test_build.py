@@ -14,21 +14,26 @@ from regard.errors import InputError
 from regard.models import T5, Bert, Elmo, Gpt
 from regard.text import Tokenizer
 from regard.training.pretraining.build import new_model, objective_for, portions_for, started_model
-from regard.training.pretraining.objectives import BothWays, Causal, DroppedSpans, MaskedWords
-from regard.training.pretraining.prepare import Material, open_material, prepare
-from regard.training.pretraining.rows import FOLLOWS, OTHER
+from regard.training.pretraining.dataset import Dataset, open_dataset, prepare
+from regard.training.pretraining.objectives import (
+    BidirectionalLanguageModeling,
+    CausalLanguageModeling,
+    MaskedLanguageModeling,
+    SpanDenoising,
+)
+from regard.training.pretraining.row_sampler import FOLLOWS, OTHER
 from tests.training.pretraining.runs import config
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def material(corpus: Path) -> Material:
-    return open_material(config(), [str(corpus)], Path("nowhere"), held_out=False)
+def material(corpus: Path) -> Dataset:
+    return open_dataset(config(), [str(corpus)], Path("nowhere"), held_out=False)
 
 
 @pytest.fixture
-def tokenizer(material: Material) -> Tokenizer:
+def tokenizer(material: Dataset) -> Tokenizer:
     return material.tokenizer
 
 
@@ -43,13 +48,13 @@ def test_a_bert(tokenizer: Tokenizer) -> None:
 
 
 def test_single_texts_need_no_heads_for_pairs(tokenizer: Tokenizer) -> None:
-    model = new_model(config(objective_pairs="none"), tokenizer)
+    model = new_model(config(objective_sentence_pairs="none"), tokenizer)
     assert isinstance(model, Bert)
     assert model.masked is not None and model.pooler is None and model.next is None
 
 
 def test_a_gpt(tokenizer: Tokenizer) -> None:
-    model = new_model(config("gpt", model_depth=3), tokenizer)
+    model = new_model(config("gpt", model_num_hidden_layers=3), tokenizer)
     assert isinstance(model, Gpt)
     found = model.config
     assert (found.family, found.depth, found.vocabulary, found.activation) == ("gpt2", 3, tokenizer.size, "gelu-tanh")
@@ -57,16 +62,16 @@ def test_a_gpt(tokenizer: Tokenizer) -> None:
 
 
 @pytest.fixture(scope="module")
-def with_sentinels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Material:
+def with_sentinels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """What a T5 reads."""
     output = tmp_path_factory.mktemp("sentinels")
     prepare(config("t5"), [str(source)], output, say=lambda text: None)
-    return open_material(config("t5"), [str(source)], output, held_out=False)
+    return open_dataset(config("t5"), [str(source)], output, held_out=False)
 
 
-def test_a_t5(with_sentinels: Material) -> None:
+def test_a_t5(with_sentinels: Dataset) -> None:
     tokenizer = with_sentinels.tokenizer
-    model = new_model(config("t5", model_depth=3), tokenizer)
+    model = new_model(config("t5", model_num_hidden_layers=3), tokenizer)
     assert isinstance(model, T5)
     found = model.config
     assert (found.depth, found.decoder_depth, found.heads, found.head_width, found.ffn) == (3, 3, 2, 16, 64)
@@ -74,10 +79,10 @@ def test_a_t5(with_sentinels: Material) -> None:
     assert (found.vocabulary, found.activation, found.scaled, model.output) == (400, "relu", True, None)
 
 
-def test_portions_of_a_t5_fill_its_rows(with_sentinels: Material) -> None:
-    chosen = config("t5", objective_mask_rate=0.3, objective_span=2.0)
+def test_portions_of_a_t5_fill_its_rows(with_sentinels: Dataset) -> None:
+    chosen = config("t5", objective_mlm_probability=0.3, objective_mean_noise_span_length=2.0)
     objective = objective_for(chosen, new_model(chosen, with_sentinels.tokenizer), with_sentinels.tokenizer, CPU)
-    assert isinstance(objective, DroppedSpans)
+    assert isinstance(objective, SpanDenoising)
     portion = portions_for(chosen, with_sentinels, 256).portion(0, 0)
     inputs = objective.prepare(portion, torch.Generator().manual_seed(0))
     assert inputs["ids"].shape == (8, 32) and portion.ids.shape == (8, 36)
@@ -85,18 +90,18 @@ def test_portions_of_a_t5_fill_its_rows(with_sentinels: Material) -> None:
     assert {*inputs["said"][:, 0].tolist()} == {with_sentinels.tokenizer.pad}
 
 
-def test_an_elmo(tokenizer: Tokenizer, material: Material) -> None:
+def test_an_elmo(tokenizer: Tokenizer, material: Dataset) -> None:
     model = new_model(config("elmo"), tokenizer)
     assert isinstance(model, Elmo) and model.output is not None
     assert (model.config.width, model.config.cell, model.config.characters) == (32, 64, 0)
-    assert isinstance(objective_for(config("elmo"), model, tokenizer, CPU), BothWays)
+    assert isinstance(objective_for(config("elmo"), model, tokenizer, CPU), BidirectionalLanguageModeling)
     portion = portions_for(config("elmo"), material, 256).portion(0, 0)
     assert portion.ids.shape == (8, 32) and {*portion.ids[:, 0].tolist()} == {tokenizer.cls}
 
 
 @pytest.mark.parametrize("family", ["t5", "elmo"])
 def test_others_start_from_one_of_their_own(
-    family: Any, with_sentinels: Material, tokenizer: Tokenizer, tmp_path: Path
+    family: Any, with_sentinels: Dataset, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     words = with_sentinels.tokenizer if family == "t5" else tokenizer
     before = new_model(config(family), words)
@@ -105,7 +110,7 @@ def test_others_start_from_one_of_their_own(
     assert model.config.dropout == 0.4 and type(model) is type(before)
     assert all(torch.equal(tensor, before.state_dict()[name]) for name, tensor in model.state_dict().items())
     with pytest.raises(InputError, match="depth was 2 and is 1"):
-        started_model(config(family, model_depth=1), words, str(tmp_path))
+        started_model(config(family, model_num_hidden_layers=1), words, str(tmp_path))
     with pytest.raises(InputError, match="is no bert; start from a model of that family"):
         started_model(config(), words, str(tmp_path))
 
@@ -121,7 +126,7 @@ def finished(tokenizer: Tokenizer, tmp_path: Path) -> str:
 @pytest.mark.parametrize("pairs", ["next", "none"])
 def test_a_start_gives_its_weights(pairs: str, finished: str, tokenizer: Tokenizer) -> None:
     torch.manual_seed(5)
-    model = started_model(config(objective_pairs=pairs, model_dropout=0.4), tokenizer, finished)
+    model = started_model(config(objective_sentence_pairs=pairs, model_dropout=0.4), tokenizer, finished)
     before, _ = regard.load(finished)
     weights = before.state_dict()
     for name, tensor in model.state_dict().items():
@@ -133,11 +138,11 @@ def test_a_start_gives_its_weights(pairs: str, finished: str, tokenizer: Tokeniz
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model_width": 64}, "another shape than .model. says: width was 32 and is 64"),
-        ({"model_depth": 1}, "depth was 2 and is 1"),
-        ({"model_heads": 4}, "heads was 2 and is 4"),  # the weights have the same shapes
+        ({"model_hidden_size": 64}, "another shape than .model. says: width was 32 and is 64"),
+        ({"model_num_hidden_layers": 1}, "depth was 2 and is 1"),
+        ({"model_num_attention_heads": 4}, "heads was 2 and is 4"),  # the weights have the same shapes
         ({"model_activation": "relu"}, "activation was 'gelu' and is 'relu'"),
-        ({"model_positions": 64}, "positions was 32 and is 64"),
+        ({"model_max_position_embeddings": 64}, "positions was 32 and is 64"),
     ],
 )
 def test_a_start_of_another_shape_is_refused(
@@ -155,7 +160,7 @@ def test_a_start_of_another_kind_is_refused(finished: str, tokenizer: Tokenizer,
 
 
 def test_a_start_without_the_heads_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    regard.save(new_model(config(objective_pairs="none"), tokenizer), tmp_path, tokenizer)
+    regard.save(new_model(config(objective_sentence_pairs="none"), tokenizer), tmp_path, tokenizer)
     with pytest.raises(InputError, match="lacks what this run trains: next, pooler"):
         started_model(config(), tokenizer, str(tmp_path))
 
@@ -168,39 +173,45 @@ def test_a_start_keeps_what_no_setting_says(tokenizer: Tokenizer, tmp_path: Path
 
 
 def test_what_is_learned(tokenizer: Tokenizer) -> None:
-    chosen = config(objective_mask_rate=0.4, objective_whole_words="true", objective_replace=[1.0, 0.0, 0.0])
+    chosen = config(
+        objective_mlm_probability=0.4,
+        objective_whole_word_mask="true",
+        objective_replacement_probabilities=[1.0, 0.0, 0.0],
+    )
     objective = objective_for(chosen, new_model(chosen, tokenizer), tokenizer, CPU)
-    assert isinstance(objective, MaskedWords)
+    assert isinstance(objective, MaskedLanguageModeling)
     assert (objective.length, objective.masking.rate, objective.masking.replace) == (32, 0.4, (1.0, 0.0, 0.0))
     assert objective.masking.continues is not None
-    assert isinstance(objective_for(config("gpt"), new_model(config("gpt"), tokenizer), tokenizer, CPU), Causal)
+    assert isinstance(
+        objective_for(config("gpt"), new_model(config("gpt"), tokenizer), tokenizer, CPU), CausalLanguageModeling
+    )
 
 
-def test_portions_of_pairs(material: Material) -> None:
+def test_portions_of_pairs(material: Dataset) -> None:
     portion = portions_for(config(), material, 256).portion(0, 0)
     assert portion.ids.shape == (256,) and portion.starts is not None and portion.labels is not None
     assert {FOLLOWS, OTHER} <= {*portion.labels.tolist()}
     assert portion.starts.diff().max() <= 32
 
 
-def test_portions_of_single_texts(material: Material) -> None:
-    portion = portions_for(config(objective_pairs="none"), material, 256).portion(0, 0)
+def test_portions_of_single_texts(material: Dataset) -> None:
+    portion = portions_for(config(objective_sentence_pairs="none"), material, 256).portion(0, 0)
     assert portion.ids.shape == (8, 32) and portion.labels is None and portion.segments is None
     assert {*portion.ids[:, 0].tolist()} == {material.tokenizer.cls}
 
 
-def test_a_gpt_is_asked_for_as_many_words_as_it_reads(material: Material) -> None:
+def test_a_gpt_is_asked_for_as_many_words_as_it_reads(material: Dataset) -> None:
     portion = portions_for(config("gpt"), material, 256).portion(0, 0)
     assert portion.ids.shape == (8, 33)
 
 
-def test_order_and_seed_matter(material: Material) -> None:
+def test_order_and_seed_matter(material: Dataset) -> None:
     def ids(**changed: Any) -> list[int]:
         return portions_for(config(**changed), material, 256).portion(0, 0).ids.tolist()
 
     assert ids() == ids()
     assert ids() != ids(run_seed=1)
-    assert ids() != ids(objective_pairs="next")
+    assert ids() != ids(objective_sentence_pairs="next")
 
 
 def test_halves(monkeypatch: pytest.MonkeyPatch) -> None:

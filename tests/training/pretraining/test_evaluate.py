@@ -17,7 +17,7 @@ from regard.errors import InputError
 from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, T5Config
 from regard.training.pretraining import evaluate
 from regard.training.pretraining.evaluate import (
-    NextWords,
+    PerplexityScore,
     blanked,
     both_ways,
     dropped_spans,
@@ -26,9 +26,9 @@ from regard.training.pretraining.evaluate import (
     pairs,
     words,
 )
-from regard.training.pretraining.rows import FOLLOWS, OTHER
-from regard.training.pretraining.spans import Corruption, Sizes
-from regard.training.pretraining.text import Text
+from regard.training.pretraining.row_sampler import FOLLOWS, OTHER
+from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes
+from regard.training.pretraining.token_stream import TokenStream
 from tests.training.pretraining.texts import CLS, DOCUMENTS, FIRST, MASK, SEP, TOKENIZER, made
 
 BOOK = [[3, 4, 5, 2], [6, 1], [4, 4, 4], [7], [2, 2, 2, 2, 2]] * 4
@@ -147,7 +147,7 @@ def test_a_text_of_special_tokens_is_refused(bert: Bert) -> None:
         words(bert, MASKING, text, TOKENIZER, length=12)
 
 
-def sentences_of(text: Text, ids: list[int]) -> list[int]:
+def sentences_of(text: TokenStream, ids: list[int]) -> list[int]:
     """The numbers of the sentences that these ids are, whole and one behind the other."""
     start, stop = ids[0] - FIRST, ids[-1] - FIRST + 1
     assert ids == list(range(FIRST + start, FIRST + stop))
@@ -271,8 +271,8 @@ def test_both_ways_against_one_token_after_the_other(rows: int, randomised: Rand
 def test_dropped_spans_against_one_token_after_the_other(randomised: Randomise) -> None:
     shape = T5Config(vocabulary=VOCABULARY + 20, width=8, head_width=4, depth=2, decoder_depth=2, heads=2, ffn=12)
     model: T5 = randomised(T5(shape))
-    sizes = Sizes.filling(14, rate=0.3, span=2.0)
-    corruption = Corruption(sizes, sentinels=[*range(VOCABULARY + 19, VOCABULARY, -1)], end=1)
+    sizes = SpanSizes.filling(14, rate=0.3, span=2.0)
+    corruption = SpanCorruption(sizes, sentinels=[*range(VOCABULARY + 19, VOCABULARY, -1)], end=1)
     found = dropped_spans(model, corruption, TEXT, rows=2, seed=5)
     model.eval()
     ids = torch.tensor(stream(2 * sizes.tokens)).view(2, -1)
@@ -288,7 +288,7 @@ def test_dropped_spans_against_one_token_after_the_other(randomised: Randomise) 
 
 
 def test_a_huge_perplexity_is_a_number() -> None:
-    assert math.isfinite(NextWords(1e6, 1).perplexity)
+    assert math.isfinite(PerplexityScore(1e6, 1).perplexity)
 
 
 def test_a_text_without_a_next_word_is_refused(gpt: Gpt) -> None:

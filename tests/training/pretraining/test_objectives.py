@@ -17,18 +17,18 @@ import regard
 from regard.data.masking import IGNORED, Masking
 from regard.errors import InputError
 from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, T5Config
+from regard.training.pretraining.micro_batches import MicroBatch, MicroBatches
 from regard.training.pretraining.objectives import (
-    BothWays,
-    Causal,
-    DroppedSpans,
-    MaskedWords,
+    BidirectionalLanguageModeling,
+    CausalLanguageModeling,
+    MaskedLanguageModeling,
+    SpanDenoising,
     masking_for,
     mean_loss,
     word_loss,
 )
-from regard.training.pretraining.portions import Portion, Portions
-from regard.training.pretraining.rows import Pairs, Stretches
-from regard.training.pretraining.spans import Corruption, Sizes
+from regard.training.pretraining.row_sampler import SentencePairs, TextChunks
+from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes
 from tests.training.pretraining.texts import FIRST, MASK, TOKENIZER, made
 
 TEXT = made([[3, 4, 5, 2], [6, 1], [4, 4, 4], [7], [2, 2, 2, 2, 2]] * 4)
@@ -45,11 +45,13 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def portion_of(kind: str) -> Portion:
+def portion_of(kind: str) -> MicroBatch:
     if kind == "single":
-        return Portions(Stretches(TEXT, tokens=LENGTH - 2, seed=3), TOKENIZER, tokens=70, pairs=False).portion(0, 0)
-    rows = Pairs(LONG if kind == "rectangle" else TEXT, tokens=LENGTH - 3, seed=3, **KINDS[kind])
-    return Portions(rows, TOKENIZER, tokens=130, pairs=True).portion(0, 0)
+        return MicroBatches(TextChunks(TEXT, tokens=LENGTH - 2, seed=3), TOKENIZER, tokens=70, pairs=False).portion(
+            0, 0
+        )
+    rows = SentencePairs(LONG if kind == "rectangle" else TEXT, tokens=LENGTH - 3, seed=3, **KINDS[kind])
+    return MicroBatches(rows, TOKENIZER, tokens=130, pairs=True).portion(0, 0)
 
 
 @pytest.fixture
@@ -58,12 +60,12 @@ def bert(randomised: Randomise) -> Bert:
     return model.eval()
 
 
-def objective_of(model: Bert) -> MaskedWords:
+def objective_of(model: Bert) -> MaskedLanguageModeling:
     masking = Masking(torch.arange(VOCABULARY) < FIRST, mask=MASK, rate=0.3)
-    return MaskedWords(model, masking, length=LENGTH)
+    return MaskedLanguageModeling(model, masking, length=LENGTH)
 
 
-def rectangle(portion: Portion, *flat: Tensor) -> tuple[Tensor, list[Tensor]]:
+def rectangle(portion: MicroBatch, *flat: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Values for each token as rows with a mask: one that is packed is filled up on the right."""
     if portion.starts is None:
         shape = portion.ids.shape
@@ -140,9 +142,9 @@ def test_masks_follow_from_the_generator_alone(bert: Bert) -> None:
 
 def test_next_words_as_in_transformers(randomised: Randomise, tmp_path: Path) -> None:
     model: Gpt = randomised(Gpt(GptConfig(**SHAPE))).eval()
-    rows = Stretches(TEXT, tokens=9, seed=0)
-    portion = Portions(rows, TOKENIZER, tokens=45, pairs=False, bare=True).portion(0, 0)
-    objective = Causal(model)
+    rows = TextChunks(TEXT, tokens=9, seed=0)
+    portion = MicroBatches(rows, TOKENIZER, tokens=45, pairs=False, bare=True).portion(0, 0)
+    objective = CausalLanguageModeling(model)
     inputs = objective.prepare(portion, torch.Generator())
     assert inputs["ids"].shape == inputs["targets"].shape == (5, 8)
     losses = objective(**inputs)
@@ -168,11 +170,11 @@ def test_dropped_spans_as_in_transformers(heads: tuple[str, ...], randomised: Ra
         padding=4,
     )
     model: T5 = randomised(T5(shape, heads=heads)).eval()
-    sizes = Sizes.filling(12, rate=0.3, span=2.0)
-    corruption = Corruption(sizes, sentinels=[*range(VOCABULARY + 8, VOCABULARY, -1)], end=1)
-    rows = Stretches(LONG, tokens=sizes.tokens, seed=0)
-    portion = Portions(rows, TOKENIZER, tokens=4 * sizes.tokens, pairs=False, bare=True).portion(0, 0)
-    objective = DroppedSpans(model, corruption)
+    sizes = SpanSizes.filling(12, rate=0.3, span=2.0)
+    corruption = SpanCorruption(sizes, sentinels=[*range(VOCABULARY + 8, VOCABULARY, -1)], end=1)
+    rows = TextChunks(LONG, tokens=sizes.tokens, seed=0)
+    portion = MicroBatches(rows, TOKENIZER, tokens=4 * sizes.tokens, pairs=False, bare=True).portion(0, 0)
+    objective = SpanDenoising(model, corruption)
     inputs = objective.prepare(portion, torch.Generator().manual_seed(1))
     expected = corruption(portion.ids, torch.Generator().manual_seed(1))
     assert torch.equal(inputs["ids"], expected.inputs) and torch.equal(inputs["targets"], expected.targets)
@@ -188,7 +190,7 @@ def test_both_ways_against_every_word(randomised: Randomise) -> None:
     shape = ElmoConfig(vocabulary=VOCABULARY, characters=0, width=6, cell=6, depth=2)
     model: Elmo = randomised(Elmo(shape)).eval()
     portion = portion_of("single")
-    objective = BothWays(model)
+    objective = BidirectionalLanguageModeling(model)
     losses = objective(**objective.prepare(portion, torch.Generator()))
     ahead, back = [], []
     for row in portion.ids.long():

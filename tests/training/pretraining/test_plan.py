@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard.models import T5, Bert, BertConfig, Gpt, GptConfig, T5Config
 from regard.training.pretraining import plan
 from regard.training.pretraining.plan import flops_per_token, peak_flops, seconds_per_step
-from regard.training.pretraining.spans import Sizes
+from regard.training.pretraining.span_corruption import SpanSizes
 from regard.training.world import World
 from tests.training.pretraining.runs import config
 
@@ -37,7 +37,7 @@ def test_the_work_of_a_t5_is_what_torch_counts() -> None:
     shape = {"width": 32, "head_width": 16, "depth": 2, "decoder_depth": 2, "heads": 2, "ffn": 64}
     model = T5(T5Config(vocabulary=VOCABULARY, **shape))  # type: ignore[arg-type]
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
-    said = torch.randint(VOCABULARY, (ROWS, Sizes.filling(LENGTH, rate=0.15, span=3.0).targets))
+    said = torch.randint(VOCABULARY, (ROWS, SpanSizes.filling(LENGTH, rate=0.15, span=3.0).targets))
     work = counted(lambda: model.logits(model(ids, said)))
     assert flops_per_token(config("t5"), VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
 
@@ -47,7 +47,7 @@ def test_the_work_of_an_elmo_by_hand() -> None:
     weights = 2 * (2 * (4 * 64 * (32 + 32) + 64 * 32) + 32 * VOCABULARY)
     assert flops_per_token(config("elmo"), VOCABULARY) == 3 * 2 * weights
     narrow = 2 * (2 * 4 * 32 * (32 + 32) + 32 * VOCABULARY)
-    assert flops_per_token(config("elmo", model_ffn=32), VOCABULARY) == 3 * 2 * narrow
+    assert flops_per_token(config("elmo", model_intermediate_size=32), VOCABULARY) == 3 * 2 * narrow
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.5])
@@ -59,7 +59,7 @@ def test_the_work_of_a_bert_ends_with_the_hidden_words(rate: float) -> None:
     head = model.masked
     assert head is not None
     work = counted(lambda: head(model(ids).flatten(0, 1)[rows]))
-    asked = config(model_depth=8, objective_mask_rate=rate)
+    asked = config(model_num_hidden_layers=8, objective_mlm_probability=rate)
     assert flops_per_token(asked, VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
 
 

@@ -19,10 +19,10 @@ from regard.models import T5, Bert, Elmo
 from regard.nn import Padded
 from regard.training.checkpoint import Checkpoints
 from regard.training.pretraining import reporter as module
-from regard.training.pretraining.config import Config
-from regard.training.pretraining.objectives import MaskedWords
-from regard.training.pretraining.prepare import Material, open_material
-from regard.training.pretraining.run import Result, pretrain
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.dataset import Dataset, open_dataset
+from regard.training.pretraining.objectives import MaskedLanguageModeling
+from regard.training.pretraining.run import PretrainingResult, pretrain
 from tests.training.pretraining.runs import STEPS, config, events, losses
 
 CPU = torch.device("cpu")
@@ -31,12 +31,12 @@ pytestmark = pytest.mark.usefixtures("hurried")
 
 def trained(
     sources: Path, output: Path, *, family: Any = "bert", held_out: Path | None = None, start: str = "", **changed: Any
-) -> Result:
+) -> PretrainingResult:
     kept = [] if held_out is None else [str(held_out)]
     return pretrain(config(family, **changed), [str(sources)], output, held_out=kept, start=start, device=CPU)
 
 
-def unigram(material: Material) -> float:
+def unigram(material: Dataset) -> float:
     """The loss of who knows how frequent each word is and nothing else."""
     counts = Counter(np.concatenate(material.text.pieces).tolist())
     total = sum(counts.values())
@@ -45,9 +45,9 @@ def unigram(material: Material) -> float:
 
 
 LEARNING: dict[str, dict[str, Any]] = {
-    "bert": {"objective_pairs": "next", "optimizer_name": "muon", "optimizer_rate": 0.02},
+    "bert": {"objective_sentence_pairs": "next", "optimizer_name": "muon", "optimizer_learning_rate": 0.02},
     "gpt": {"family": "gpt"},
-    "t5": {"family": "t5", "optimizer_name": "muon", "optimizer_rate": 0.02},
+    "t5": {"family": "t5", "optimizer_name": "muon", "optimizer_learning_rate": 0.02},
     "elmo": {"family": "elmo"},
 }
 # The score that is the loss of words: an ELMo has two such.
@@ -56,10 +56,15 @@ ASKED = {"t5": "spans", "elmo": "forwards"}
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_it_learns_more_than_how_frequent_words_are(name: str, source: Path, unseen: Path, tmp_path: Path) -> None:
-    changed = {"schedule_steps": 60, "data_batch": 512, "run_evaluate_every": "30 steps", **LEARNING[name]}
+    changed = {
+        "schedule_max_steps": 60,
+        "data_tokens_per_batch": 512,
+        "run_evaluate_every": "30 steps",
+        **LEARNING[name],
+    }
     result = trained(source, tmp_path, held_out=unseen, **changed)
     family = changed.get("family", "bert")
-    material = open_material(config(family), [str(source)], tmp_path, held_out=True)
+    material = open_dataset(config(family), [str(source)], tmp_path, held_out=True)
     asked = ASKED.get(family, "words")
     loss = result.scores[asked]["loss"]
     assert loss < unigram(material) - 0.3
@@ -76,11 +81,11 @@ def test_it_learns_more_than_how_frequent_words_are(name: str, source: Path, uns
 @pytest.mark.parametrize(
     "changed",
     [
-        {"objective_pairs": "next"},
-        {"objective_pairs": "none"},
-        {"objective_whole_words": "true"},
-        {"objective_short_pairs": 0.0, "data_length": 16},
-        {"data_micro": 128},
+        {"objective_sentence_pairs": "next"},
+        {"objective_sentence_pairs": "none"},
+        {"objective_whole_word_mask": "true"},
+        {"objective_short_seq_prob": 0.0, "data_max_length": 16},
+        {"data_tokens_per_micro_batch": 128},
         {"run_precision": "bf16"},
         {"run_gradient_checkpointing": "true", "model_dropout": 0.1},
     ],
@@ -89,25 +94,25 @@ def test_it_learns_more_than_how_frequent_words_are(name: str, source: Path, uns
 def test_every_kind_of_run_learns_something(
     changed: dict[str, Any], corpus: Path, unseen: Path, tmp_path: Path
 ) -> None:
-    result = trained(corpus, tmp_path, held_out=unseen, schedule_steps=30, **changed)
+    result = trained(corpus, tmp_path, held_out=unseen, schedule_max_steps=30, **changed)
     start = math.log(120)
     assert result.scores["words"]["loss"] < start - 1.2
-    assert ("pairs" in result.scores) == (changed.get("objective_pairs") == "next")
+    assert ("pairs" in result.scores) == (changed.get("objective_sentence_pairs") == "next")
     assert set(events(tmp_path, "step")[0]) >= {"loss", "loss_words"}
-    assert ("loss_pairs" in events(tmp_path, "step")[0]) == (changed.get("objective_pairs") != "none")
+    assert ("loss_pairs" in events(tmp_path, "step")[0]) == (changed.get("objective_sentence_pairs") != "none")
 
 
 def test_what_spares_memory_changes_no_result(corpus: Path, tmp_path: Path) -> None:
     for name, frugal in (("a", "true"), ("b", "false")):
-        trained(corpus, tmp_path / name, run_gradient_checkpointing=frugal, model_dropout=0.1, schedule_steps=3)
+        trained(corpus, tmp_path / name, run_gradient_checkpointing=frugal, model_dropout=0.1, schedule_max_steps=3)
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
 
 
-FINISHED = {"objective_pairs": "next", "run_evaluate_every": "5 steps", "optimizer_clip": 0.5}
+FINISHED = {"objective_sentence_pairs": "next", "run_evaluate_every": "5 steps", "optimizer_max_grad_norm": 0.5}
 
 
 @pytest.fixture(scope="module")
-def finished(corpus: Path, unseen: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+def finished(corpus: Path, unseen: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[PretrainingResult, Path]:
     """A run of the usual settings."""
     output = tmp_path_factory.mktemp("finished") / "deep" / "run"
     with pytest.MonkeyPatch.context() as patch:
@@ -119,7 +124,7 @@ def finished(corpus: Path, unseen: Path, tmp_path_factory: pytest.TempPathFactor
 SENTENCES = "The river follows the painter.", "The winter builds the city."
 
 
-def test_the_output_is_a_model(finished: tuple[Result, Path]) -> None:
+def test_the_output_is_a_model(finished: tuple[PretrainingResult, Path]) -> None:
     _, output = finished
     ours, tokenizer = regard.load(output)
     theirs = transformers.BertForPreTraining.from_pretrained(output).eval()
@@ -154,7 +159,7 @@ def test_a_t5_loads_elsewhere_with_the_same_numbers(source: Path, tmp_path: Path
 
 
 def test_an_elmo_is_loaded_again(source: Path, tmp_path: Path) -> None:
-    trained(source, tmp_path, family="elmo", model_ffn=32)
+    trained(source, tmp_path, family="elmo", model_intermediate_size=32)
     model, tokenizer = regard.load(tmp_path)
     assert isinstance(model, Elmo) and model.output is not None and tokenizer is not None
     assert (model.config.width, model.config.cell, model.config.characters) == (32, 32, 0)
@@ -166,7 +171,7 @@ def test_an_elmo_is_loaded_again(source: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(vectors[0], states.numpy(), atol=1e-5)
 
 
-def test_the_log_tells_what_happened(finished: tuple[Result, Path], corpus: Path) -> None:
+def test_the_log_tells_what_happened(finished: tuple[PretrainingResult, Path], corpus: Path) -> None:
     result, output = finished
     log = events(output)
     steps = [event for event in log if event["event"] == "step"]
@@ -182,18 +187,20 @@ def test_the_log_tells_what_happened(finished: tuple[Result, Path], corpus: Path
     assert [event["step"] for event in log if event["event"] == "checkpoint"] == [4, 8, 12]
     assert [event["step"] for event in log if event["event"] == "evaluation"] == [5, 10]
     assert (end["event"], end["steps"], end["tokens"]) == ("end", STEPS, steps[-1]["tokens"])
-    assert result == Result(output, STEPS, end["tokens"], end["seconds"], {k: end[k] for k in ("words", "pairs")})
+    assert result == PretrainingResult(
+        output, STEPS, end["tokens"], end["seconds"], {k: end[k] for k in ("words", "pairs")}
+    )
     assert 0.9 * STEPS * 256 < result.tokens <= STEPS * 256
     assert [event["time"] for event in log] == sorted(event["time"] for event in log)
 
 
-def test_the_settings_are_saved(finished: tuple[Result, Path]) -> None:
+def test_the_settings_are_saved(finished: tuple[PretrainingResult, Path]) -> None:
     _, output = finished
-    saved = Config.read(output / "config.toml", family="bert")
+    saved = PretrainingConfig.read(output / "config.toml", family="bert")
     assert not saved.differences(config(**FINISHED))
 
 
-def test_the_newest_checkpoints_stay(finished: tuple[Result, Path]) -> None:
+def test_the_newest_checkpoints_stay(finished: tuple[PretrainingResult, Path]) -> None:
     _, output = finished
     assert sorted(path.name for path in (output / "checkpoints").iterdir()) == ["step-000000008", "step-000000012"]
     latest = Checkpoints(output / "checkpoints").latest()
@@ -204,44 +211,48 @@ def test_the_newest_checkpoints_stay(finished: tuple[Result, Path]) -> None:
 
 
 def test_the_measuring_steps_teach_nothing(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained(corpus, tmp_path / "a", schedule_steps=2)
+    trained(corpus, tmp_path / "a", schedule_max_steps=2)
     monkeypatch.setattr("regard.training.pretraining.plan.SECONDS", 0.3)
-    trained(corpus, tmp_path / "b", schedule_steps=2)
+    trained(corpus, tmp_path / "b", schedule_max_steps=2)
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
 
 
 def test_chance_comes_from_the_seed(corpus: Path, tmp_path: Path) -> None:
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         torch.manual_seed(len(name + str(seed)) * 7)
-        trained(corpus, tmp_path / name, schedule_steps=2, run_seed=seed, model_dropout=0.1)
+        trained(corpus, tmp_path / name, schedule_max_steps=2, run_seed=seed, model_dropout=0.1)
     assert losses(tmp_path / "a") == losses(tmp_path / "b") != losses(tmp_path / "c")
 
 
 def test_a_run_may_start_from_a_model(
-    finished: tuple[Result, Path], corpus: Path, unseen: Path, tmp_path: Path
+    finished: tuple[PretrainingResult, Path], corpus: Path, unseen: Path, tmp_path: Path
 ) -> None:
     result, before = finished
-    trained(corpus, tmp_path / "a", held_out=unseen, start=str(before), schedule_steps=1, optimizer_rate=1e-9)
+    trained(
+        corpus, tmp_path / "a", held_out=unseen, start=str(before), schedule_max_steps=1, optimizer_learning_rate=1e-9
+    )
     (end,) = events(tmp_path / "a", "end")
     assert end["words"]["loss"] == pytest.approx(result.scores["words"]["loss"], abs=1e-4)
     with pytest.raises(InputError, match="width was 32 and is 64"):
-        trained(corpus, tmp_path / "b", start=str(before), model_width=64)
+        trained(corpus, tmp_path / "b", start=str(before), model_hidden_size=64)
 
 
 @pytest.mark.parametrize(("every", "left"), [("4 steps", ["step-000000004"]), ("", [])])
 def test_a_run_that_diverges_leaves_the_last_good_checkpoint(
     every: str, left: list[str], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, measured, calls = MaskedWords.forward, 6, list[int]()
+    plain, measured, calls = MaskedLanguageModeling.forward, 6, list[int]()
 
-    def forward(self: MaskedWords, *args: Any, **options: Any) -> dict[str, torch.Tensor]:
+    def forward(self: MaskedLanguageModeling, *args: Any, **options: Any) -> dict[str, torch.Tensor]:
         calls.append(1)
         losses = plain(self, *args, **options)
         return losses if len(calls) <= measured + 5 else {name: loss * math.nan for name, loss in losses.items()}
 
-    monkeypatch.setattr(MaskedWords, "forward", forward)
+    monkeypatch.setattr(MaskedLanguageModeling, "forward", forward)
     monkeypatch.setattr(module, "LOG_EVERY", math.inf)
-    with pytest.raises(RegardError, match=r"the run has diverged: at step \d+ the loss is nan.* Lower optimizer\.rate"):
+    with pytest.raises(
+        RegardError, match=r"the run has diverged: at step \d+ the loss is nan.* Lower optimizer\.learning_rate"
+    ):
         trained(corpus, tmp_path, run_checkpoint_every=every)
     checkpoints = tmp_path / "checkpoints"
     assert [path.name for path in checkpoints.iterdir()] == left if left else not checkpoints.exists()
@@ -249,13 +260,15 @@ def test_a_run_that_diverges_leaves_the_last_good_checkpoint(
 
 
 def test_a_length_is_given_once(corpus: Path, tmp_path: Path) -> None:
-    for changed in ({"schedule_steps": 0}, {"schedule_budget": "2s"}):
+    for changed in ({"schedule_max_steps": 0}, {"schedule_budget": "2s"}):
         with pytest.raises(InputError, match="how long to train"):
             trained(corpus, tmp_path / "run", **changed)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_in_the_way_is_not_written_over(corpus: Path, finished: tuple[Result, Path], tmp_path: Path) -> None:
+def test_a_model_in_the_way_is_not_written_over(
+    corpus: Path, finished: tuple[PretrainingResult, Path], tmp_path: Path
+) -> None:
     model, tokenizer = regard.load(finished[1])
     regard.save(model, tmp_path, tokenizer)
     with pytest.raises(InputError, match="holds a model, which this run would write over; choose another --output"):

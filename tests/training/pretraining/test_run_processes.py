@@ -18,7 +18,10 @@ import regard
 from tests.training.pretraining.runs import Launcher, Process, command, events, losses, wait_for_steps
 
 STEPS = 16
-PARTED: dict[str, object] = {"data_micro": 128, "schedule_steps": STEPS}  # no dropout: its chance is each process' own
+PARTED: dict[str, object] = {
+    "data_tokens_per_micro_batch": 128,
+    "schedule_max_steps": STEPS,
+}  # no dropout: its chance is each process' own
 
 
 def together(launcher: Launcher, arguments: Sequence[str], *, size: int = 2) -> list[Process]:
@@ -94,7 +97,7 @@ def test_other_processes_take_the_next_sample(
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_one_is_asked_to_stop_and_all_do(rank: int, launcher: Launcher, corpus: Path, tmp_path: Path) -> None:
-    processes = together(launcher, command(corpus, tmp_path, **PARTED | {"schedule_steps": 100_000}))
+    processes = together(launcher, command(corpus, tmp_path, **PARTED | {"schedule_max_steps": 100_000}))
     wait_for_steps(tmp_path, 5)
     os.kill(processes[rank].pid, signal.SIGTERM)
     assert ended(processes) == [143, 143], [process.said for process in processes]
@@ -113,9 +116,12 @@ def test_what_is_wrong_is_said_once(launcher: Launcher, tmp_path: Path) -> None:
 
 
 def test_parts_that_cannot_be_shared(launcher: Launcher, corpus: Path, tmp_path: Path) -> None:
-    processes = together(launcher, command(corpus, tmp_path, **PARTED, data_batch=384))
+    processes = together(launcher, command(corpus, tmp_path, **PARTED, data_tokens_per_batch=384))
     assert ended(processes) == [2, 2]
-    assert "3 forward passes a step (data.batch / data.micro) cannot be shared by 2 processes" in processes[0].said
+    assert (
+        "3 forward passes a step (data.tokens_per_batch / data.tokens_per_micro_batch) cannot be shared by 2 processes"
+        in processes[0].said
+    )
 
 
 @pytest.mark.slow

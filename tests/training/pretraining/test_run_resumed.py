@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from regard.errors import InputError, RegardError
-from regard.training.pretraining.run import Result, pretrain
+from regard.training.pretraining.run import PretrainingResult, pretrain
 from tests.training.pretraining.runs import STEPS, config, events, losses
 
 CPU = torch.device("cpu")
@@ -31,7 +31,7 @@ class Crash(BaseException):
 
 def trained(
     corpus: Path, output: Path, *, family: Any = "bert", changed: Mapping[str, Any] = DROPOUT, **options: Any
-) -> Result:
+) -> PretrainingResult:
     return pretrain(config(family, **changed), [str(corpus)], output, device=CPU, **options)
 
 
@@ -139,7 +139,9 @@ OTHERS: dict[str, dict[str, Any]] = {
     "t5": {"family": "t5", "changed": {"model_dropout": 0.1}},
     "elmo": {"family": "elmo", "changed": {"model_dropout": 0.1, "model_ffn": 32}},
     "muon": {"changed": {"optimizer_name": "muon", "data_micro": 128, "model_dropout": 0.1}},
-    "single": {"changed": {"objective_pairs": "none", "objective_whole_words": "true", "run_seed": 1 << 62}},
+    "single": {
+        "changed": {"objective_sentence_pairs": "none", "objective_whole_word_mask": "true", "run_seed": 1 << 62}
+    },
 }
 
 
@@ -214,7 +216,8 @@ def test_nothing_but_damaged_checkpoints(corpus: Path, tmp_path: Path) -> None:
 def test_other_settings_are_named(corpus: Path, tmp_path: Path) -> None:
     crashed(corpus, tmp_path, step=4)
     message = (
-        r"was begun with other settings: model\.dropout was 0\.1 and is 0\.2; optimizer\.rate was 0\.01 and is 0\.02\. "
+        r"was begun with other settings: model\.dropout was 0\.1 and is 0\.2; "
+        r"optimizer\.learning_rate was 0\.01 and is 0\.02\. "
         "Resume with those, or choose another --output"
     )
     with pytest.raises(InputError, match=message):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from regard.training.pretraining.text import Text
+from regard.training.pretraining.token_stream import TokenStream
 
 FIRST = 10
 PAD, CLS, SEP, MASK = range(4)
@@ -20,7 +20,7 @@ TOKENIZER: Any = SimpleNamespace(pad=PAD, cls=CLS, sep=SEP)
 DOCUMENTS = st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=6), min_size=1, max_size=12)
 
 
-def made(documents: Sequence[Sequence[int]], *, pieces: int = 1) -> Text:
+def made(documents: Sequence[Sequence[int]], *, pieces: int = 1) -> TokenStream:
     """A text of these documents, in so many pieces (or as many as there are documents)."""
     sentences, starts = [0], [0]
     for document in documents:
@@ -30,9 +30,9 @@ def made(documents: Sequence[Sequence[int]], *, pieces: int = 1) -> Text:
     bounds = sorted({starts[len(documents) * piece // pieces] for piece in range(pieces + 1)})
     tokens = np.arange(sentences[-1], dtype=np.int32) + FIRST
     cut = tuple(tokens[start:stop] for start, stop in pairwise(bounds))
-    return Text(cut, np.array(bounds), np.array(sentences), np.array(starts))
+    return TokenStream(cut, np.array(bounds), np.array(sentences), np.array(starts))
 
 
-def places(text: Text) -> list[int]:
+def places(text: TokenStream) -> list[int]:
     """The tokens of a text by their place in the text that was made first."""
     return [int(token) - FIRST for piece in text.pieces for token in piece]

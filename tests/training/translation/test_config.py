@@ -7,44 +7,47 @@ from pathlib import Path
 import pytest
 
 from regard.errors import InputError
-from regard.training.translation.config import Config
+from regard.training.translation.config import TranslationConfig
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
 
 def test_each_kind_has_its_defaults(tmp_path: Path) -> None:
-    assert (Config.read().model.kind, Config.read().model.width) == ("transformer", 256)
-    lstm = Config.read(overrides=["model.kind=lstm"])
-    assert (lstm.model.width, lstm.model.depth, lstm.run.precision) == (512, 1, "fp32")
-    assert Config.read().run.precision == "auto"
-    assert Config.read(overrides=["model.kind=lstm", "model.width=64"]).model.width == 64
+    assert (TranslationConfig.read().model.family, TranslationConfig.read().model.hidden_size) == ("transformer", 256)
+    lstm = TranslationConfig.read(overrides=["model.family=lstm"])
+    assert (lstm.model.hidden_size, lstm.model.num_hidden_layers, lstm.run.precision) == (512, 1, "fp32")
+    assert TranslationConfig.read().run.precision == "auto"
+    assert TranslationConfig.read(overrides=["model.family=lstm", "model.hidden_size=64"]).model.hidden_size == 64
     file = tmp_path / "c.toml"
     file.write_text(lstm.toml(), encoding="utf-8")
-    assert Config.read(file) == lstm
+    assert TranslationConfig.read(file) == lstm
 
 
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("model.kind=gru", r"unknown model\.kind 'gru'; .*choices: lstm, transformer"),
-        ("model.heads=3", r"model\.heads is 3, which does not divide model\.width, 256"),
-        ("training.smoothing=1.0", r"training\.smoothing is 1\.0; expected less than 1"),
-        ("vocabulary.size=100", r"vocabulary\.size is 100; expected greater than or equal to 260"),
-        ("training.warmup=0", r"training\.warmup is 0"),
-        ("training.beams=4", r"unknown key 'beams' in \[training\]; did you mean 'beam'"),
+        ("model.family=gru", r"unknown model\.family 'gru'; .*choices: lstm, transformer"),
+        (
+            "model.num_attention_heads=3",
+            r"model\.num_attention_heads is 3, which does not divide model\.hidden_size, 256",
+        ),
+        ("training.label_smoothing=1.0", r"training\.label_smoothing is 1\.0; expected less than 1"),
+        ("vocabulary.vocab_size=100", r"vocabulary\.vocab_size is 100; expected greater than or equal to 260"),
+        ("training.warmup_steps=0", r"training\.warmup_steps is 0"),
+        ("training.num_beam=4", r"unknown key 'num_beam' in \[training\]; did you mean 'num_beams'"),
     ],
 )
 def test_what_does_not_fit_is_refused(setting: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Config.read(overrides=[setting])
+        TranslationConfig.read(overrides=[setting])
 
 
 def test_two_directions_share_the_width() -> None:
     with pytest.raises(InputError, match="two directions share it"):
-        Config.read(overrides=["model.kind=lstm", "model.width=33"])
+        TranslationConfig.read(overrides=["model.family=lstm", "model.hidden_size=33"])
 
 
 @pytest.mark.parametrize("name", ["multi30k-transformer", "multi30k-lstm"])
 def test_the_configurations_are_whole(name: str) -> None:
-    found = Config.read(CONFIGS / f"{name}.toml")
-    assert found.model.kind == name.removeprefix("multi30k-")
+    found = TranslationConfig.read(CONFIGS / f"{name}.toml")
+    assert found.model.family == name.removeprefix("multi30k-")

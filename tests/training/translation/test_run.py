@@ -14,13 +14,13 @@ import pytest
 from regard.data.readers import Read
 from regard.data.translation_pairs import Pair, read_pairs
 from regard.errors import InputError, RegardError
-from regard.inference.generation.search import Beam
-from regard.inference.translation import load
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation import load_translator
 from regard.inference.translation.bleu import bleu
-from regard.training.translation.report import Report
+from regard.training.translation.report import TranslationReport
 from tests.inference.translation.conftest import sentences
 
-Tune = Callable[..., Report]
+Tune = Callable[..., TranslationReport]
 
 
 class Crash(BaseException):
@@ -43,7 +43,7 @@ def weights(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
-def history(report: Report) -> tuple[Any, ...]:
+def history(report: TranslationReport) -> tuple[Any, ...]:
     outcome = report.outcome
     return outcome.scores, outcome.epochs, outcome.steps, outcome.history, outcome.average
 
@@ -51,11 +51,17 @@ def history(report: Report) -> tuple[Any, ...]:
 def test_a_language_is_learned_and_kept(tune: Tune, tmp_path: Path) -> None:
     pairs = sentences(420)
     data = {"train": Read(pairs[:400], "train", "made"), "dev": Read(pairs[400:], "dev", "made")}
-    settings = ("vocabulary.size=330", "model.width=32", "model.ffn=64", "model.dropout=0.0", "training.epochs=9")
-    steps = ("training.tokens=120", "training.rate=8e-3", "training.warmup=60")
+    settings = (
+        "vocabulary.vocab_size=330",
+        "model.hidden_size=32",
+        "model.intermediate_size=64",
+        "model.dropout=0.0",
+        "training.num_epochs=9",
+    )
+    steps = ("training.tokens_per_batch=120", "training.learning_rate=8e-3", "training.warmup_steps=60")
     report = tune(tmp_path / "run", *settings, *steps, **data)
     assert report.outcome.scores["bleu"] > 30
-    translator = load(tmp_path / "run")
+    translator = load_translator(tmp_path / "run")
     found = translator.translate([pair.source for pair in pairs[400:]])
     score = bleu([one[0].text for one in found], [pair.target for pair in pairs[400:]])
     assert score.scores == report.outcome.scores
@@ -70,7 +76,7 @@ def test_what_a_folder_holds(tune: Tune, tmp_path: Path, data: dict[str, Read[Pa
     assert {"config.toml", "run.json", "events.jsonl"} <= names and "work" not in names
     document = json.loads((tmp_path / "run" / "report.json").read_text())
     assert document == report.document() and document["data"]["train"]["pairs"] == 80
-    assert Report.restore(document) == report
+    assert TranslationReport.restore(document) == report
     logged = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert logged == events
     judged = [event["bleu"] for event in events if event["event"] == "evaluation"]
@@ -83,8 +89,8 @@ def test_what_a_folder_holds(tune: Tune, tmp_path: Path, data: dict[str, Read[Pa
 
 
 def test_the_better_of_best_and_average_is_kept(tune: Tune, tmp_path: Path) -> None:
-    best = tune(tmp_path / "best", "training.epochs=4")
-    average = tune(tmp_path / "average", "training.epochs=4", "training.select=average")
+    best = tune(tmp_path / "best", "training.num_epochs=4")
+    average = tune(tmp_path / "average", "training.num_epochs=4", "training.select=average")
     assert average.outcome.history == best.outcome.history
     assert average.outcome.epochs == [3, 4] and average.outcome.scores == average.outcome.average
     highest = max(scores["bleu"] for scores in best.outcome.history)
@@ -93,7 +99,7 @@ def test_the_better_of_best_and_average_is_kept(tune: Tune, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", ["transformer", "lstm"])
 def test_a_run_that_was_cut_goes_on_bit_for_bit(tune: Tune, tmp_path: Path, kind: str) -> None:
-    settings = (f"model.kind={kind}", "run.checkpoint_every=3 steps")
+    settings = (f"model.family={kind}", "run.checkpoint_every=3 steps")
     whole = tune(tmp_path / "whole", *settings)
     for after, what in ((4, "step"), (9, "step"), (2, "evaluation"), (1, "average")):
         with pytest.raises(Crash):
@@ -161,15 +167,17 @@ def test_ctrl_c_saves_and_says_so(tune: Tune, tmp_path: Path) -> None:
 def test_what_is_set_aside_is_scored_once(tune: Tune, tmp_path: Path) -> None:
     aside = Read(sentences(6, seed=9), "aside", "made")
     report = tune(tmp_path / "run", test=aside)
-    found = load(tmp_path / "run").translate([pair.source for pair in aside.examples], beam=Beam())
+    found = load_translator(tmp_path / "run").translate([pair.source for pair in aside.examples], beam=Beam())
     score = bleu([one[0].text for one in found], [pair.target for pair in aside.examples])
     assert report.test == {"pairs": 6, "beam": 5, **score.document()}
-    assert Report.restore(json.loads((tmp_path / "run" / "report.json").read_text())) == report
+    assert TranslationReport.restore(json.loads((tmp_path / "run" / "report.json").read_text())) == report
     assert read_pairs(tmp_path / "run" / "test.tsv").examples == aside.examples
 
 
 def test_patience_ends_a_run(tune: Tune, tmp_path: Path) -> None:
-    report = tune(tmp_path / "run", "training.rate=1e-6", "training.epochs=9", "training.patience=2")
+    report = tune(
+        tmp_path / "run", "training.learning_rate=1e-6", "training.num_epochs=9", "training.early_stopping_patience=2"
+    )
     assert len(report.outcome.history) == 3  # the first is the best of equals
 
 
@@ -178,8 +186,8 @@ def test_folders_that_cannot_be_gone_on_with(tune: Tune, tmp_path: Path, data: d
         tune(tmp_path / "run", on_event=crashing(2))
     with pytest.raises(InputError, match="was begun: go on with --resume"):
         tune(tmp_path / "run")
-    with pytest.raises(InputError, match=r"begun otherwise: training\.epochs was 3 and is 4"):
-        tune(tmp_path / "run", "training.epochs=4", resume=True)
+    with pytest.raises(InputError, match=r"begun otherwise: training\.num_epochs was 3 and is 4"):
+        tune(tmp_path / "run", "training.num_epochs=4", resume=True)
     other = Read(data["dev"].examples[:-1], "dev", "made")
     with pytest.raises(InputError, match="begun otherwise: data was"):
         tune(tmp_path / "run", resume=True, dev=other)
@@ -192,24 +200,31 @@ def test_long_pairs_are_left_out_and_counted(tune: Tune, tmp_path: Path, data: d
     events: list[Mapping[str, Any]] = []
     long = Pair("dog " * 60, "Hund " * 60)
     train = Read([*data["train"].examples, long], "train", "made")
-    tune(tmp_path / "run", "training.length=50", train=train, on_event=events.append)
+    tune(tmp_path / "run", "training.max_length=50", train=train, on_event=events.append)
     [gone] = [event for event in events if event["event"] == "left out"]
     assert (gone["pairs"], gone["of"], gone["length"]) == (1, 81, 50)
     with pytest.raises(InputError, match="none of the 1 pairs has at most 50 tokens a side"):
-        tune(tmp_path / "other", "training.length=50", "vocabulary.size=260", train=Read([long], "train", "made"))
+        tune(
+            tmp_path / "other",
+            "training.max_length=50",
+            "vocabulary.vocab_size=260",
+            train=Read([long], "train", "made"),
+        )
 
 
 def test_a_run_that_diverges_says_so(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard.training.translation.trainer import Objective
+    from regard.training.translation.trainer import TranslationObjective
 
-    plain = Objective.forward
-    monkeypatch.setattr(Objective, "forward", lambda self, batch: {"loss": plain(self, batch)["loss"] * float("inf")})
-    with pytest.raises(RegardError, match=r"diverged.*training\.rate"):
+    plain = TranslationObjective.forward
+    monkeypatch.setattr(
+        TranslationObjective, "forward", lambda self, batch: {"loss": plain(self, batch)["loss"] * float("inf")}
+    )
+    with pytest.raises(RegardError, match=r"diverged.*training\.learning_rate"):
         tune(tmp_path / "run")
 
 
 def test_subwords_of_each_language(tune: Tune, tmp_path: Path) -> None:
-    tune(tmp_path / "run", "vocabulary.joint=false", "vocabulary.size=280")
-    translator = load(tmp_path / "run")
+    tune(tmp_path / "run", "vocabulary.joint=false", "vocabulary.vocab_size=280")
+    translator = load_translator(tmp_path / "run")
     assert not translator.subwords.joint
     assert translator.translate(["the dog"])[0][0].finished in (True, False)

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from regard.errors import RegardError
-from regard.inference.translation.build import next_scores
+from regard.inference.translation.model import teacher_forced_logits
 from regard.inference.translation.subwords import train_subwords
-from regard.training.translation.batches import Encoded, gather
+from regard.training.translation.batches import EncodedPair, gather
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Config
-from regard.training.translation.trainer import Objective
-from regard.training.translation.weights import Kept
+from regard.training.translation.config import TranslationConfig
+from regard.training.translation.epoch_weights import EpochWeights
+from regard.training.translation.trainer import TranslationObjective
 from tests.inference.translation.conftest import SMALL, sentences
 
 PAIRS = sentences(60)
@@ -24,16 +24,18 @@ SUBWORDS = train_subwords(PAIRS, size=300, joint=True)
 
 @pytest.mark.parametrize("kind", ["transformer", "lstm"])
 def test_the_loss_is_smoothed_and_passes_over_padding(kind: str) -> None:
-    settings = Config.read(overrides=[*SMALL, f"model.kind={kind}"])
+    settings = TranslationConfig.read(overrides=[*SMALL, f"model.family={kind}"])
     model = new_model(settings.model, SUBWORDS, seed=0).eval()
-    sources = SUBWORDS.sources([pair.source for pair in PAIRS[:3]])
-    targets = SUBWORDS.targets([pair.target for pair in PAIRS[:3]])
-    pairs = [Encoded(*both) for both in zip(sources, targets, strict=True)]
-    together = Objective(model, smoothing=0.1, padding=SUBWORDS.padding)(gather(pairs, padding=SUBWORDS.padding))
+    sources = SUBWORDS.encode_sources([pair.source for pair in PAIRS[:3]])
+    targets = SUBWORDS.encode_targets([pair.target for pair in PAIRS[:3]])
+    pairs = [EncodedPair(*both) for both in zip(sources, targets, strict=True)]
+    together = TranslationObjective(model, smoothing=0.1, padding=SUBWORDS.padding)(
+        gather(pairs, padding=SUBWORDS.padding)
+    )
     total, count = 0.0, 0
     for pair in pairs:  # one by one: no padding at all
         batch = gather([pair], padding=SUBWORDS.padding)
-        scores = next_scores(model, batch.source, batch.layout, batch.target)[0].log_softmax(-1).detach()
+        scores = teacher_forced_logits(model, batch.source, batch.layout, batch.target)[0].log_softmax(-1).detach()
         for row, token in zip(scores, pair.target, strict=True):
             total -= float(0.9 * row[token] + 0.1 * row.mean())
             count += 1
@@ -41,20 +43,20 @@ def test_the_loss_is_smoothed_and_passes_over_padding(kind: str) -> None:
 
 
 def test_two_passes_are_told_to_agree() -> None:
-    settings = Config.read(overrides=[*SMALL, "model.dropout=0.3"])
+    settings = TranslationConfig.read(overrides=[*SMALL, "model.dropout=0.3"])
     model = new_model(settings.model, SUBWORDS, seed=0)
-    sources = SUBWORDS.sources([pair.source for pair in PAIRS[:3]])
-    targets = SUBWORDS.targets([pair.target for pair in PAIRS[:3]])
-    batch = gather([Encoded(*both) for both in zip(sources, targets, strict=True)], padding=SUBWORDS.padding)
+    sources = SUBWORDS.encode_sources([pair.source for pair in PAIRS[:3]])
+    targets = SUBWORDS.encode_targets([pair.target for pair in PAIRS[:3]])
+    batch = gather([EncodedPair(*both) for both in zip(sources, targets, strict=True)], padding=SUBWORDS.padding)
 
     def loss(consistency: float) -> float:
-        objective = Objective(model, smoothing=0.1, padding=SUBWORDS.padding, consistency=consistency)
+        objective = TranslationObjective(model, smoothing=0.1, padding=SUBWORDS.padding, consistency=consistency)
         torch.manual_seed(1)
         return float(objective(batch)["loss"].detach())
 
     torch.manual_seed(1)
     both = batch.twice()
-    scores = next_scores(model, both.source, both.layout, both.target).detach().chunk(2)
+    scores = teacher_forced_logits(model, both.source, both.layout, both.target).detach().chunk(2)
     first, second = (half[batch.target != SUBWORDS.padding].log_softmax(-1) for half in scores)
     one_way = nn.functional.kl_div(second, first, log_target=True, reduction="batchmean")
     other_way = nn.functional.kl_div(first, second, log_target=True, reduction="batchmean")
@@ -66,7 +68,7 @@ def test_two_passes_are_told_to_agree() -> None:
 
 def test_the_average_is_that_of_the_last_epochs(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
-    kept = Kept(tmp_path, recent=3)
+    kept = EpochWeights(tmp_path, recent=3)
     seen = []
     for epoch in range(1, 6):
         with torch.no_grad():

@@ -6,27 +6,27 @@ trace, writing.
 
 from __future__ import annotations
 
-from regard.inference.generation.filters import Sampling
-from regard.inference.generation.said import Said
-from regard.inference.generation.sample import sample
-from regard.inference.generation.search import Beam, Hypothesis, beam_search, greedy
-from regard.inference.generation.speaker import Speaker, speaker_of
+from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
+from regard.inference.generation.decoder import Decoder, as_decoder
+from regard.inference.generation.logits_filters import Sampling
+from regard.inference.generation.sampling import sample
+from regard.inference.generation.text_generator import EncodedPrompt, GeneratedText, GenerationStream, TextGenerator
+from regard.inference.generation.text_stream import TextStream
 from regard.inference.generation.trace import Trace
-from regard.inference.generation.writing import Prompt, Text, Writer, Writing
 
 __all__ = [
     "Beam",
+    "Decoder",
+    "EncodedPrompt",
+    "GeneratedText",
+    "GenerationStream",
     "Hypothesis",
-    "Prompt",
-    "Said",
     "Sampling",
-    "Speaker",
-    "Text",
+    "TextGenerator",
+    "TextStream",
     "Trace",
-    "Writer",
-    "Writing",
+    "as_decoder",
     "beam_search",
-    "greedy",
+    "greedy_search",
     "sample",
-    "speaker_of",
 ]

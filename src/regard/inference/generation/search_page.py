@@ -9,21 +9,27 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 
-from regard.inference.generation.trace import Document
+from regard.inference.generation.trace import TraceDocument
 from regard.render.bundle import page
 
 __all__ = ["search_page", "search_payload"]
 
 TITLES = {"beam": "A beam search, step by step", "sample": "Sampling, token by token"}
-OPTIONS = {"width": "beam"}  # where the command line has another name
+# Options whose names differ from the settings.
+OPTIONS = {
+    "num_beams": "beam",
+    "num_return_sequences": "nbest",
+    "early_stopping": "early",
+    "repetition_penalty": "repetition",
+}
 
 
-def search_page(document: Document) -> str:
+def search_page(document: TraceDocument) -> str:
     """The whole page, for each row its texts, the tree and the steps."""
     return page(search_payload(document), title=TITLES[document["method"]])
 
 
-def search_payload(document: Document) -> dict[str, object]:
+def search_payload(document: TraceDocument) -> dict[str, object]:
     translated = "texts" in document["about"]
     cli, python = (_translating if translated else _writing)(document["about"])
     return {"view": "search", "title": TITLES[document["method"]], "trace": document, "cli": cli, "python": python}
@@ -41,13 +47,13 @@ def _writing(about: Mapping[str, object]) -> tuple[str, str]:
     kind = "Beam" if searched else "Sampling"
     given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
     how = f"beam=Beam({given})" if searched else f"sampling=Sampling({given}), seed={about.get('seed', 0)!r}"
-    call = f"writer.{'search' if searched else 'write'}(prompt, {how}, trace=trace)"
+    call = f"generator.{'beam_search' if searched else 'stream'}(prompt, {how}, trace=trace)"
     python = [
-        f"from regard.inference.generation import {kind}, Writer",
+        f"from regard.inference.generation import {kind}, TextGenerator",
         "from regard.checkpoints.loading import load",
         "",
-        f"writer = Writer(*load({model!r}))",
-        f"prompt, trace = writer.prompt({prompt!r}, max_tokens={count}), writer.trace()",
+        f"generator = TextGenerator(*load({model!r}))",
+        f"prompt, trace = generator.encode_prompt({prompt!r}, max_new_tokens={count}), generator.trace()",
         call if searched else f"list({call})",
         "print(trace.document({}))",
     ]
@@ -60,9 +66,9 @@ def _translating(about: Mapping[str, object]) -> tuple[str, str]:
     given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
     python = [
         "from regard.inference.generation import Beam, Trace",
-        "from regard.inference.translation import load",
+        "from regard.inference.translation import load_translator",
         "",
-        f"translator, trace = load({model!r}), Trace()",
+        f"translator, trace = load_translator({model!r}), Trace()",
         f"translator.translate({texts!r}, beam=Beam({given}), trace=trace)",
         "print(trace.document({}))",
     ]

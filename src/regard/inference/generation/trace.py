@@ -17,15 +17,24 @@ from typing import Literal, NotRequired, TypedDict
 
 from torch import Tensor
 
-from regard.inference.generation.search import Continuation, Hypothesis
+from regard.inference.generation.beam_search import Continuation, Hypothesis
 
-__all__ = ["Candidate", "Choice", "Cut", "Document", "Result", "Row", "Step", "Trace"]
+__all__ = [
+    "FilterCut",
+    "Trace",
+    "TraceCandidate",
+    "TraceChoice",
+    "TraceDocument",
+    "TraceResult",
+    "TraceRow",
+    "TraceStep",
+]
 
 Fate = Literal["kept", "ended", "cut", "passed"]
 CUT = 3  # of what filters cut, so many of the likeliest are listed at least
 
 
-class Candidate(TypedDict):
+class TraceCandidate(TypedDict):
     """A token behind a beginning."""
 
     token: int
@@ -38,7 +47,7 @@ class Candidate(TypedDict):
     chance: NotRequired[float]  # samples: its probability after all filters
 
 
-class Cut(TypedDict):
+class FilterCut(TypedDict):
     """What one filter took from the whole vocabulary: how many tokens, and their share of the model's probability."""
 
     by: str
@@ -46,24 +55,24 @@ class Cut(TypedDict):
     share: float
 
 
-class Choice(TypedDict):
+class TraceChoice(TypedDict):
     """The continuations of one beginning: the likeliest `top` tokens, and beyond them the first that a filter cut and
     what was taken."""
 
     node: int
-    candidates: list[Candidate]
-    cut: list[Cut]
+    candidates: list[TraceCandidate]
+    cut: list[FilterCut]
 
 
-class Step(TypedDict):
+class TraceStep(TypedDict):
     """`died`: beginnings of which nothing was taken."""
 
     step: int
-    choices: list[Choice]
+    choices: list[TraceChoice]
     died: list[int]
 
 
-class Result(TypedDict):
+class TraceResult(TypedDict):
     """A text that was found: the node it ends in, and its tokens without the end token."""
 
     node: int
@@ -74,17 +83,17 @@ class Result(TypedDict):
     finished: bool
 
 
-class Row(TypedDict):
+class TraceRow(TypedDict):
     """`row`: from 0, unless `Trace.number` said otherwise. `left`: beginnings that were alive when the row was done,
     and became no hypothesis."""
 
     row: int
-    steps: list[Step]
+    steps: list[TraceStep]
     left: list[int]
-    results: list[Result]
+    results: list[TraceResult]
 
 
-class Document(TypedDict):
+class TraceDocument(TypedDict):
     """`about` is what the caller knows: the prompt, the model, the settings."""
 
     format: Literal["regard trace"]
@@ -92,7 +101,7 @@ class Document(TypedDict):
     method: Literal["beam", "sample"]
     top: int
     about: dict[str, object]
-    rows: list[Row]
+    rows: list[TraceRow]
 
 
 class _Taken(TypedDict):
@@ -108,8 +117,8 @@ class _Tree:
     said: dict[int, tuple[int, ...]] = field(default_factory=lambda: {0: ()})
     totals: dict[int, float] = field(default_factory=lambda: {0: 0.0})
     ended: dict[tuple[tuple[int, ...], bool], int] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
-    results: list[Result] = field(default_factory=list)
+    steps: list[TraceStep] = field(default_factory=list)
+    results: list[TraceResult] = field(default_factory=list)
 
     def grow(self, parent: int, token: int, total: float) -> int:
         node = len(self.said)
@@ -127,17 +136,17 @@ class Trace:
         self,
         *,
         top: int = 10,
-        spell: Callable[[int], str] | None = None,
+        token_text: Callable[[int], str] | None = None,
         decode: Callable[[Sequence[int]], str] | None = None,
     ) -> None:
         self.top = top
         self._method: Literal["beam", "sample"] = "beam"
-        self._spell = spell or (lambda token: f"<{token}>")
+        self._spell = token_text or (lambda token: f"<{token}>")
         self._decode = decode or (lambda tokens: "".join(map(self._spell, tokens)))
         self._trees: dict[int, _Tree] = {}
         self._numbers: Mapping[int, int] = {}
 
-    def number(self, rows: Sequence[int]) -> None:
+    def set_row_numbers(self, rows: Sequence[int]) -> None:
         """How the document numbers the rows of the batch, where it left some texts out; by default from 0."""
         self._numbers = dict(enumerate(rows))
 
@@ -161,7 +170,7 @@ class Trace:
             taken[one.slot][one.token] = {"fate": "ended", "child": child}
             said = tree.said[child]
             tree.ended[(said[:-1], True) if one.token == end else (said, False)] = child
-        choices: list[Choice] = []
+        choices: list[TraceChoice] = []
         for node, fates, scores in zip(tree.alive, taken, table, strict=True):
             candidates = [
                 self._candidate(tree, node, token, float(scores[token]), fates.get(token))
@@ -172,7 +181,7 @@ class Trace:
         tree.steps.append({"step": len(tree.steps) + 1, "choices": choices, "died": died})
         tree.alive = [taken[one.slot][one.token]["child"] for one in going]
 
-    def tell(self, found: Sequence[Sequence[Hypothesis]]) -> None:
+    def set_results(self, found: Sequence[Sequence[Hypothesis]]) -> None:
         """The hypotheses of every row at the end of a beam search."""
         for row, several in enumerate(found):
             tree = self._trees.setdefault(row, _Tree())
@@ -199,7 +208,7 @@ class Trace:
             if one["fate"] == "passed" and (by := _cut_by(stages, number)) is not None:
                 one["fate"], one["by"] = "cut", by
             candidates.append(one)
-        choice: Choice = {"node": node, "candidates": candidates, "cut": _cuts(scores, stages)}
+        choice: TraceChoice = {"node": node, "candidates": candidates, "cut": _cuts(scores, stages)}
         tree.steps.append({"step": len(tree.steps) + 1, "choices": [choice], "died": []})
         tree.alive = [child]
         said = tree.said[child]
@@ -207,9 +216,9 @@ class Trace:
         total = tree.totals[child]
         tree.results = [self._result(child, tokens, total, total / len(said), token == end)]
 
-    def document(self, about: Mapping[str, object] | None = None) -> Document:
+    def document(self, about: Mapping[str, object] | None = None) -> TraceDocument:
         """All of it, ready for JSON; `about` is what the caller adds."""
-        rows: list[Row] = []
+        rows: list[TraceRow] = []
         for row, tree in sorted(self._trees.items()):
             ends = {result["node"] for result in tree.results}
             left = [node for node in tree.alive if node not in ends]
@@ -228,8 +237,8 @@ class Trace:
         best: list[int] = scores.topk(min(self.top, len(scores))).indices.tolist()
         return [*best, *(token for token in others if token not in best)]
 
-    def _candidate(self, tree: _Tree, node: int, token: int, score: float, taken: _Taken | None) -> Candidate:
-        one: Candidate = {
+    def _candidate(self, tree: _Tree, node: int, token: int, score: float, taken: _Taken | None) -> TraceCandidate:
+        one: TraceCandidate = {
             "token": token,
             "text": self._spell(token),
             "log_probability": _number(score),
@@ -240,7 +249,7 @@ class Trace:
             one["child"] = taken["child"]
         return one
 
-    def _result(self, node: int, tokens: Sequence[int], total: float, score: float, finished: bool) -> Result:
+    def _result(self, node: int, tokens: Sequence[int], total: float, score: float, finished: bool) -> TraceResult:
         return {
             "node": node,
             "tokens": list(tokens),
@@ -263,9 +272,9 @@ def _cut_by(stages: Sequence[tuple[str, Tensor]], token: int) -> str | None:
     return next((name for name, numbers in stages if float(numbers[token]) == -math.inf), None)
 
 
-def _cuts(scores: Tensor, stages: Sequence[tuple[str, Tensor]]) -> list[Cut]:
+def _cuts(scores: Tensor, stages: Sequence[tuple[str, Tensor]]) -> list[FilterCut]:
     """What each filter took away that was there before it."""
-    found: list[Cut] = []
+    found: list[FilterCut] = []
     before = scores == -math.inf
     for name, numbers in stages:
         now = numbers == -math.inf

@@ -15,32 +15,36 @@ from regard.checkpoints import loading
 from regard.checkpoints.load import read_model, write_model
 from regard.errors import InputError
 from regard.files.json_files import json_bytes, read_json
-from regard.inference.translation.align import Looking
-from regard.inference.translation.build import translating, vocabularies
+from regard.inference.translation.alignment import AlignmentHeads
+from regard.inference.translation.model import as_translation_model, vocab_sizes
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import Translator
 
-__all__ = ["TRANSLATE", "load", "write"]
+__all__ = ["TRANSLATE", "load_translator", "save_translator"]
 
 TRANSLATE = "translate.json"
 
 
-def write(translator: Translator, folder: Path, *, files: Mapping[str, bytes] | None = None) -> None:
+def save_translator(translator: Translator, folder: Path, *, files: Mapping[str, bytes] | None = None) -> None:
     """Write a folder, all or nothing; `files` go beside it."""
-    document = {"task": "translate", "joint": translator.subwords.joint, "alignment": translator.looking.document()}
+    document = {
+        "task": "translate",
+        "joint": translator.subwords.joint,
+        "alignment": translator.alignment_heads.document(),
+    }
     contents = {**translator.subwords.files(), **(files or {}), TRANSLATE: json_bytes(document)}
     write_model(translator.model, folder, files=contents)
 
 
-def load(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
+def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
     """What `regard train translate` wrote, or a built-in translator."""
     folder = loading.find(name_or_path)
     if not (folder / TRANSLATE).is_file():
         raise InputError(f"{folder}: no {TRANSLATE}; expected a folder that `regard train translate` wrote")
     looking = _looking(folder / TRANSLATE)
-    model, subwords = translating(read_model(folder)), Subwords.open(folder)
+    model, subwords = as_translation_model(read_model(folder)), Subwords.open(folder)
     for side, rows, size in zip(
-        ("source", "target"), vocabularies(model), (subwords.source.size, subwords.target.size), strict=True
+        ("source", "target"), vocab_sizes(model), (subwords.source.size, subwords.target.size), strict=True
     ):
         if rows != size:
             raise InputError(
@@ -49,12 +53,12 @@ def load(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "
     return Translator(model.to(device).eval(), subwords, looking)
 
 
-def _looking(path: Path) -> Looking:
+def _looking(path: Path) -> AlignmentHeads:
     found = read_json(path).get("alignment")
     if isinstance(found, dict):
         layer, heads = found.get("layer"), found.get("heads")
         if type(layer) is int and isinstance(heads, list) and heads and all(type(head) is int for head in heads):
-            return Looking(layer, tuple(heads))
+            return AlignmentHeads(layer, tuple(heads))
     raise InputError(
         f'{path}: alignment is {str(found)[:60]}; expected {{"layer": 1, "heads": [0, 1]}}: copy the folder again, '
         "or train again"

@@ -18,7 +18,7 @@ from regard.data.translation_pairs import Pair
 from regard.errors import InputError
 from regard.text import Tokenizer
 
-__all__ = ["SIDES", "Subwords", "train_subwords", "word_places"]
+__all__ = ["SIDES", "Subwords", "train_subwords", "word_indices"]
 
 BEGIN, PAD = "<|begin|>", "<|pad|>"
 SIDES = ("source", "target")
@@ -48,15 +48,15 @@ class Subwords:
         """Of a target."""
         return _role(self.target, "pad")
 
-    def sources(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of texts to translate, with an end token."""
         return _ids(self.source, texts)
 
-    def targets(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of translations, with an end token."""
         return _ids(self.target, texts)
 
-    def text(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Iterable[int]) -> str:
         """What the ids of a translation say."""
         return self.target.decode(ids).strip()
 
@@ -92,18 +92,20 @@ def train_subwords(pairs: Sequence[Pair], *, size: int, joint: bool) -> Subwords
     return Subwords(_trained([pair.source for pair in pairs], size), _trained([pair.target for pair in pairs], size))
 
 
-def word_places(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+def word_indices(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     """For each piece the number of its word, from 0, where spaces part words."""
     return [max(len(tokenizer.decode(ids[: end + 1]).split()) - 1, 0) for end in range(len(ids))]
 
 
 def _trained(texts: Sequence[str], size: int) -> Tokenizer:
     if size < 260:
-        raise InputError(f"vocabulary.size is {size}; expected at least 260: all bytes, and what marks begin and end")
+        raise InputError(
+            f"vocabulary.vocab_size is {size}; expected at least 260: all bytes, and what marks begin and end"
+        )
     try:
         plain = train_tokenizer((f" {text}" for text in texts), kind="bpe", size=size - 2)
     except InputError as error:
-        raise InputError(f"{error}. The size is vocabulary.size, in which 2 more are counted") from None
+        raise InputError(f"{error}. The size is vocabulary.vocab_size, in which 2 more are counted") from None
     # The two are put behind all others, so that what the library trained stays as it is.
     pipeline = tokenizers.Tokenizer.from_str(plain.files()["tokenizer.json"].decode())
     pipeline.add_special_tokens([BEGIN, PAD])

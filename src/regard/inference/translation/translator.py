@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from regard.data.batch import by_budget, collate
-from regard.inference.generation.quick import keeping
-from regard.inference.generation.search import Beam, Hypothesis, beam_search, greedy
-from regard.inference.generation.speaker import speaker_of
-from regard.inference.translation.align import Alignment, Looking, aligned
-from regard.inference.translation.build import Translating
+from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
+from regard.inference.generation.decoder import as_decoder
+from regard.inference.generation.fast_decoder import reuse_packed_weights
+from regard.inference.translation.alignment import Alignment, AlignmentHeads, align
+from regard.inference.translation.model import TranslationModel
 from regard.inference.translation.subwords import Subwords
 from regard.nn import Padded
 
@@ -46,9 +46,9 @@ class Translation:
 class Translator:
     """A model, its subwords, and where it looks when it is asked for an alignment."""
 
-    model: Translating
+    model: TranslationModel
     subwords: Subwords
-    looking: Looking
+    alignment_heads: AlignmentHeads
 
     @property
     def device(self) -> torch.device:
@@ -60,7 +60,7 @@ class Translator:
         *,
         beam: Beam | None = None,
         trace: Trace | None = None,
-        on_done: Callable[[int], None] = lambda count: None,
+        on_progress: Callable[[int], None] = lambda count: None,
     ) -> list[list[Translation]]:
         """The best translations of each text, best first; without a beam the greedy one. "" for a text of nothing.
 
@@ -69,36 +69,36 @@ class Translator:
         """
         found: list[list[Translation]] = [[Translation("", (), 0.0, 0.0, True)] for _ in texts]
         full = [place for place, text in enumerate(texts) if text.strip()]
-        on_done(len(texts) - len(full))
-        sources = self.subwords.sources([texts[place] for place in full])
-        rooms = by_budget([len(ids) for ids in sources], BUDGET // (beam.width if beam else 1))
+        on_progress(len(texts) - len(full))
+        sources = self.subwords.encode_sources([texts[place] for place in full])
+        rooms = by_budget([len(ids) for ids in sources], BUDGET // (beam.num_beams if beam else 1))
         if trace is not None:
-            trace.number(full)
-            beam, rooms = beam or Beam(width=1), [list(range(len(full)))] if full else []
-        with keeping():
+            trace.set_row_numbers(full)
+            beam, rooms = beam or Beam(num_beams=1), [list(range(len(full)))] if full else []
+        with reuse_packed_weights():
             for group in rooms:
                 for place, several in zip(group, self._search([sources[i] for i in group], beam, trace), strict=True):
                     found[full[place]] = [self._translation(one) for one in several]
-                on_done(len(group))
+                on_progress(len(group))
         return found
 
     def align(self, text: str, ids: Sequence[int]) -> Alignment:
         """Where the model looks in a text for each word of a translation, given by its ids: its own or any other."""
-        return aligned(self.model, self.subwords, text, ids, looking=self.looking)
+        return align(self.model, self.subwords, text, ids, alignment_heads=self.alignment_heads)
 
-    def ids_of(self, translation: str) -> list[int]:
+    def encode_translation(self, translation: str) -> list[int]:
         """The ids of a translation from elsewhere, for `align`."""
-        return self.subwords.targets([translation])[0][:-1]
+        return self.subwords.encode_targets([translation])[0][:-1]
 
     def _search(self, sources: list[list[int]], beam: Beam | None, trace: Trace | None) -> list[list[Hypothesis]]:
         batch = collate(sources, packed=False).to(self.device)
         assert isinstance(batch.layout, Padded)
         most = 2 * max(map(len, sources)) + 10
-        speaker, end = speaker_of(self.model), self.subwords.end
+        speaker, end = as_decoder(self.model), self.subwords.end
         if beam is None:
-            return [[one] for one in greedy(speaker, batch.ids, batch.layout, end=end, max_tokens=most)]
-        return beam_search(speaker, batch.ids, batch.layout, beam=beam, end=end, max_tokens=most, trace=trace)
+            return [[one] for one in greedy_search(speaker, batch.ids, batch.layout, end=end, max_new_tokens=most)]
+        return beam_search(speaker, batch.ids, batch.layout, beam=beam, end=end, max_new_tokens=most, trace=trace)
 
     def _translation(self, found: Hypothesis) -> Translation:
-        text = self.subwords.text(found.ids)
+        text = self.subwords.decode(found.ids)
         return Translation(text, found.ids, found.log_probability, found.score, found.finished)

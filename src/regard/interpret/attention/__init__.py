@@ -1,1 +1,1 @@
-"""Where a model looks: attention maps of any family, joined over layers, and small enough for a page."""
+"""Attention maps of every model family, attention rollout and flow, and their views."""

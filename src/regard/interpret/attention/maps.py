@@ -1,183 +1,226 @@
-"""Attention maps as plain arrays: who looks at whom and how much, with the queries and keys that say why.
+"""Attention maps as arrays, with the queries and keys they are computed from.
 
-Knows a tape and how arrays are named. Knows no text, no family and no file. L layers, H heads, T tokens that look, S
-tokens looked at, D the width of a head.
+Shapes: L layers, H heads, T query tokens (rows), S key tokens (columns), D width of a head.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.escaping import escape_controls
+from regard.interpret.attention.token_axis import TokenAxis
 from regard.nn.tape import Tape
+from regard.render.result import Result, Table
 
-__all__ = ["Attention", "Floats", "Kind", "Map", "Side", "map_of"]
+if TYPE_CHECKING:
+    from regard.render.drawing import Drawing
+
+__all__ = ["AttentionMaps", "AttentionRecord", "Floats", "MapKind", "maps_from_tape"]
 
 Floats = NDArray[np.float32]
-Kind = Literal["encoder", "decoder", "cross", "lstm", "vit"]
+MapKind = Literal["encoder", "decoder", "cross", "lstm", "vit"]
 
 
-@dataclass(frozen=True)
-class Side:
-    """The tokens along one side of a map: for each the number of its word from 0, and of its text (0 or 1)."""
-
-    tokens: tuple[str, ...]
-    words: tuple[int, ...]
-    segments: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if not len(self.tokens) == len(self.words) == len(self.segments):
-            raise ValueError(f"{len(self.tokens)} tokens, {len(self.words)} words, {len(self.segments)} segments")
+def _round(weights: Floats) -> Any:
+    return np.round(weights.astype(np.float64), 6).tolist()
 
 
-@dataclass(frozen=True, eq=False)
-class Map:
-    """All maps of one kind: `weights` (L, H, T, S), rows that sum to 1.
+if TYPE_CHECKING:
+    Weights: TypeAlias = NDArray[np.float32]
+    Array: TypeAlias = NDArray[np.float32]
+    Pixels: TypeAlias = NDArray[np.uint8]
+else:  # pydantic does not check arrays
+    Array = Pixels = Any
+    Weights = Annotated[Any, PlainSerializer(_round, return_type=list[list[list[list[float]]]])]
 
-    `query` (L, H, T, D) and `key` (L, H, S, D) are None where the score is not their product, as in Bahdanau's. Else
-    weights = softmax(scale * query . key + bias), over the tokens up to the row's own where it is `causal`. `bias` (H,
-    T + S - 1) depends on the distance alone, as T5's does: that of row i and column j is at j - i + T - 1.
-    `alone`: the rows learn of each other through these maps only, so that layers can be joined to rollout and flow.
+
+class AttentionMaps(BaseModel):
+    """All maps of one kind: `weights` (L, H, T, S), with rows that sum to 1.
+
+    `query` (L, H, T, D) and `key` (L, H, S, D) are None if the score is not their product, as in additive attention.
+    Otherwise weights = softmax(scale * query . key + bias), over the tokens up to the row's own if `causal`. `bias`
+    (H, T + S - 1) depends on the distance alone, as in T5: the bias of row i and column j is at j - i + T - 1.
+    `is_self_attention`: tokens exchange information through these maps only, so that rollout and flow apply.
     """
 
-    kind: Kind
-    rows: Side
-    columns: Side
-    weights: Floats
-    query: Floats | None
-    key: Floats | None
-    scale: float | None
-    bias: Floats | None
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    kind: MapKind
+    layers: list[int]
+    heads: list[int]
     causal: bool
-    alone: bool
+    scale: float | None
+    rows: TokenAxis
+    columns: TokenAxis
+    weights: Weights
+    query: Array | None = Field(exclude=True)
+    key: Array | None = Field(exclude=True)
+    bias: Array | None = Field(default=None, exclude=True)
+    is_self_attention: bool = Field(default=False, exclude=True)
 
     @property
-    def layers(self) -> int:
+    def num_layers(self) -> int:
         return len(self.weights)
 
     @property
-    def heads(self) -> int:
+    def num_heads(self) -> int:
         return int(self.weights.shape[1])
 
-    def chosen(self, layer: int | None = None, head: int | None = None) -> Floats:
-        """The weights of a layer and a head, counted from 0, or of all: always (L, H, T, S)."""
+    def select(self, layer: int | None = None, head: int | None = None) -> AttentionMaps:
+        """The maps of one layer and one head, counted from 0, or of all."""
         self.check(layer, head)
         layers = slice(None) if layer is None else slice(layer, layer + 1)
         heads = slice(None) if head is None else slice(head, head + 1)
-        return self.weights[layers, heads]
+        chosen = {"weights": self.weights, "query": self.query, "key": self.key}
+        arrays: dict[str, Any] = {
+            name: None if array is None else array[layers, heads] for name, array in chosen.items()
+        }
+        return self.model_copy(update={"layers": self.layers[layers], "heads": self.heads[heads], **arrays})
 
     def check(self, layer: int | None, head: int | None) -> None:
-        """InputError for a layer or a head that is not there."""
-        for what, value, count in (("layer", layer, self.layers), ("head", head, self.heads)):
+        """Raise InputError for a layer or a head that does not exist."""
+        for what, value, count in (("layer", layer, self.num_layers), ("head", head, self.num_heads)):
             if value is not None and not 0 <= value < count:
                 has = f"{what}s 0 to {count - 1}" if count > 1 else f"one {what}, number 0"
                 raise InputError(f"no {what} {value}: this model's {self.kind} attention has {has}")
 
-    def document(self, *, layer: int | None = None, head: int | None = None) -> dict[str, object]:
-        """For JSON: tokens, and the weights of the chosen layers and heads as nested lists."""
-        weights = self.chosen(layer, head)
-        return {
-            "kind": self.kind,
-            "layers": list(range(self.layers)) if layer is None else [layer],
-            "heads": list(range(self.heads)) if head is None else [head],
-            "causal": self.causal,
-            "scale": self.scale,
-            "rows": _named(self.rows),
-            "columns": _named(self.columns),
-            "weights": np.round(weights.astype(np.float64), 6).tolist(),
-        }
 
+class AttentionRecord(Result):
+    """The attention maps of one model for one text, pair or image.
 
-@dataclass(frozen=True, eq=False)
-class Attention:
-    """What one model did with one text, pair or picture.
-
-    `texts` are what was read, then what was said by a model that answers. `image` is the picture (height, width) or
-    (height, width, 3) as the model sees it, and `grid` its rows and columns of patches. `cut` counts the tokens that
-    did not fit.
+    `texts` are the inputs and, for an encoder-decoder, the output. `image` is the image (height, width) or (height,
+    width, 3) as the model reads it, and `grid` its rows and columns of patches. `truncated` counts the tokens that did
+    not fit. `kind`, `layer` and `head` select what text, table, drawing and JSON show, and where the page opens.
     """
 
+    page_view: ClassVar[str | None] = "attention"
+
+    model: str = ""
     family: str
-    texts: tuple[str, ...]
-    maps: tuple[Map, ...]
-    cut: int = 0
-    image: NDArray[np.uint8] | None = None
+    texts: list[str]
+    truncated: int = 0
     grid: tuple[int, int] | None = None
+    maps: list[AttentionMaps]
+    image: Pixels | None = Field(default=None, exclude=True)
+    kind: MapKind | None = Field(default=None, exclude=True)
+    layer: int | None = Field(default=None, exclude=True)
+    head: int | None = Field(default=None, exclude=True)
+    for_page: AttentionRecord | None = Field(default=None, exclude=True)  # of a shorter text, where a page needs one
 
     @property
-    def shortened(self) -> str:
-        """What to tell of the tokens that did not fit; "" where all did."""
-        kept = max(len(one.columns.tokens) for one in self.maps)
-        return f"{self.cut:,} tokens were cut, and {kept:,} are looked at" if self.cut else ""
+    def truncation_note(self) -> str:
+        """A note on the tokens that did not fit; "" if all did."""
+        remaining = max(len(maps.columns.tokens) for maps in self.maps)
+        return f"{self.truncated:,} tokens were truncated; {remaining:,} remain" if self.truncated else ""
 
-    def map(self, kind: str | None = None) -> Map:
-        """The maps of a kind; by default those between two texts where there are any, else the only ones."""
+    def map(self, kind: str | None = None) -> AttentionMaps:
+        """The maps of a kind; by default the cross-attention of an encoder-decoder, else the only maps."""
         if kind is None:
             return self.maps[-1]
-        for one in self.maps:
-            if one.kind == kind:
-                return one
+        for maps in self.maps:
+            if maps.kind == kind:
+                return maps
         raise InputError(
-            f"no {kind} attention in this {self.family} model; it has {', '.join(m.kind for m in self.maps)}"
+            f"no {kind} attention in this {self.family} model; it has {', '.join(maps.kind for maps in self.maps)}"
         )
 
-    def document(
-        self, *, kind: str | None = None, layer: int | None = None, head: int | None = None
-    ) -> dict[str, object]:
-        """For JSON; a kind, a layer and a head narrow what is in it."""
-        maps = self.maps if kind is None else (self.map(kind),)
-        return {
-            "family": self.family,
-            "texts": list(self.texts),
-            "cut": self.cut,
-            "grid": None if self.grid is None else list(self.grid),
-            "maps": [one.document(layer=layer, head=head) for one in maps],
-        }
+    def select(self, *, kind: MapKind | None, layer: int | None, head: int | None) -> AttentionRecord:
+        """The same record with another selection; InputError if the model does not have it."""
+        if head is not None and layer is None:
+            raise InputError(f"head is {head}, but no layer is given; expected layer, counted from 0, as well")
+        for maps in self.maps if kind is None else [self.map(kind)]:
+            maps.check(layer, head)
+        return self.model_copy(update={"kind": kind, "layer": layer, "head": head})
+
+    def to_dict(self) -> dict[str, Any]:
+        maps = self.maps if self.kind is None else [self.map(self.kind)]
+        selected = [one.select(self.layer, self.head) for one in maps]
+        return self.model_copy(update={"maps": selected}).model_dump(mode="json")
+
+    def to_text(self) -> str:
+        """For each token the one it attends to most, in the selected layer or the last, averaged over heads."""
+        from rich.cells import cell_len
+
+        maps = self.map(self.kind)
+        layer = maps.num_layers - 1 if self.layer is None else self.layer
+        which = f"head {self.head}" if self.head is not None else "mean of all heads"
+        names = [escape_controls(" ".join(token.split())) for token in maps.rows.tokens]
+        width = max(map(cell_len, names))
+        lines = [f"{maps.kind} attention of {self.family}, layer {layer}, {which}: where each token attends most", ""]
+        for name, row in zip(names, maps.select(layer, self.head).weights[0].mean(axis=0), strict=True):
+            best = int(row.argmax())
+            target = " ".join(maps.columns.tokens[best].split())
+            lines.append(f"  {name}{' ' * (width - cell_len(name))}  {float(row[best]):6.1%}  {target}")
+        return "\n".join(lines)
+
+    def to_table(self) -> Table:
+        """One row for each weight of the selected maps."""
+        maps = self.map(self.kind).select(self.layer, self.head)
+        rows: list[list[object]] = []
+        for (layer, head, row, column), weight in np.ndenumerate(maps.weights):
+            tokens = maps.rows.tokens[row], maps.columns.tokens[column]
+            rows.append([maps.kind, maps.layers[layer], maps.heads[head], row, column, *tokens, float(weight)])
+        return ["kind", "layer", "head", "row", "column", "query_token", "key_token", "weight"], rows
+
+    def view_data(self) -> dict[str, object]:
+        from regard.interpret.attention.view import attention_view
+
+        return attention_view(self).model_dump(mode="json")
+
+    def to_drawing(self) -> Drawing:
+        from regard.interpret.attention.drawing import attention_drawing
+
+        return attention_drawing(self)
 
 
-def map_of(
-    tape: Tape, kind: Kind, rows: Side, columns: Side, *, part: str, site: str = "self", alone: bool = False
-) -> Map:
+def maps_from_tape(
+    tape: Tape,
+    kind: MapKind,
+    rows: TokenAxis,
+    columns: TokenAxis,
+    *,
+    part: str,
+    site: str = "self",
+    is_self_attention: bool = False,
+) -> AttentionMaps:
     """The maps of one part of a model that was recorded with a single text."""
-    places = sorted((one for one in tape.readings if (one.part, one.kind) == (part, site)), key=lambda one: one.layer)
-    first = tape.readings[places[0]][0]
-    product = first.attention.score is None
-    found = Map(
+    sites = sorted((one for one in tape.readings if (one.part, one.kind) == (part, site)), key=lambda one: one.layer)
+    first = tape.readings[sites[0]][0]
+    is_product = first.attention.score is None
+    weights = _stack(tape.attention(site, part))
+    if weights.shape[2:] != (len(rows.tokens), len(columns.tokens)):
+        raise ValueError(f"maps of {weights.shape[2:]} for {len(rows.tokens)} x {len(columns.tokens)} tokens")
+    return AttentionMaps(
         kind=kind,
+        layers=list(range(weights.shape[0])),
+        heads=list(range(weights.shape[1])),
+        causal=first.attention.causal and site == "self",
+        scale=first.attention.score_scale(first.query) if is_product else None,
         rows=rows,
         columns=columns,
-        weights=_array(tape.attention(site, part)),
-        query=_array(tape.queries(site, part)) if product else None,
-        key=_array(tape.keys(site, part)) if product else None,
-        scale=first.attention.factor(first.query) if product else None,
-        bias=None,
-        causal=first.attention.causal and site == "self",
-        alone=alone,
+        weights=weights,
+        query=_stack(tape.queries(site, part)) if is_product else None,
+        key=_stack(tape.keys(site, part)) if is_product else None,
+        bias=None if first.bias is None else _by_distance(first.bias),
+        is_self_attention=is_self_attention,
     )
-    shape = (len(rows.tokens), len(columns.tokens))
-    if found.weights.shape[2:] != shape:
-        raise ValueError(f"maps of {found.weights.shape[2:]} for {shape} tokens")
-    return found if first.bias is None else replace(found, bias=_by_distance(first.bias))
 
 
-def _array(layers: Sequence[Tensor]) -> Floats:
+def _stack(layers: Sequence[Tensor]) -> Floats:
     array: Floats = torch.stack([layer[0] for layer in layers]).float().cpu().numpy()
     return array
 
 
 def _by_distance(bias: Tensor) -> Floats:
-    """(1, H, T, S), which depends on the distance alone: the first column from below, then the first row."""
+    """From (1, H, T, S), which depends on the distance alone: the first column from below, then the first row."""
     column, row = bias[0, :, :, 0].flip(-1), bias[0, :, 0, 1:]
     array: Floats = torch.cat([column, row], dim=-1).float().cpu().numpy()
     return array
-
-
-def _named(side: Side) -> dict[str, object]:
-    return {"tokens": list(side.tokens), "words": list(side.words), "segments": list(side.segments)}

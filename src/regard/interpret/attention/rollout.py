@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FLOW_TOKENS", "flow", "roads", "rollout"]
+__all__ = ["MAX_FLOW_TOKENS", "flow", "residual_attention", "rollout"]
 
 Doubles = NDArray[np.float64]
-FLOW_TOKENS = 24  # flow is a problem for each pair of tokens, whose size grows with their square again
+MAX_FLOW_TOKENS = 24  # flow is a problem for each pair of tokens, whose size grows with their square again
 NOTHING = 1e-9  # a path this narrow is none
 
 
-def roads(weights: NDArray[np.floating]) -> Doubles:
+def residual_attention(weights: NDArray[np.floating]) -> Doubles:
     """Maps (L, H, T, T) to (L, T, T): 0.5 A + 0.5 I with rows of sum 1, A the mean of the heads."""
     mean = np.asarray(weights, dtype=np.float64).mean(axis=1)
     if mean.ndim != 3 or mean.shape[1] != mean.shape[2]:
@@ -29,7 +29,7 @@ def roads(weights: NDArray[np.floating]) -> Doubles:
 
 def rollout(weights: NDArray[np.floating]) -> Doubles:
     """(L, T, T): after each layer, the share of each input token (column) in each token (row)."""
-    layers = roads(weights)
+    layers = residual_attention(weights)
     for number in range(1, len(layers)):
         layers[number] = layers[number] @ layers[number - 1]
     return layers
@@ -37,7 +37,7 @@ def rollout(weights: NDArray[np.floating]) -> Doubles:
 
 def flow(weights: NDArray[np.floating]) -> Doubles:
     """(T, T): the most that flows from each token of the last layer (row) to each input token (column)."""
-    layers = roads(weights)
+    layers = residual_attention(weights)
     return np.stack([_most(layers, source) for source in range(layers.shape[1])])
 
 

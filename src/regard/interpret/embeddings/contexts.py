@@ -17,7 +17,7 @@ from torch import nn
 
 from regard.checkpoints.loading import load
 from regard.errors import InputError
-from regard.inference.features import engine
+from regard.inference.embedding.embedder import load_engine
 from regard.interpret.embeddings.chosen import chosen, left_out
 from regard.interpret.embeddings.projection import Projection, project
 from regard.interpret.probes.senses import cosines, place_of, word_vectors
@@ -87,7 +87,7 @@ def contexts(
     places = [place_of(word, text, number) for number, text in enumerate(used, start=1)]
     pair = load(model) if isinstance(model, str) else model
     where = device_of(pair) if device == "auto" else device
-    vectors, pieces = word_vectors(engine(pair, layers="concat(:)", pooling="none", device=where), used, places)
+    vectors, pieces = word_vectors(load_engine(pair, layers="concat(:)", pooling="none", device=where), used, places)
     planes: list[Projection] = []
     for layer in vectors:
         plane = project(layer)

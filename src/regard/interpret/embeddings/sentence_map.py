@@ -15,7 +15,7 @@ import numpy as np
 from regard.checkpoints.loading import load
 from regard.data.examples import Text
 from regard.errors import InputError
-from regard.inference.features import engine
+from regard.inference.embedding.embedder import load_engine
 from regard.interpret.embeddings.chosen import drawn, left_out, piped
 from regard.interpret.embeddings.contexts import Pair, device_of
 from regard.interpret.embeddings.neighbours import Neighbours, nearest_of
@@ -127,9 +127,9 @@ def sentence_map(
     used = [given[place] for place in drawn(len(given), limit, seed)]
     texts, labels = [example.text for example in used], [_label(example) for example in used]
     pair = load(model) if isinstance(model, str) else model
-    ready = engine(pair, layers=layer, pooling=pooling, device=device_of(pair) if device == "auto" else device)
+    ready = load_engine(pair, layers=layer, pooling=pooling, device=device_of(pair) if device == "auto" else device)
     tell = on_progress or (lambda done, total: None)
-    vectors = ready.pooled(texts, done=lambda done: tell(done, len(texts)))
+    vectors = ready.embed(texts, on_progress=lambda done: tell(done, len(texts)))
     return SentenceMap(
         texts=texts,
         labels=labels if any(labels) else None,
@@ -140,7 +140,7 @@ def sentence_map(
         pooling=pooling,
         total=len(given),
         seed=seed,
-        cut=ready.cut,
+        cut=ready.truncated,
     )
 
 

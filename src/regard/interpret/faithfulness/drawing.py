@@ -17,7 +17,7 @@ import numpy as np
 from regard.errors import InputError
 from regard.render.drawing import ACCENT, OTHER, QUIET, TEXT, Drawing, Label, Stroke, Tile, blend, png, svg
 
-__all__ = ["ENDINGS", "check_ending", "honesty_picture", "surgery_picture", "write"]
+__all__ = ["ENDINGS", "ablation_picture", "check_suffix", "faithfulness_picture", "write_result"]
 
 ENDINGS = (".html", ".svg", ".png", ".json")
 MARGIN, LINE, WIDE = 16, 22, 940
@@ -30,12 +30,12 @@ Shape: TypeAlias = Label | Stroke | Tile
 Payload: TypeAlias = Mapping[str, Any]
 
 
-def check_ending(output: str) -> None:
+def check_suffix(output: str) -> None:
     if not output.lower().endswith(ENDINGS):
         raise InputError(f"--output is {output!r}; expected a name that ends in {', '.join(ENDINGS)}")
 
 
-def write(
+def write_result(
     place: Path,
     *,
     document: Callable[[], object],
@@ -58,7 +58,7 @@ def write(
             place.write_text(page(found, title=f"Regard: {found['view']}"), encoding="utf-8")
 
 
-def surgery_picture(payload: Payload) -> Drawing:
+def ablation_picture(payload: Payload) -> Drawing:
     """Every head alone as a heat map, and each place with what was likeliest before and, where heads are out, after."""
     gone, sweep, model = payload["gone"], payload["sweep"], payload["model"]
     heads = [f"heads {', '.join(f'{layer}.{head}' for layer, head in gone['heads'])}"] if gone["heads"] else []
@@ -117,7 +117,7 @@ def _share(effect: Payload, outputs: list[Payload], when: str) -> str:
     return f"{effect[when]} {share:.1%}" if effect[when] else f"{share:z.3f}"
 
 
-def honesty_picture(payload: Payload) -> Drawing:
+def faithfulness_picture(payload: Payload) -> Drawing:
     """The verdict with its six numbers, and the three ways to say which words count on one scale."""
     grounds, verdict = payload["grounds"], payload["verdict"]
     value = payload["model"]["kind"] == "value"

@@ -13,15 +13,26 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 
-from regard.interpret.figure.snippets import run
+from regard.interpret.figure.equations import run
 
-__all__ = ["Box", "Call", "Calls", "Group", "Kind", "Shown", "Step", "Values", "step", "watching"]
+__all__ = [
+    "Box",
+    "BoxGroup",
+    "BoxKind",
+    "BoxPass",
+    "ModuleCall",
+    "ModuleCalls",
+    "NamedTensor",
+    "TensorSpec",
+    "capture_calls",
+    "run_box",
+]
 
-Kind = Literal["embedding", "positions", "norm", "attention", "add", "ffn", "linear", "softmax"]
-Group = Literal["in", "layer", "out"]
+BoxKind = Literal["embedding", "positions", "norm", "attention", "add", "ffn", "linear", "softmax"]
+BoxGroup = Literal["in", "layer", "out"]
 
 
-class Call(NamedTuple):
+class ModuleCall(NamedTuple):
     """What a module was given and gave."""
 
     given: tuple[Any, ...]
@@ -29,12 +40,14 @@ class Call(NamedTuple):
     result: Any
 
 
-Shown: TypeAlias = tuple[str, str | None, str | None]  # a name in the code, and whose tokens its rows and columns are
-Calls: TypeAlias = Mapping[nn.Module, Sequence[Call]]
+TensorSpec: TypeAlias = tuple[
+    str, str | None, str | None
+]  # a name in the code, and whose tokens its rows and columns are
+ModuleCalls: TypeAlias = Mapping[nn.Module, Sequence[ModuleCall]]
 
 
 @dataclass(frozen=True, eq=False)
-class Values:
+class NamedTensor:
     """A tensor with its name in the code. `rows` and `columns` are the halves whose tokens they are, if any."""
 
     name: str
@@ -44,10 +57,10 @@ class Values:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class BoxPass:
     """One pass through a box: the tensors, and by how much the code's result differs from the model's own."""
 
-    values: tuple[Values, ...]
+    values: tuple[NamedTensor, ...]
     parameters: Mapping[str, tuple[int, ...]]
     difference: float
 
@@ -58,23 +71,23 @@ class Box:
 
     name: str
     part: str
-    group: Group
-    kind: Kind
+    group: BoxGroup
+    kind: BoxKind
     title: str
     about: str
     code: str
-    steps: tuple[Step, ...] = field(default=())
+    steps: tuple[BoxPass, ...] = field(default=())
 
 
 @contextmanager
-def watching(model: nn.Module) -> Iterator[dict[nn.Module, list[Call]]]:
+def capture_calls(model: nn.Module) -> Iterator[dict[nn.Module, list[ModuleCall]]]:
     """Keep what every module of the model is given and gives in this thread while the block runs."""
-    calls: dict[nn.Module, list[Call]] = {}
+    calls: dict[nn.Module, list[ModuleCall]] = {}
     mine = threading.get_ident()
 
     def keep(module: nn.Module, given: tuple[Any, ...], options: dict[str, Any], result: Any) -> None:
         if threading.get_ident() == mine:
-            calls.setdefault(module, []).append(Call(given, options, result))
+            calls.setdefault(module, []).append(ModuleCall(given, options, result))
 
     with ExitStack() as hooks:
         for module in model.modules():
@@ -82,14 +95,14 @@ def watching(model: nn.Module) -> Iterator[dict[nn.Module, list[Call]]]:
         yield calls
 
 
-def step(
+def run_box(
     code: str,
-    given: Sequence[Values],
+    given: Sequence[NamedTensor],
     parameters: Mapping[str, Tensor | None],
     recorded: Tensor | None,
     *,
-    shown: Sequence[Shown],
-) -> Step:
+    shown: Sequence[TensorSpec],
+) -> BoxPass:
     """Run the code on what the model's own part was given; `shown` names the tensors of it that are to be seen.
 
     The result is the one that the model itself `recorded`; where it has none by itself, the code's.
@@ -101,8 +114,8 @@ def step(
         tensor = made.get(name)
         if isinstance(tensor, Tensor):
             tensor = recorded if name == "out" and recorded is not None else tensor.detach()
-            values.append(Values(name, tensor, rows, columns))
+            values.append(NamedTensor(name, tensor, rows, columns))
     out = made["out"]
     assert isinstance(out, Tensor)
     difference = 0.0 if recorded is None else float((out - recorded).abs().max())
-    return Step(tuple(values), {name: tuple(tensor.shape) for name, tensor in weights.items()}, difference)
+    return BoxPass(tuple(values), {name: tuple(tensor.shape) for name, tensor in weights.items()}, difference)

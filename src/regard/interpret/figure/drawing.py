@@ -9,10 +9,10 @@ import math
 import textwrap
 from itertools import pairwise
 
+from regard.interpret.figure.ablation import AblationOutcome
 from regard.interpret.figure.boxes import Box
-from regard.interpret.figure.damage import Outcome
 from regard.interpret.figure.figure import Figure
-from regard.interpret.figure.layout import Layout, Line, Shape
+from regard.interpret.figure.layout import BoxShape, Connector, FigureLayout
 from regard.render.drawing import ACCENT, COLORS, QUIET, TEXT, Drawing, Label, Pixels, Stroke, Tile, blend
 
 __all__ = ["figure_picture"]
@@ -42,19 +42,19 @@ def figure_picture(found: Figure) -> Drawing:
     return Drawing(title, math.ceil(width), math.ceil(height), tuple(shapes))
 
 
-def _diagram(found: Figure, layout: Layout) -> list[Mark]:
+def _diagram(found: Figure, layout: FigureLayout) -> list[Mark]:
     shapes: list[Mark] = []
     for frame in layout.frames:
         shapes += _outline(LEFT + frame.x, TOP + frame.y, frame.width, frame.height, QUIET, blend(QUIET, FRAME))
     for line in layout.lines:
         shapes += _strokes(line)
     for shape in layout.shapes:
-        shapes += _box(found.box(shape.box), shape, gone=shape.kind == "positions" and "positions" in found.off)
+        shapes += _box(found.box(shape.box), shape, gone=shape.kind == "positions" and "positions" in found.without)
     shapes += [Label(LEFT + mark.x, TOP + mark.y + 4, mark.text, 12, "middle") for mark in layout.marks]
     return shapes
 
 
-def _box(box: Box, shape: Shape, *, gone: bool) -> list[Mark]:
+def _box(box: Box, shape: BoxShape, *, gone: bool) -> list[Mark]:
     x, y = LEFT + shape.x, TOP + shape.y
     out = box.steps[0].values[-1].tensor.shape
     said = [*shape.lines, *([str(tuple(out))] if shape.height >= 28 and len(shape.lines) == 1 else [])]
@@ -73,7 +73,7 @@ def _outline(x: float, y: float, width: float, height: float, colour: str, groun
     return [Tile(x, y, width, height, ground), *(Stroke(a, b, colour, 0.6) for a, b in pairwise(corners))]
 
 
-def _strokes(line: Line) -> list[Mark]:
+def _strokes(line: Connector) -> list[Mark]:
     colour = {"residual": QUIET, "memory": ACCENT}.get(line.role, TEXT)
     points = [(LEFT + x, TOP + y) for x, y in zip(line.points[::2], line.points[1::2], strict=True)]
     strokes: list[Mark] = [Stroke(a, b, colour, 0.8) for a, b in pairwise(points)]
@@ -88,11 +88,11 @@ def _strokes(line: Line) -> list[Mark]:
 
 
 def _lines(found: Figure) -> list[str]:
-    damage = found.damage
+    damage = found.ablation
     whole = damage.outcomes[0]
     lines = ["What each switch costs:", *_wrapped(damage.measure), ""]
     for one in damage.outcomes:
-        lines += [_name(one, found.off), _row("loss of this text", one.loss, whole.loss)]
+        lines += [_name(one, found.without), _row("loss of this text", one.loss, whole.loss)]
         if damage.sentences:
             ours = f"of {len(damage.sentences)} sentences of ours"
             lines.append(_row(ours, one.sentences_loss, whole.sentences_loss))
@@ -102,7 +102,7 @@ def _lines(found: Figure) -> list[str]:
     return lines
 
 
-def _name(one: Outcome, off: tuple[str, ...]) -> str:
+def _name(one: AblationOutcome, off: tuple[str, ...]) -> str:
     name = ", ".join(f"no {switch}" for switch in one.without) or "the whole model"
     return f"{name}{' (drawn here)' if set(one.without) == set(off) else ''}"
 

@@ -11,20 +11,20 @@ from torch import Tensor, nn
 
 from regard.checkpoints.ready import evaluating
 from regard.errors import InputError
-from regard.interpret.attention.looking import Reader
-from regard.interpret.figure.boxes import Box, Values, watching
-from regard.interpret.figure.damage import Damage, Known, measure_damage
-from regard.interpret.figure.layout import Layout, draw
-from regard.interpret.figure.positions import Positions, positions_of
+from regard.interpret.attention.recording import TextTokenizer
+from regard.interpret.figure.ablation import ComponentAblation, LossCache, ablate_components
+from regard.interpret.figure.boxes import Box, NamedTensor, capture_calls
+from regard.interpret.figure.figure_model import MIN_TOKENS, FigureInput, FigureModel, figure_model_of
+from regard.interpret.figure.layout import FigureLayout, lay_out
+from regard.interpret.figure.model_boxes import model_boxes
+from regard.interpret.figure.positional_encoding import PositionalEncoding, model_positional_encoding
 from regard.interpret.figure.sentences import sentences_for
-from regard.interpret.figure.subjects import FEWEST, Sentence, Subject, subject_of
-from regard.interpret.figure.switches import SWITCHES, missing, named, without
-from regard.interpret.figure.walk import walk
+from regard.interpret.figure.switches import COMPONENTS, missing_components, parse_components, without_components
 from regard.models import Bert, Gpt, Transformer
 
-__all__ = ["LONGEST", "ROOM", "Figure", "figure", "limit_of"]
+__all__ = ["MAX_TOKENS", "ROOM", "Figure", "draw_figure", "max_tokens_of"]
 
-LONGEST = 32  # tokens of a text
+MAX_TOKENS = 32  # tokens of a text
 ROOM = 3_300_000  # numbers of all boxes and layers together: as float16 in a page, about 9 MB
 FIRST = 4  # numbers and rows that a document has of each tensor
 PLACES = 50  # positions that are shown
@@ -41,18 +41,18 @@ class Figure:
     width: int
     norm_first: bool
     text: str
-    sentence: Sentence
+    sentence: FigureInput
     given: str | None
-    off: tuple[str, ...]
+    without: tuple[str, ...]
     disabled: dict[str, str]
     tokens: dict[str, tuple[str, ...]]
     boxes: tuple[Box, ...]
-    damage: Damage
-    positions: Positions | None
-    subject: Subject
+    ablation: ComponentAblation
+    positions: PositionalEncoding | None
+    figure_model: FigureModel
 
-    def layout(self) -> Layout:
-        return draw(self.boxes, depth=self.depth, off=self.off)
+    def layout(self) -> FigureLayout:
+        return lay_out(self.boxes, depth=self.depth, off=self.without)
 
     def box(self, name: str) -> Box:
         return next(box for box in self.boxes if box.name == name)
@@ -69,19 +69,19 @@ class Figure:
             "family": self.family,
             "text": self.text,
             "target": self.sentence.target,
-            "without": list(self.off),
+            "without": list(self.without),
             "layer": layer,
             "tokens": {part: list(tokens) for part, tokens in self.tokens.items()},
             "boxes": [self._box(box, layer) for box in self.boxes],
             "switches": self.switches(),
-            "damage": self.damage.document(),
+            "damage": self.ablation.document(),
             "notes": self.notes(),
         }
 
     def switches(self) -> list[dict[str, object]]:
         return [
-            {"name": name, "title": title, "off": name in self.off, "disabled": self.disabled.get(name)}
-            for name, title in SWITCHES.items()
+            {"name": name, "title": title, "off": name in self.without, "disabled": self.disabled.get(name)}
+            for name, title in COMPONENTS.items()
         ]
 
     def _box(self, box: Box, layer: int) -> dict[str, object]:
@@ -96,15 +96,15 @@ class Figure:
         }
 
 
-def figure(
+def draw_figure(
     model: nn.Module,
-    reader: Reader,
+    reader: TextTokenizer,
     text: str,
     target: str | None = None,
     *,
-    switches: str = "",
+    without: str = "",
     name: str = "",
-    known: Known | None = None,
+    loss_cache: LossCache | None = None,
 ) -> Figure:
     """One sentence through every box of the figure, with some parts of the model switched off.
 
@@ -114,16 +114,16 @@ def figure(
     """
     if not text.strip():
         raise InputError("the text is empty; expected at least a word")
-    subject, off = subject_of(model, reader), named(switches)
+    subject, off = figure_model_of(model, reader), parse_components(without)
     network = subject.model
-    limit = limit_of(network)
+    limit = max_tokens_of(network)
     with evaluating(network):
         sentence = subject.read(text, target, limit=limit)
-        with without(network, off), watching(network) as calls:
+        with without_components(network, off), capture_calls(network) as calls:
             logits = subject.run(sentence)
-        boxes = walk(network, calls, logits, off)
+        boxes = model_boxes(network, calls, logits, off)
         sentences = sentences_for(name, translates=len(subject.parts) == 2)
-        damage = measure_damage(subject, sentence, off, sentences=sentences, limit=limit, known=known)
+        damage = ablate_components(subject, sentence, off, sentences=sentences, limit=limit, known=loss_cache)
     config = network.config
     return Figure(
         name=name,
@@ -135,30 +135,30 @@ def figure(
         text=text,
         sentence=sentence,
         given=target,
-        off=off,
-        disabled=missing(network),
+        without=off,
+        disabled=missing_components(network),
         tokens={part: subject.tokens(sentence, part) for part in subject.parts},
         boxes=boxes,
-        damage=damage,
-        positions=positions_of(network, PLACES),
-        subject=subject,
+        ablation=damage,
+        positions=model_positional_encoding(network, PLACES),
+        figure_model=subject,
     )
 
 
-def limit_of(model: Bert | Gpt | Transformer) -> int:
+def max_tokens_of(model: Bert | Gpt | Transformer) -> int:
     """The most tokens a side may have: what a page has room for, and what the model has positions for."""
     config = model.config
-    maps = 2 * config.heads * LONGEST
+    maps = 2 * config.heads * MAX_TOKENS
     each = 12 * config.width + config.ffn + maps
     if isinstance(model, Transformer):
         each = 2 * each + 6 * config.width + maps
-    limit = min(LONGEST, ROOM // (each * config.depth), getattr(config, "positions", LONGEST))
-    if limit < FEWEST + 1:
+    limit = min(MAX_TOKENS, ROOM // (each * config.depth), getattr(config, "positions", MAX_TOKENS))
+    if limit < MIN_TOKENS + 1:
         raise InputError(f"{config.depth} layers of width {config.width} are too many for a page; take a smaller model")
     return limit
 
 
-def _first(one: Values) -> dict[str, object]:
+def _first(one: NamedTensor) -> dict[str, object]:
     rows: Tensor = one.tensor.reshape(-1, one.tensor.shape[-1])[:FIRST, :FIRST]
     # JSON has no infinity; a masked score is null.
     numbers = [[value if abs(value) < float("inf") else None for value in row] for row in rows.tolist()]

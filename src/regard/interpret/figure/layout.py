@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-__all__ = ["Frame", "Layout", "Line", "Mark", "Shape", "draw"]
+__all__ = ["BoxShape", "Connector", "FigureLayout", "StackFrame", "TextLabel", "lay_out"]
 
 WIDE, SIDE, GAP, MARGIN = 128, 78, 40, 8  # of a box, of what stands beside it, between the halves, around all
 HIGH = {"attention": 44, "add": 24, "norm": 24, "ffn": 32}
@@ -27,7 +27,7 @@ LINES = {
 Role = Literal["flow", "residual", "memory", "positions"]
 
 
-class Placed(Protocol):
+class LayoutBox(Protocol):
     """What must be known of a box."""
 
     @property
@@ -43,7 +43,7 @@ class Placed(Protocol):
 
 
 @dataclass(frozen=True)
-class Shape:
+class BoxShape:
     box: str
     kind: str
     lines: tuple[str, ...]
@@ -54,7 +54,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Line:
+class Connector:
     """Through points x, y, x, y ...; with an arrow at its end or not."""
 
     points: tuple[float, ...]
@@ -63,14 +63,14 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Mark:
+class TextLabel:
     x: float
     y: float
     text: str
 
 
 @dataclass(frozen=True)
-class Frame:
+class StackFrame:
     part: str
     x: float
     y: float
@@ -79,15 +79,15 @@ class Frame:
 
 
 @dataclass
-class Layout:
+class FigureLayout:
     """A drawing of `width` and `height`."""
 
     width: float = 0.0
     height: float = 0.0
-    shapes: list[Shape] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
-    frames: list[Frame] = field(default_factory=list)
+    shapes: list[BoxShape] = field(default_factory=list)
+    lines: list[Connector] = field(default_factory=list)
+    marks: list[TextLabel] = field(default_factory=list)
+    frames: list[StackFrame] = field(default_factory=list)
 
     def document(self) -> dict[str, object]:
         return {
@@ -100,10 +100,10 @@ class Layout:
         }
 
 
-def draw(boxes: Sequence[Placed], *, depth: int, off: Collection[str] = ()) -> Layout:
+def lay_out(boxes: Sequence[LayoutBox], *, depth: int, off: Collection[str] = ()) -> FigureLayout:
     """The figure of these boxes; what is switched off is not drawn where it is a line."""
     parts = list(dict.fromkeys(box.part for box in boxes))
-    layout = Layout()
+    layout = FigureLayout()
     halves = []
     for number, part in enumerate(parts):
         said = "Outputs (shifted right)" if number else "Inputs"
@@ -120,7 +120,7 @@ def draw(boxes: Sequence[Placed], *, depth: int, off: Collection[str] = ()) -> L
 class _Half:
     """A tower of boxes. Heights are measured upwards while it is built."""
 
-    def __init__(self, layout: Layout, part: str, left: float, said: str, off: Collection[str]) -> None:
+    def __init__(self, layout: FigureLayout, part: str, left: float, said: str, off: Collection[str]) -> None:
         self.layout, self.part, self.left, self.said, self.off = layout, part, left, said, off
         self.outer = -1 if part == "encoder" else 1  # on which side there is room
         self.middle = left + WIDE / 2
@@ -129,9 +129,9 @@ class _Half:
         self.cross: float | None = None
         self.depth = 1
 
-    def tower(self, boxes: Sequence[Placed], *, depth: int) -> float:
+    def tower(self, boxes: Sequence[LayoutBox], *, depth: int) -> float:
         self.depth = depth
-        self.layout.marks.append(Mark(self.middle, MARGIN + 8, self.said))
+        self.layout.marks.append(TextLabel(self.middle, MARGIN + 8, self.said))
         self.y = self.from_ = MARGIN + 18
         for group in ("in", "layer", "out"):
             mine = [box for box in boxes if box.group == group]
@@ -142,17 +142,17 @@ class _Half:
                     self._plain(box)
         if any(box.kind == "softmax" for box in boxes):
             self._to(self.y + SPACE + 4)
-            self.layout.marks.append(Mark(self.middle, self.y + SPACE + 14, "Output Probabilities"))
+            self.layout.marks.append(TextLabel(self.middle, self.y + SPACE + 14, "Output Probabilities"))
             self.y += SPACE + 22
         return self.y
 
-    def _plain(self, box: Placed) -> None:
+    def _plain(self, box: LayoutBox) -> None:
         if box.kind == "positions":
             return self._positions(box)
         self._to(self.y + SPACE)
         self._shape(box, self.y + SPACE)
 
-    def _positions(self, box: Placed) -> None:
+    def _positions(self, box: LayoutBox) -> None:
         """A ring with a plus on the line, and the box beside it."""
         middle = self.y + SPACE + RING
         self._to(middle - RING)
@@ -160,16 +160,16 @@ class _Half:
         ring = [
             value for turn in turns for value in (self.middle + RING * math.cos(turn), middle + RING * math.sin(turn))
         ]
-        self.layout.lines.append(Line(tuple(ring), arrow=False))
-        self.layout.marks.append(Mark(self.middle, middle, "+"))
+        self.layout.lines.append(Connector(tuple(ring), arrow=False))
+        self.layout.marks.append(TextLabel(self.middle, middle, "+"))
         x = self.left - 6 if self.outer < 0 else self.left + WIDE + 6
         edge = self.left - SIDE if self.outer < 0 else self.left + WIDE + 6
         if "positions" not in self.off:
-            self.layout.lines.append(Line((x, middle, self.middle + self.outer * RING, middle), "positions"))
-        self.layout.shapes.append(Shape(box.name, box.kind, LINES[box.title], edge, middle + 17, SIDE - 6, 34))
+            self.layout.lines.append(Connector((x, middle, self.middle + self.outer * RING, middle), "positions"))
+        self.layout.shapes.append(BoxShape(box.name, box.kind, LINES[box.title], edge, middle + 17, SIDE - 6, 34))
         self.y = self.from_ = middle + RING
 
-    def _frame(self, boxes: Sequence[Placed]) -> None:
+    def _frame(self, boxes: Sequence[LayoutBox]) -> None:
         bottom = self.y + SPACE
         self.y = bottom
         begin = 0.0
@@ -187,39 +187,39 @@ class _Half:
                 self._around(begin, bottom_of + HIGH["add"] / 2)
         self.y += SPACE / 2
         x, wide = self.left - 16, WIDE + 32
-        self.layout.frames.append(Frame(self.part, x, self.y, wide, self.y - bottom))
+        self.layout.frames.append(StackFrame(self.part, x, self.y, wide, self.y - bottom))
         beside = x - 18 if self.outer < 0 else x + wide + 18
-        self.layout.marks.append(Mark(beside, (bottom + self.y) / 2, f"{self.depth}\u00d7"))
+        self.layout.marks.append(TextLabel(beside, (bottom + self.y) / 2, f"{self.depth}\u00d7"))
 
     def _fork(self, top: float, *, cross: bool) -> None:
         """One line becomes queries, keys and values; of a cross-attention it is the queries alone."""
         level = top - (17 if cross else 12)
         if cross:
             x = self.middle + WIDE / 4
-            self.layout.lines.append(Line((self.middle, self.from_, self.middle, level, x, level, x, top)))
+            self.layout.lines.append(Connector((self.middle, self.from_, self.middle, level, x, level, x, top)))
             self.cross = top
             return
-        self.layout.lines.append(Line((self.middle, self.from_, self.middle, top)))
+        self.layout.lines.append(Connector((self.middle, self.from_, self.middle, top)))
         for side in (-1, 1):
             x = self.middle + side * WIDE / 4
-            self.layout.lines.append(Line((self.middle, level, x, level, x, top)))
+            self.layout.lines.append(Connector((self.middle, level, x, level, x, top)))
 
     def _around(self, begin: float, end: float) -> None:
         edge = self.left if self.outer < 0 else self.left + WIDE
         aside = edge + self.outer * 9
-        self.layout.lines.append(Line((self.middle, begin, aside, begin, aside, end, edge, end), "residual"))
+        self.layout.lines.append(Connector((self.middle, begin, aside, begin, aside, end, edge, end), "residual"))
 
     def _to(self, top: float) -> None:
-        self.layout.lines.append(Line((self.middle, self.from_, self.middle, top)))
+        self.layout.lines.append(Connector((self.middle, self.from_, self.middle, top)))
 
-    def _shape(self, box: Placed, bottom: float) -> None:
+    def _shape(self, box: LayoutBox, bottom: float) -> None:
         high = HIGH.get(box.kind, PLAIN)
         lines = LINES.get(box.title, (box.title,))
-        self.layout.shapes.append(Shape(box.name, box.kind, lines, self.left, bottom + high, WIDE, high))
+        self.layout.shapes.append(BoxShape(box.name, box.kind, lines, self.left, bottom + high, WIDE, high))
         self.y = self.from_ = bottom + high
 
 
-def _remember(layout: Layout, encoder: _Half, decoder: _Half) -> None:
+def _remember(layout: FigureLayout, encoder: _Half, decoder: _Half) -> None:
     """The encoder's top becomes keys and values of the decoder."""
     if decoder.cross is None:
         return
@@ -227,10 +227,10 @@ def _remember(layout: Layout, encoder: _Half, decoder: _Half) -> None:
     level = decoder.cross - 9  # above the queries' line, so that the two do not run into each other
     for x in (decoder.middle - WIDE / 4, decoder.middle):
         points = (encoder.middle, encoder.from_, encoder.middle, top, between, top, between, level, x, level, x)
-        layout.lines.append(Line((*points, decoder.cross), "memory"))
+        layout.lines.append(Connector((*points, decoder.cross), "memory"))
 
 
-def _up(layout: Layout) -> None:
+def _up(layout: FigureLayout) -> None:
     """Heights above the ground become places below the top."""
     high = layout.height
     layout.shapes = [replace(one, y=high - one.y) for one in layout.shapes]

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from regard.errors import InputError, choice
 from regard.nn import Attention, Padded, Residual, TextEmbedding
-from regard.nn.attention import mix
-from regard.nn.masks import allowed, chosen
+from regard.nn.attention import attention_weights
+from regard.nn.masks import attention_mask, select_rows
 
-__all__ = ["SWITCHES", "missing", "named", "without"]
+__all__ = ["COMPONENTS", "missing_components", "parse_components", "without_components"]
 
-SWITCHES = {
+COMPONENTS = {
     "mask": "no mask",
     "positions": "no positions",
     "scaling": "no scaling",
@@ -31,15 +31,15 @@ SWITCHES = {
 Hook = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], Any]
 
 
-def named(names: str) -> tuple[str, ...]:
+def parse_components(names: str) -> tuple[str, ...]:
     """Switches as `mask,positions` names them: in the figure's order and once each; none for an empty text."""
     found = {name.strip() for name in names.split(",") if name.strip()}
     for name in sorted(found):
-        choice("switch", name, SWITCHES)
-    return tuple(name for name in SWITCHES if name in found)
+        choice("switch", name, COMPONENTS)
+    return tuple(name for name in COMPONENTS if name in found)
 
 
-def missing(model: nn.Module) -> dict[str, str]:
+def missing_components(model: nn.Module) -> dict[str, str]:
     """The switches that change nothing in this model, each with the reason."""
     attentions = [module for module in model.modules() if isinstance(module, Attention)]
     embeddings = [module for module in model.modules() if isinstance(module, TextEmbedding)]
@@ -54,16 +54,16 @@ def missing(model: nn.Module) -> dict[str, str]:
 
 
 @contextmanager
-def without(model: nn.Module, switches: Collection[str]) -> Iterator[None]:
+def without_components(model: nn.Module, switches: Collection[str]) -> Iterator[None]:
     """Let the model run without some of its parts in this thread while the block runs.
 
     `mask`: decoders see the future. `positions`: zeros are added for them. `scaling`: scores are not divided by the
     root of the head's width. `residual`: what goes around a sublayer is not added to what comes out of it.
     Batches must be padded, and decoding uses no cache.
     """
-    gone = missing(model)
+    gone = missing_components(model)
     for name in switches:
-        choice("switch", name, SWITCHES)
+        choice("switch", name, COMPONENTS)
         if name in gone:
             raise InputError(f"cannot switch off {name!r}: {gone[name]}")
     mine = threading.get_ident()
@@ -117,10 +117,10 @@ def _attended(
         one.unflatten(-1, (module.heads, -1)).transpose(1, 2)
         for one in module.project(x, x if memory is None else memory)
     )
-    mask = allowed(keys, query, query.shape[2], key.shape[2], causal=causal)
-    scale = module.factor(query) if scaled else 1.0
-    weights = mix(query, key, scale=scale, score=module.score, bias=options.get("bias"), mask=mask)
+    mask = attention_mask(keys, query, query.shape[2], key.shape[2], causal=causal)
+    scale = module.score_scale(query) if scaled else 1.0
+    weights = attention_weights(query, key, scale=scale, score=module.score, bias=options.get("bias"), mask=mask)
     mixed = (weights.to(value.dtype) @ value).transpose(1, 2).flatten(-2)
     rows = options.get("rows")
-    result: Tensor = module.output(mixed if rows is None else chosen(mixed, rows))
+    result: Tensor = module.output(mixed if rows is None else select_rows(mixed, rows))
     return result

@@ -1,1 +1,1 @@
-"""What each head does over many texts: a census of known patterns against chance."""
+"""The head census: known patterns of attention heads, tested against chance."""

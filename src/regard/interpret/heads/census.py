@@ -1,61 +1,51 @@
-"""A census of heads: which known pattern each head of a model follows over many texts, and how sure that is.
+"""The head census: which known pattern each attention head follows over many texts, tested against chance.
 
-A score is the share of a token's attention that falls where a pattern points, on average over the tokens for which it
-points anywhere. Chance is the same map read as if the tokens looked at stood elsewhere (for "broad": weights broken at
-random). Knows models and texts. Knows nothing of the command line or of how things are drawn.
+A score is the share of a token's attention that falls on the targets of a pattern, averaged over the tokens that have
+targets. Chance is the same map with permuted key tokens (for "broad": weights drawn at random).
 """
 
 from __future__ import annotations
 
-import os
-import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from regard.checkpoints.loading import load
 from regard.checkpoints.ready import family_of, kind_of, tokenizer_of
-from regard.data.files import open_text
 from regard.errors import InputError
-from regard.interpret.attention import sides
-from regard.interpret.attention.looking import attention
-from regard.interpret.heads import chance
-from regard.interpret.heads.patterns import ABOUT, PATTERNS, Line, predictive_pairs, related_pairs, targets
-from regard.interpret.heads.scores import Sums
-from regard.interpret.heads.texts import LIMIT, Pairs, pairs_of
-from regard.known import DEFAULT
+from regard.events import Progress
+from regard.interpret.attention.recording import record_attention
+from regard.interpret.attention.token_axis import axis_of_encoding
+from regard.interpret.heads.patterns import (
+    ABOUT,
+    PATTERNS,
+    TokenizedText,
+    predictive_pairs,
+    related_pairs,
+    targets,
+)
+from regard.interpret.heads.scores import PatternSums, holm, p_value
 from regard.models import Bert, Gpt
+from regard.render.result import Result, Table
 from regard.text import Encoding, Tokenizer
 from regard.wording import amount
 
-__all__ = [
-    "Census",
-    "Example",
-    "Finding",
-    "Head",
-    "again_from_file",
-    "again_from_lines",
-    "census",
-    "census_of_file",
-    "pairs_of",
-]
+__all__ = ["HeadCensus", "HeadExample", "HeadPatterns", "PatternScore", "TextPairs", "head_census", "read_text_pairs"]
 
-LONGEST = 128  # tokens of a text; the rest is cut
-LEVEL = 0.05  # a corrected p-value below this is a finding
-EXCESS = 0.1  # and so much more of the attention than by chance makes a name
-SHOWN = 5  # examples of a head
-
-Progress = Callable[[int, int], None]
+MAX_TOKENS = 128  # of a text; the rest is truncated
+LEVEL = 0.05  # a corrected p-value below this is significant
+MIN_EXCESS = 0.1  # a pattern names a head if its score exceeds chance by so much as well
+MAX_EXAMPLES = 5  # of a head
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One pattern of one head. `score` and `chance` go from 0 to 1; None where no token of the texts had a target.
+class PatternScore:
+    """One pattern of one head. `score` and `chance` are from 0 to 1; None if no token of the texts has a target.
 
-    `p` is the probability of such a score by chance, `corrected` by Holm for all heads and patterns.
+    `p` is the probability of such a score by chance, `corrected` after Holm's correction for all heads and patterns.
     """
 
     pattern: str
@@ -70,13 +60,13 @@ class Finding:
         return 0.0 if self.score is None or self.chance is None else self.score - self.chance
 
     @property
-    def holds(self) -> bool:
-        return self.corrected is not None and self.corrected < LEVEL and self.excess >= EXCESS
+    def is_significant(self) -> bool:
+        return self.corrected is not None and self.corrected < LEVEL and self.excess >= MIN_EXCESS
 
 
 @dataclass(frozen=True)
-class Example:
-    """The token `row` of a text looks at the token `column` with `weights[column]`; `weights` is the whole row."""
+class HeadExample:
+    """Token `row` of a text attends to token `column` with `weights[column]`; `weights` is the whole row."""
 
     text: int
     row: int
@@ -85,193 +75,184 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Head:
-    """`pattern`: what the head is named after, or None. The examples are of it, or of what comes nearest to one."""
+class HeadPatterns:
+    """`pattern` names the head, or is None. The examples are of it, or of the nearest pattern."""
 
     layer: int
     head: int
     pattern: str | None
     nearest: str
-    findings: list[Finding]
-    examples: list[Example]
+    findings: list[PatternScore]
+    examples: list[HeadExample]
 
 
-@dataclass(frozen=True)
-class Census:
-    """Heads by layer, then by number, both from 0. `texts`: the tokens of those that the examples name, by number.
+class HeadCensus(Result):
+    """Heads by layer, then by number, both from 0. `texts` are the tokens of those texts that have examples.
 
-    `left_out` lines were given and not read; of the texts that were read, `cut` had more than `longest` tokens.
+    `left_out` lines were not read; `truncated` of the texts had more tokens than were read. `excess` is by how much the
+    score of a pattern must exceed chance to name a head.
     """
+
+    page_view: ClassVar[str | None] = "heads"
 
     model: str
     family: str
     layers: int
     heads_each: int
     read: int
-    heads: list[Head]
-    texts: dict[int, list[str]]
     left_out: int
-    cut: int
-    longest: int
+    truncated: int
+    notes: list[str]
+    correction: str = "Holm"
+    level: float = LEVEL
+    excess: float = MIN_EXCESS
+    about: dict[str, str] = ABOUT
+    counts: dict[str, int]
+    heads: list[HeadPatterns]
+    texts: dict[int, list[str]]
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many heads have each pattern."""
-        return {name: sum(head.pattern == name for head in self.heads) for name in PATTERNS}
+    def to_table(self) -> Table:
+        """One row for each head, with its pattern or the nearest one."""
+        return ["layer", "head", "pattern", "nearest", "score", "chance", "corrected_p"], [
+            [one.layer, one.head, one.pattern, one.nearest, nearest.score, nearest.chance, nearest.corrected]
+            for one in self.heads
+            for nearest in one.findings
+            if nearest.pattern == one.nearest
+        ]
 
-    def notes(self) -> list[str]:
-        """What a reader must know of the texts that were not taken whole."""
-        found = []
-        if self.left_out:
-            found.append(f"left out: {amount(self.left_out, 'line')}; regard heads --limit N reads more pairs")
-        if self.cut:
-            found.append(f"{self.cut:,} of {self.read:,} texts had more than {self.longest} tokens and were cut")
-        return found
-
-    def document(self) -> dict[str, object]:
-        """What `regard heads --json` prints."""
-        return {
-            "model": self.model,
-            "family": self.family,
-            "layers": self.layers,
-            "heads_each": self.heads_each,
-            "read": self.read,
-            "left_out": self.left_out,
-            "cut": self.cut,
-            "notes": self.notes(),
-            "correction": "Holm",
-            "level": LEVEL,
-            "excess": EXCESS,
-            "counts": self.counts,
-            "heads": [asdict(head) for head in self.heads],
-            "texts": {str(number): tokens for number, tokens in self.texts.items()},
-        }
-
-    def payload(self, *, cli: str, python: str) -> dict[str, object]:
-        """What the page of this view shows, with the lines that make it again."""
-        return {"view": "heads", "about": ABOUT, **self.document(), "cli": cli, "python": python}
+    def to_text(self) -> str:
+        unnamed = sum(head.pattern is None for head in self.heads)
+        lines = [
+            f"{len(self.heads)} heads of {self.model} over {amount(self.read, 'text')}",
+            "",
+            *(f"  {name:42}  {count:4}" for name, count in self.counts.items()),
+            f"  {'none of these':42}  {unnamed:4}",
+            "",
+            f"  {'layer':>5}  {'head':>4}  {'pattern':42}  {'score':>6}  {'chance':>6}  corrected p",
+        ]
+        for layer, head, pattern, nearest, score, chance, corrected in self.to_table()[1]:
+            name = str(pattern or f"none; nearest: {nearest}")[:42]
+            numbers = "" if corrected is None else f"  {score:6.3f}  {chance:6.3f}  {corrected:.2g}"
+            lines.append(f"  {layer:5}  {head:4}  {name:42}{numbers}")
+        return "\n".join(lines)
 
 
-def census_of_file(
-    path: str | os.PathLike[str],
-    *,
-    model: str = DEFAULT,
-    limit: int = LIMIT,
-    seed: int = 0,
-    device: str = "auto",
-    progress: Progress | None = None,
-) -> Census:
-    """The census of a model over the first `limit` pairs of texts of a file; see `pairs_of` and `census`."""
-    from regard.device import choose
+class TextPairs(list[tuple[str, str | None]]):
+    """Texts and pairs in their order; `left_out` counts the lines with text that were not read."""
 
-    if limit < 1:
-        raise InputError(f"limit is {limit}; expected the number of texts to read, at least 1")
-    with open_text(path) as lines:
-        texts = pairs_of(lines, limit=limit)
-    return census(*load(model, device=choose(device)), texts, name=model, seed=seed, progress=progress)
+    left_out = 0
 
 
-def again_from_file(path: str, *, model: str, limit: int, seed: int) -> dict[str, str]:
-    """The command and the Python that take the census of a file once more."""
-    options = ["--text", path, "--model", model, "--limit", str(limit), "--seed", str(seed)]
-    python = (
-        "from regard.interpret.heads.census import census_of_file\n"
-        f"census_of_file({path!r}, model={model!r}, limit={limit}, seed={seed}).document()"
-    )
-    return {"cli": shlex.join(["regard", "heads", *options]), "python": python}
+def read_text_pairs(lines: Iterable[str], *, limit: int = 100) -> TextPairs:
+    """The first `limit` texts: a line with a tab is a pair, and so are two consecutive lines without one.
+
+    The remaining lines are only counted.
+    """
+    pairs = TextPairs()
+    waiting: str | None = None
+    for line in lines:
+        first, _, second = line.partition("\t")
+        first, second = first.strip(), second.strip()
+        if len(pairs) == limit:
+            pairs.left_out += bool(first or second)
+        elif first and second:
+            pairs.append((first, second))
+        elif text := first or second:
+            pairs += [] if waiting is None else [(waiting, text)]
+            waiting = text if waiting is None else None
+    if waiting is not None:
+        if len(pairs) < limit:
+            pairs.append((waiting, None))
+        else:
+            pairs.left_out += 1
+    if not pairs:
+        raise InputError("there is no text; expected one per line, or pairs with a tab between them")
+    return pairs
 
 
-def again_from_lines(lines: Sequence[str], *, model: str) -> dict[str, str]:
-    """The same for lines that are in no file."""
-    told = shlex.join(["printf", "%s\\n", *lines])
-    python = (
-        "import regard\nfrom regard.interpret.heads.census import census, pairs_of\n"
-        f"census(*regard.load({model!r}), pairs_of({list(lines)!r}), name={model!r}).document()"
-    )
-    return {"cli": f"{told} | {shlex.join(['regard', 'heads', '--text', '-', '--model', model])}", "python": python}
-
-
-def census(
+def head_census(
     model: nn.Module,
     tokenizer: Tokenizer | None,
     texts: Sequence[tuple[str, str | None]],
     *,
     name: str = "",
     seed: int = 0,
-    progress: Progress | None = None,
-) -> Census:
-    """Score every head for every pattern over the texts. A GPT, which reads no pairs, reads each text by itself.
-
-    Texts from `pairs_of` bring with them how many lines it left out.
-    """
+) -> Generator[Progress, None, HeadCensus]:
+    """Score every head for every pattern over the texts. A GPT, which reads no pairs, reads each text by itself."""
     if not isinstance(model, Bert | Gpt):
         raise InputError(f"a census needs a BERT or a GPT, and this is {kind_of(model)} model")
-    tokens = tokenizer_of(model, tokenizer)
+    tokenizer = tokenizer_of(model, tokenizer)
     causal = isinstance(model, Gpt)
     if not texts:
         raise InputError("expected at least one text")
-    given = [(text, None) for pair in texts for text in pair if text] if causal else list(texts)
-    longest = min(LONGEST, model.config.positions)
-    encoded = [tokens.encode(a, b, max_length=longest) for a, b in given]
-    lines = [_line(tokens, one) for one in encoded]
+    inputs = [(text, None) for pair in texts for text in pair if text] if causal else list(texts)
+    max_tokens = min(MAX_TOKENS, model.config.positions)
+    encodings = [tokenizer.encode(a, b, max_length=max_tokens) for a, b in inputs]
+    tokenized = [_tokenized(tokenizer, encoding) for encoding in encodings]
     vectors: NDArray[np.float32] = model.embedding.tokens.weight.detach().float().cpu().numpy()
-    related = related_pairs({number for line in lines for number in line.ids}, vectors)
-    predictive = predictive_pairs(lines)
+    related = related_pairs({token for text in tokenized for token in text.ids}, vectors)
+    predictive = predictive_pairs(tokenized)
     random = np.random.default_rng(seed)
-    sums = Sums(model.config.depth * model.config.heads, shown=SHOWN)
-    for number, ((a, b), line) in enumerate(zip(given, lines, strict=True)):
-        found = attention(model, tokens, a, b, max_tokens=LONGEST).map()
-        weights = found.weights.reshape(-1, len(line.ids), len(line.ids))
-        sums.add(number, line, weights, targets(line, related, predictive, causal=causal), random, causal=causal)
-        if progress is not None:
-            progress(number + 1, len(given))
+    sums = PatternSums(model.config.depth * model.config.heads, max_examples=MAX_EXAMPLES)
+    for index, ((a, b), text) in enumerate(zip(inputs, tokenized, strict=True)):
+        maps = record_attention(model, tokenizer, a, b, max_tokens=MAX_TOKENS).map()
+        weights = maps.weights.reshape(-1, len(text.ids), len(text.ids))
+        sums.add(index, text, weights, targets(text, related, predictive, causal=causal), random, causal=causal)
+        yield Progress(stage="reading", done=index + 1, total=len(inputs))
     heads = _heads(sums, model.config.heads)
-    shown = sorted({example.text for head in heads for example in head.examples})
-    return Census(
+    with_examples = sorted({example.text for head in heads for example in head.examples})
+    left_out = texts.left_out if isinstance(texts, TextPairs) else 0
+    truncated = sum(encoding.cut > 0 for encoding in encodings)
+    notes = []
+    if left_out:
+        notes.append(f"left out: {amount(left_out, 'line')}; regard heads --limit N reads more pairs")
+    if truncated:
+        notes.append(f"{truncated:,} of {len(inputs):,} texts were truncated to {max_tokens} tokens")
+    return HeadCensus(
         model=name,
         family=family_of(model),
         layers=model.config.depth,
         heads_each=model.config.heads,
-        read=len(lines),
+        read=len(inputs),
+        left_out=left_out,
+        truncated=truncated,
+        notes=notes,
+        counts={pattern: sum(head.pattern == pattern for head in heads) for pattern in PATTERNS},
         heads=heads,
-        texts={number: list(lines[number].tokens) for number in shown},
-        left_out=texts.left_out if isinstance(texts, Pairs) else 0,
-        cut=sum(one.cut > 0 for one in encoded),
-        longest=longest,
+        texts={index: list(tokenized[index].tokens) for index in with_examples},
     )
 
 
-def _line(tokenizer: Tokenizer, encoded: Encoding) -> Line:
-    side = sides.read(tokenizer, encoded)
-    return Line(side.tokens, tuple(encoded.ids), side.segments, tuple(encoded.special))
+def _tokenized(tokenizer: Tokenizer, encoding: Encoding) -> TokenizedText:
+    axis = axis_of_encoding(tokenizer, encoding)
+    return TokenizedText(axis.tokens, tuple(encoding.ids), axis.segments, tuple(encoding.special))
 
 
-def _heads(sums: Sums, each: int) -> list[Head]:
-    """Means, chances and names from the sums."""
-    measured = [place for place, count in enumerate(sums.tokens.tolist()) if count]
+def _heads(sums: PatternSums, heads_each: int) -> list[HeadPatterns]:
+    measured = [pattern for pattern, count in enumerate(sums.tokens.tolist()) if count]
     heads = range(len(sums.totals))
-    plain = [chance.tail(sums.totals[head, p], sums.draws[:, head, p]) for head in heads for p in measured]
-    corrected = iter(zip(plain, chance.holm(plain), strict=True))
-    found = []
-    for head in heads:
-        findings = [
-            _finding(sums, head, place, next(corrected) if place in measured else None)
-            for place in range(len(PATTERNS))
+    p_values = [p_value(sums.totals[head, one], sums.draws[:, head, one]) for head in heads for one in measured]
+    both = iter(zip(p_values, holm(p_values), strict=True))
+    result = []
+    for index in heads:
+        scores = [
+            _score(sums, index, pattern, next(both) if pattern in measured else None)
+            for pattern in range(len(PATTERNS))
         ]
-        nearest = max(findings, key=lambda finding: (finding.holds, finding.excess))
+        nearest = max(scores, key=lambda score: (score.is_significant, score.excess))
         examples = [
-            Example(text, row, column, [round(float(weight), 4) for weight in weights])
-            for _, text, row, column, weights in sums.best[head][PATTERNS.index(nearest.pattern)]
+            HeadExample(text, row, column, [round(float(weight), 4) for weight in weights])
+            for _, text, row, column, weights in sums.best[index][PATTERNS.index(nearest.pattern)]
         ]
-        layer, number = divmod(head, each)
-        name = nearest.pattern if nearest.holds else None
-        found.append(Head(layer, number, name, nearest.pattern, findings, examples))
-    return found
+        layer, head = divmod(index, heads_each)
+        name = nearest.pattern if nearest.is_significant else None
+        result.append(HeadPatterns(layer, head, name, nearest.pattern, scores, examples))
+    return result
 
 
-def _finding(sums: Sums, head: int, place: int, chances: tuple[float, float] | None) -> Finding:
-    tokens = int(sums.tokens[place])
-    if chances is None:
-        return Finding(PATTERNS[place], 0, None, None, None, None)
-    score, expected = sums.totals[head, place] / tokens, sums.draws[:, head, place].mean() / tokens
-    return Finding(PATTERNS[place], tokens, float(score), float(expected), *chances)
+def _score(sums: PatternSums, head: int, pattern: int, p_values: tuple[float, float] | None) -> PatternScore:
+    tokens = int(sums.tokens[pattern])
+    if p_values is None:
+        return PatternScore(PATTERNS[pattern], 0, None, None, None, None)
+    score, chance = sums.totals[head, pattern] / tokens, sums.draws[:, head, pattern].mean() / tokens
+    return PatternScore(PATTERNS[pattern], tokens, float(score), float(chance), *p_values)

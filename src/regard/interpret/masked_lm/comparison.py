@@ -15,25 +15,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.errors import InputError
-from regard.interpret.masked_lm.answers import Answers, Subject, answers_of, open_subjects, read_answers
-from regard.interpret.masked_lm.compare import ALL, CHARTS, NUMBERS, Chart, Kind, Pair, check
-from regard.interpret.masked_lm.completions import complete
-from regard.interpret.masked_lm.drawn import Result, payload_of
-from regard.interpret.masked_lm.grid import Grid
-from regard.interpret.masked_lm.sentences import WARNING, Slot, expand, labels
-from regard.interpret.masked_lm.sweep import SERIES, Sweep, sweep_of
+from regard.interpret.masked_lm.completions import complete_words
+from regard.interpret.masked_lm.grid import ComparisonGrid
+from regard.interpret.masked_lm.pair import ALL, CHARTS, TOKEN_COUNTS, Chart, PairComparison, PairKind, check_chart
+from regard.interpret.masked_lm.payload import ComparisonResult, result_payload
+from regard.interpret.masked_lm.predictions import (
+    MaskedPredictions,
+    NamedModel,
+    load_models,
+    predict_blanks,
+    read_predictions,
+)
+from regard.interpret.masked_lm.sweep import SERIES, ComparisonSweep, make_sweep
+from regard.interpret.masked_lm.templates import WARNING, Slot, contrast_labels, parse_template
 from regard.known import DEFAULT
 
-__all__ = ["Comparison", "compare", "compare_stored", "compare_subjects"]
+__all__ = ["MaskedComparison", "compare", "compare_models", "compare_stored"]
 
 MOST_CELLS = 64  # sentences of a grid
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class MaskedComparison:
     """A result, how much of it is asked for, and the lines that make it again."""
 
-    result: Result
+    result: ComparisonResult
     texts: tuple[str, ...]
     models: tuple[str, ...]
     number: int
@@ -43,14 +49,14 @@ class Comparison:
 
     def document(self) -> dict[str, object]:
         """What `regard compare --json` prints."""
-        if isinstance(self.result, Pair | Grid):
+        if isinstance(self.result, PairComparison | ComparisonGrid):
             return self.result.document(self.number, self.chart)
         return self.result.document()
 
     def payload(self) -> dict[str, object]:
         """What the page of this view shows."""
         asked = {"texts": list(self.texts), "models": list(self.models), "number": self.number, "chart": self.chart}
-        shown = payload_of(self.result)
+        shown = result_payload(self.result)
         return {"view": "compare", "asked": asked, "warning": WARNING, **shown, "cli": self.cli, "python": self.python}
 
 
@@ -61,15 +67,15 @@ def compare(
     number: int | None = None,
     chart: str = "likelihoods",
     device: str = "auto",
-) -> Comparison:
+) -> MaskedComparison:
     """Compare sentences with one model, or two models with each other; see `compare_subjects`."""
     _check_count(models)
-    return compare_subjects(texts, open_subjects(models, device=device), number=number, chart=chart)
+    return compare_models(texts, load_models(models, device=device), number=number, chart=chart)
 
 
-def compare_subjects(
-    texts: Sequence[str], subjects: Sequence[Subject], *, number: int | None = None, chart: str = "likelihoods"
-) -> Comparison:
+def compare_models(
+    texts: Sequence[str], subjects: Sequence[NamedModel], *, number: int | None = None, chart: str = "likelihoods"
+) -> MaskedComparison:
     """What varies decides: nothing, the words of one sentence; one thing, a pair or a row; two things, a grid.
 
     A thing that varies is a slot `[he|she]`, the two texts, or the two models; a slot `[1860..2018]` makes a sweep.
@@ -78,11 +84,11 @@ def compare_subjects(
     _check_count([subject.name for subject in subjects])
     if not 1 <= len(texts) <= 2:
         raise InputError(f"expected one or two sentences, got {len(texts)}; a slot such as [he|she] makes more of one")
-    kind = check(30 if number is None else number, chart)
+    kind = check_chart(30 if number is None else number, chart)
     result = _result(list(texts), subjects, number)
-    count = number if number is not None else SERIES if isinstance(result, Sweep) else NUMBERS[0]
+    count = number if number is not None else SERIES if isinstance(result, ComparisonSweep) else TOKEN_COUNTS[0]
     names = tuple(subject.name for subject in subjects)
-    return Comparison(result, tuple(texts), names, count, kind, *_lines(texts, names, number, kind))
+    return MaskedComparison(result, tuple(texts), names, count, kind, *_lines(texts, names, number, kind))
 
 
 def compare_stored(
@@ -92,14 +98,14 @@ def compare_stored(
     texts: Sequence[str] | None = None,
     number: int | None = None,
     chart: str = "likelihoods",
-) -> Comparison:
+) -> MaskedComparison:
     """Compare two files of logits. `texts` are their sentences; the files' names where they are not given."""
     if len(paths) != 2 or (texts and len(texts) != 2):
         raise InputError("expected two files of logits, and two sentences for them or none")
-    kind = check(30 if number is None else number, chart)
-    told = read_answers(paths, vocabulary, texts=texts or None)
-    count = NUMBERS[0] if number is None else number
-    said = told.answers[0].text, told.answers[1].text
+    kind = check_chart(30 if number is None else number, chart)
+    told = read_predictions(paths, vocabulary, texts=texts or None)
+    count = TOKEN_COUNTS[0] if number is None else number
+    said = told.rows[0].text, told.rows[1].text
     files = [os.fspath(path) for path in paths]
     stored = ["--logits", *files, "--vocab", os.fspath(vocabulary)]
     cli = _command(texts or (), [*stored, *_options(number, kind)])
@@ -108,8 +114,8 @@ def compare_stored(
         f"compare_stored({files!r}, {os.fspath(vocabulary)!r}, texts={list(texts or said)!r}, "
         f"number={count}, chart={kind!r}).document()"
     )
-    pair = Pair(told.tokens, told.answers[0], told.answers[1], labels(*said), told.called)
-    return Comparison(pair, said, (), count, kind, cli, python)
+    pair = PairComparison(told.tokens, told.rows[0], told.rows[1], contrast_labels(*said), told.model_name)
+    return MaskedComparison(pair, said, (), count, kind, cli, python)
 
 
 def _check_count(models: Sequence[str]) -> None:
@@ -117,28 +123,28 @@ def _check_count(models: Sequence[str]) -> None:
         raise InputError(f"expected one model or two to set against each other, got {len(models)}")
 
 
-def _result(texts: list[str], subjects: Sequence[Subject], number: int | None) -> Result:
-    templates = [expand(text) for text in texts]
+def _result(texts: list[str], subjects: Sequence[NamedModel], number: int | None) -> ComparisonResult:
+    templates = [parse_template(text) for text in texts]
     varying = list(templates[0].slots)
     if len(texts) == 2:
         if any(template.slots for template in templates):
             raise InputError("slots such as [he|she] belong in a single sentence; give one text, or two without slots")
-        varying = [Slot(labels(*texts), swept=False)]
+        varying = [Slot(contrast_labels(*texts), swept=False)]
     sentences = texts if len(texts) == 2 else templates[0].sentences()
     if len(subjects) == 2:
         varying.insert(0, Slot(tuple(subject.label for subject in subjects), swept=False))
     if not varying:
-        return complete(subjects[0], texts[0])
+        return complete_words(subjects[0], texts[0])
     _check_varying(varying)
-    told = answers_of(subjects, sentences)
+    told = predict_blanks(subjects, sentences)
     if any(slot.swept for slot in varying):
         return _sweep(texts[0], varying, told, SERIES if number is None else number)
     if len(varying) == 1 and len(varying[0].values) == 2:
         a, b = varying[0].values
-        kind: Kind = "models" if len(subjects) == 2 else "sentences"
-        return Pair(told.tokens, told.answers[0], told.answers[1], (a, b), told.called, kind=kind)
+        kind: PairKind = "models" if len(subjects) == 2 else "sentences"
+        return PairComparison(told.tokens, told.rows[0], told.rows[1], (a, b), told.model_name, kind=kind)
     rows = varying[0].values if len(varying) == 2 else ("",)
-    return Grid(" / ".join(texts), rows, varying[-1].values, told)
+    return ComparisonGrid(" / ".join(texts), rows, varying[-1].values, told)
 
 
 def _check_varying(varying: Sequence[Slot]) -> None:
@@ -158,13 +164,15 @@ def _check_varying(varying: Sequence[Slot]) -> None:
         raise InputError(f"these are {cells} sentences, and a grid has at most {MOST_CELLS}; leave some out")
 
 
-def _sweep(text: str, varying: Sequence[Slot], told: Answers, number: int) -> Sweep:
+def _sweep(text: str, varying: Sequence[Slot], told: MaskedPredictions, number: int) -> ComparisonSweep:
     at = next(place for place, slot in enumerate(varying) if slot.swept)
     others = [slot.values for slot in varying if not slot.swept]
-    numbers = np.arange(len(told.answers)).reshape([len(slot.values) for slot in varying])
-    by_value = Answers(told.tokens, [told.answers[i] for i in np.moveaxis(numbers, at, 0).ravel()], told.called)
+    numbers = np.arange(len(told.rows)).reshape([len(slot.values) for slot in varying])
+    by_value = MaskedPredictions(
+        told.tokens, [told.rows[i] for i in np.moveaxis(numbers, at, 0).ravel()], told.model_name
+    )
     values = tuple(int(value) for value in varying[at].values)
-    return sweep_of(text, values, others[0] if others else ("logit",), by_value, number)
+    return make_sweep(text, values, others[0] if others else ("logit",), by_value, number)
 
 
 def _options(number: int | None, chart: str) -> list[str]:

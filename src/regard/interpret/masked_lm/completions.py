@@ -14,19 +14,18 @@ import torch
 from regard.checkpoints.ready import Masked, evaluating
 from regard.data.batch import by_budget
 from regard.errors import InputError
-from regard.inference.blanks import Candidate
-from regard.inference.marks import MARK
-from regard.interpret.masked_lm.answers import Subject
+from regard.inference.masked_lm import BLANK_PATTERN, Candidate
+from regard.interpret.masked_lm.predictions import NamedModel
 from regard.text import Encoding
 
-__all__ = ["COMPLETIONS", "Completions", "HiddenWord", "complete"]
+__all__ = ["COMPLETIONS", "MaskedWord", "WordCompletions", "complete_words"]
 
 COMPLETIONS = 90
 MOST_WORDS = 100  # each is a pass of its own over the whole text
 
 
 @dataclass(frozen=True)
-class HiddenWord:
+class MaskedWord:
     """A word as the text has it ("_" for a blank), whether a space stands before it, and what may take its place."""
 
     word: str
@@ -35,10 +34,10 @@ class HiddenWord:
 
 
 @dataclass(frozen=True)
-class Completions:
+class WordCompletions:
     text: str
     model: str
-    words: list[HiddenWord]
+    words: list[MaskedWord]
 
     def document(self) -> dict[str, object]:
         """What `regard compare --json` prints of one sentence."""
@@ -52,11 +51,11 @@ class Completions:
         return {"text": self.text, "model": self.model, "words": words}
 
 
-def complete(subject: Subject, text: str, *, top: int = COMPLETIONS) -> Completions:
+def complete_words(subject: NamedModel, text: str, *, top: int = COMPLETIONS) -> WordCompletions:
     """The likeliest `top` tokens for every word of a text of at most MOST_WORDS, likeliest first."""
     asked = Masked.of(subject.model, subject.tokenizer, doing="hiding words")
     name = asked.tokenizer.token(asked.mask)
-    written = re.sub(f"{re.escape(name)}|{MARK}", lambda _: name, text)
+    written = re.sub(f"{re.escape(name)}|{BLANK_PATTERN}", lambda _: name, text)
     encoded = asked.tokenizer.encode(written)
     groups = _words(encoded)
     if not groups:
@@ -78,8 +77,8 @@ def complete(subject: Subject, text: str, *, top: int = COMPLETIONS) -> Completi
         start, end = encoded.offsets[group[0]][0], encoded.offsets[group[-1]][1]
         spelled = written[start:end].strip()
         spaced = written[max(0, start - 1) : start + 1].strip() != written[max(0, start - 1) : start + 1]
-        words.append(HiddenWord("_" if spelled == name else spelled, spaced, candidates))
-    return Completions(text, subject.label, words)
+        words.append(MaskedWord("_" if spelled == name else spelled, spaced, candidates))
+    return WordCompletions(text, subject.label, words)
 
 
 def _words(encoded: Encoding) -> list[list[int]]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 
-from regard.interpret.masked_lm.answers import Answers
-from regard.interpret.masked_lm.compare import Chart, Pair, second_differences
+from regard.interpret.masked_lm.pair import Chart, PairComparison, second_differences
+from regard.interpret.masked_lm.predictions import MaskedPredictions
 
-__all__ = ["Grid", "Square"]
+__all__ = ["ComparisonGrid", "SecondDifference"]
 
 
 @dataclass(frozen=True)
-class Square:
+class SecondDifference:
     """Two pairs of cells that differ in the same way: (1908 / he, 1908 / she) and (2018 / he, 2018 / she)."""
 
     first: tuple[int, int]
@@ -24,22 +24,22 @@ class Square:
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class ComparisonGrid:
     """Cells are numbered row by row, as the answers are. A template of one slot has a single row without a name."""
 
     text: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    answers: Answers
+    predictions: MaskedPredictions
 
     def label(self, cell: int) -> str:
         row, column = divmod(cell, len(self.columns))
         return " / ".join(name for name in (self.rows[row], self.columns[column]) if name)
 
-    def pair(self, a: int, b: int) -> Pair:
-        told = self.answers
+    def pair(self, a: int, b: int) -> PairComparison:
+        told = self.predictions
         labels = self.label(a), self.label(b)
-        return Pair(told.tokens, told.answers[a], told.answers[b], labels, told.called, kind="cells")
+        return PairComparison(told.tokens, told.rows[a], told.rows[b], labels, told.model_name, kind="cells")
 
     def pairs(self) -> list[tuple[int, int]]:
         """Any two cells of a row, row by row; then any two of a column."""
@@ -48,14 +48,14 @@ class Grid:
         down = [pair for column in range(width) for pair in combinations(cells[column::width], 2)]
         return across + down
 
-    def squares(self) -> list[Square]:
+    def squares(self) -> list[SecondDifference]:
         """For any two rows and two columns: the rows' differences side by side, then the columns'."""
         width = len(self.columns)
         found = []
         for above, below in combinations(range(len(self.rows)), 2):
             for left, right in combinations(range(width), 2):
                 a, b, c, d = (row * width + column for row in (above, below) for column in (left, right))
-                found += [Square((a, b), (c, d)), Square((a, c), (b, d))]
+                found += [SecondDifference((a, b), (c, d)), SecondDifference((a, c), (b, d))]
         return found
 
     def document(self, number: int, chart: Chart) -> dict[str, object]:
@@ -70,7 +70,7 @@ class Grid:
         }
 
 
-def _square(first: Pair, second: Pair, number: int) -> dict[str, object]:
+def _square(first: PairComparison, second: PairComparison, number: int) -> dict[str, object]:
     places, values = second_differences(first, second, number)
     tokens = [
         {"token": first.tokens[place], "difference_a": a, "difference_b": b, "difference": change}

@@ -126,13 +126,13 @@ def _batches(states: States, order: Classes, size: int, device: torch.device) ->
     starts = np.cumsum(lengths) - lengths
     for begin in range(0, len(order), size):
         places = order[begin : begin + size]
-        layout = Packed.of(lengths[places].tolist())
-        items = np.repeat(starts[places], lengths[places]) + layout.places.numpy()
+        layout = Packed.from_lengths(lengths[places].tolist())
+        items = np.repeat(starts[places], lengths[places]) + layout.position_ids.numpy()
         yield _Batch(
             places,
             items,
             _tensor(states.values[:, items], device),
-            Packed(layout.sizes, layout.starts.to(device), layout.places.to(device), layout.limit),
+            Packed(layout.sizes, layout.starts.to(device), layout.position_ids.to(device), layout.max_length),
         )
 
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from regard.data.examples import Tagged, Text
 from regard.errors import choice
-from regard.inference.features import engine
+from regard.inference.embedding.embedder import load_engine
 from regard.interpret.probes.combinations import DECK, Combination, each_layer, of_the_deck, scalar_mix
 from regard.interpret.probes.fitting import BILSTM, LINEAR, fit, predict, standardise
 from regard.interpret.probes.heads import BiLstmHeads, Features, LinearHeads
@@ -91,7 +91,7 @@ def score_layers(
     choice("pooling", pooling, ("mean", "cls"))
     tags = bool(train) and isinstance(train[0], Tagged)
     whole = "none" if tags or head == "bilstm" else pooling
-    ready = engine(model, layers="concat(0:)", pooling=whole, device=device)
+    ready = load_engine(model, layers="concat(0:)", pooling=whole, device=device)
     begin, total, finished = time.perf_counter(), len(train) + len(dev), 0
 
     def done(more: int) -> None:
@@ -124,7 +124,7 @@ def score_layers(
         rows=rows,
         mix=mix,
         unseen=subject.unseen,
-        cut=ready.cut,
+        cut=ready.truncated,
         parted=subject.parted,
         seconds_reading=read - begin,
         seconds_heads=time.perf_counter() - read,

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import InputError
-from regard.inference.features import engine
-from regard.inference.vectors import Engine
+from regard.inference.embedding.embedder import load_engine
+from regard.inference.embedding.engine import EmbeddingEngine
 from regard.interpret.probes.static import read_static
 from regard.known import DEFAULT
 
@@ -53,7 +53,7 @@ def compare_senses(
         forms = [text[start:end] for text, (start, end) in zip(texts, places, strict=True)]
         similarity[os.fspath(static)] = [cosines(_of_file(static, forms)).tolist()]
     for model in models:
-        ready = engine(model, layers="concat(:)", pooling="none", device=device)
+        ready = load_engine(model, layers="concat(:)", pooling="none", device=device)
         vectors, _ = word_vectors(ready, texts, places, reader=model)
         similarity[model] = [cosines(layer).tolist() for layer in vectors]
     return Senses(word, list(texts), similarity)
@@ -72,7 +72,7 @@ def place_of(word: str, text: str, number: int) -> tuple[int, int]:
 
 
 def word_vectors(
-    ready: Engine, texts: Sequence[str], places: Sequence[tuple[int, int]], *, reader: str = "the model"
+    ready: EmbeddingEngine, texts: Sequence[str], places: Sequence[tuple[int, int]], *, reader: str = "the model"
 ) -> tuple[NDArray[np.float32], list[list[str]]]:
     """The word's vectors, (layers, texts, width), the mean of its pieces', and those pieces in each text.
 
@@ -80,11 +80,11 @@ def word_vectors(
     """
     layers = len(ready.layers.chosen)
     found, pieces = [], []
-    for number, (tokens, (start, end)) in enumerate(zip(ready.tokens(texts), places, strict=True), start=1):
+    for number, (tokens, (start, end)) in enumerate(zip(ready.embed_tokens(texts), places, strict=True), start=1):
         begins, ends = tokens.offsets.T
         inside = np.flatnonzero((begins < end) & (ends > start))
         if not len(inside):
-            limit = f"the {ready.limit} tokens that {reader} reads" if ready.limit else f"what {reader} reads"
+            limit = f"the {ready.max_length} tokens that {reader} reads" if ready.max_length else f"what {reader} reads"
             raise InputError(f"text {number}: the word stands behind {limit}; shorten the text before it")
         found.append(tokens.vectors[inside].mean(0).reshape(layers, -1))
         pieces.append([tokens.tokens[place] for place in inside])

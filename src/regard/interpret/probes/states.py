@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.examples import Tagged
-from regard.inference.vectors import Engine, TextError, TokenVectors
+from regard.inference.embedding.engine import EmbeddingEngine, TextError, TokenVectors
 
 __all__ = ["LARGE", "Done", "States", "in_parts", "of_texts", "of_tokens", "of_words"]
 
@@ -34,44 +34,44 @@ class States:
     lengths: tuple[int, ...]
 
 
-def of_words(engine: Engine, examples: Sequence[Tagged], *, done: Done | None = None) -> States:
+def of_words(engine: EmbeddingEngine, examples: Sequence[Tagged], *, done: Done | None = None) -> States:
     """The vectors of each word's first piece; zeros for a word of which the tokenizer leaves nothing."""
     lengths = tuple(len(example.words) for example in examples)
     states = _room(engine, lengths)
     starts = _starts(lengths)
     texts = [example.text for example in examples]
     for places in _chunks(engine, texts):
-        for place, found in zip(places, engine.tokens([texts[place] for place in places]), strict=True):
+        for place, found in zip(places, engine.embed_tokens([texts[place] for place in places]), strict=True):
             piece, there = _first_pieces(found, examples[place])
             _keep(states, starts[place], found.vectors[piece] * there[:, None])
         _tell(done, len(places))
     return states
 
 
-def of_tokens(engine: Engine, texts: Sequence[str], *, done: Done | None = None) -> States:
+def of_tokens(engine: EmbeddingEngine, texts: Sequence[str], *, done: Done | None = None) -> States:
     """The vectors of all tokens, special ones too."""
-    ids, _ = engine.tokenizer.ids_batch(list(texts), max_length=engine.limit)
+    ids, _ = engine.tokenizer.ids_batch(list(texts), max_length=engine.max_length)
     states = _room(engine, tuple(map(len, ids)))
     starts = _starts(states.lengths)
     for places in _chunks(engine, texts):
-        for place, found in zip(places, engine.tokens([texts[place] for place in places]), strict=True):
+        for place, found in zip(places, engine.embed_tokens([texts[place] for place in places]), strict=True):
             _keep(states, starts[place], found.vectors)
         _tell(done, len(places))
     return states
 
 
-def of_texts(engine: Engine, texts: Sequence[str], *, done: Done | None = None) -> States:
+def of_texts(engine: EmbeddingEngine, texts: Sequence[str], *, done: Done | None = None) -> States:
     """One vector a text and layer, by the engine's pooling."""
     states = _room(engine, (1,) * len(texts))
     for places in _chunks(engine, texts):
-        _keep(states, np.array(places), engine.pooled([texts[place] for place in places]))
+        _keep(states, np.array(places), engine.embed([texts[place] for place in places]))
         _tell(done, len(places))
     return states
 
 
-def in_parts(engine: Engine, examples: Sequence[Tagged]) -> list[Tagged]:
+def in_parts(engine: EmbeddingEngine, examples: Sequence[Tagged]) -> list[Tagged]:
     """The sentences, those that are too long for the model cut between words until every part fits."""
-    _, gone = engine.tokenizer.ids_batch([example.text for example in examples], max_length=engine.limit)
+    _, gone = engine.tokenizer.ids_batch([example.text for example in examples], max_length=engine.max_length)
     parts: list[Tagged] = []
     for example, cut in zip(examples, gone, strict=True):
         parts.extend(in_parts(engine, _halves(example)) if cut and len(example.words) > 1 else [example])
@@ -92,9 +92,9 @@ def _halves(example: Tagged) -> list[Tagged]:
     ]
 
 
-def _chunks(engine: Engine, texts: Sequence[str]) -> Iterator[list[int]]:
+def _chunks(engine: EmbeddingEngine, texts: Sequence[str]) -> Iterator[list[int]]:
     """Places of texts of nearly equal length, as the engine likes them, few enough for memory."""
-    ids, _ = engine.tokenizer.ids_batch(list(texts), max_length=engine.limit)
+    ids, _ = engine.tokenizer.ids_batch(list(texts), max_length=engine.max_length)
     for place, one in enumerate(ids):
         if not one:
             raise TextError(place, f"({texts[place][:40]!r}) has no tokens for this model; leave it out")
@@ -111,7 +111,7 @@ def _chunks(engine: Engine, texts: Sequence[str]) -> Iterator[list[int]]:
         yield group
 
 
-def _room(engine: Engine, lengths: tuple[int, ...]) -> States:
+def _room(engine: EmbeddingEngine, lengths: tuple[int, ...]) -> States:
     layers = len(engine.layers.chosen)
     shape = (layers, sum(lengths), engine.width // layers)
     size = 2 * int(np.prod(shape))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from regard.data.examples import Tagged, Text
 from regard.errors import InputError
-from regard.inference.vectors import Engine
+from regard.inference.embedding.engine import EmbeddingEngine
 from regard.interpret.probes.states import Done, States, in_parts, of_texts, of_tokens, of_words
 from regard.tasks.metrics import entity_counts, interval, mean_interval, scores_of_counts
 
@@ -44,7 +44,9 @@ class Subject:
     parted: int
 
 
-def tagging(engine: Engine, train: Sequence[Tagged], dev: Sequence[Tagged], *, seed: int, done: Done) -> Subject:
+def tagging(
+    engine: EmbeddingEngine, train: Sequence[Tagged], dev: Sequence[Tagged], *, seed: int, done: Done
+) -> Subject:
     """Words and their tags; the score is the F1 of entities."""
     right, wanted = _tags(train, "train"), _tags(dev, "dev")
     classes, unseen = _classes(list(chain(*right)), list(chain(*wanted)))
@@ -76,7 +78,7 @@ def tagging(engine: Engine, train: Sequence[Tagged], dev: Sequence[Tagged], *, s
 
 
 def classifying(
-    engine: Engine,
+    engine: EmbeddingEngine,
     train: Sequence[Text],
     dev: Sequence[Text],
     *,

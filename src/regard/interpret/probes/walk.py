@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from regard.data.batch import collate
 from regard.data.examples import Text
 from regard.errors import InputError, choice
-from regard.inference.features import engine
-from regard.inference.vectors import BUDGET, Engine
+from regard.inference.embedding.embedder import load_engine
+from regard.inference.embedding.engine import BUDGET, EmbeddingEngine
 from regard.interpret.probes.regression import FOLDS, Outcome, judge, require_sklearn
 from regard.nn.masks import Padded
 from regard.text import Tokenizer
@@ -78,13 +78,13 @@ def walk(
     choice("pooling", pooling, ("cls", "mean"))
     require_sklearn()
     texts, labels = _labelled(examples)
-    ready = engine(model, layers=layer, pooling=pooling, device=device)
-    ids, _ = ready.tokenizer.ids_batch(texts, max_length=ready.limit)
+    ready = load_engine(model, layers=layer, pooling=pooling, device=device)
+    ids, _ = ready.tokenizer.ids_batch(texts, max_length=ready.max_length)
     longest = max(map(len, ids))
     pad = ready.tokenizer.pad or 0
     total = len(texts) * (2 if as_in_deck else 1)
     tell = on_progress or (lambda done, total: None)
-    features = ready.pooled(texts, done=lambda count: tell(count, total))
+    features = ready.embed(texts, on_progress=lambda count: tell(count, total))
     without = _unmasked(ready, ids, pad, lambda count: tell(len(texts) + count, total)) if as_in_deck else None
     shown = ids[:SHOWN]
     return Walk(
@@ -101,7 +101,7 @@ def walk(
         labels=labels[:SHOWN],
         counts=dict(Counter(labels).most_common()),
         pooling=pooling,
-        cut=ready.cut,
+        cut=ready.truncated,
         masked=judge(features, labels, seed=seed),
         unmasked=None if without is None else judge(without, labels, seed=seed),
         similarity=None if without is None else _similarity(features, without),
@@ -130,7 +130,7 @@ def _labelled(examples: Sequence[Text]) -> tuple[list[str], list[str]]:
     return [example.text for example in examples], labels
 
 
-def _unmasked(ready: Engine, ids: Sequence[Sequence[int]], pad: int, done: Callable[[int], None]) -> Vectors:
+def _unmasked(ready: EmbeddingEngine, ids: Sequence[Sequence[int]], pad: int, done: Callable[[int], None]) -> Vectors:
     """The vectors of rows padded to the longest text, when the model is not told what is padding."""
     longest = max(map(len, ids))
     vectors = np.empty((len(ids), ready.width), dtype=np.float32)
@@ -139,7 +139,7 @@ def _unmasked(ready: Engine, ids: Sequence[Sequence[int]], pad: int, done: Calla
         rows = [[*one, *[pad] * (longest - len(one))] for one in ids[start : start + size]]
         batch = collate(rows, packed=False).to(ready.device)
         assert isinstance(batch.layout, Padded)
-        assert batch.layout.keep is None
+        assert batch.layout.mask is None
         states = cast("Callable[..., Iterator[Tensor]]", ready.model.states)
         with torch.inference_mode():
             hidden = ready.layers.join(states(batch.ids, batch.layout))

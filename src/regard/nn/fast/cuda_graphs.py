@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regard.errors import choice
 from regard.models import Gpt
-from regard.nn import Padded, State
+from regard.nn import DecoderState, Padded
 from regard.nn.fast.fused_step import Straight, can_go_straight
 from regard.nn.fast.single_row import OneRow, can_go_in_one_row
 from regard.nn.fast.static_cache import FixedStore
@@ -78,7 +78,12 @@ class Bursts:
         self.busy = False  # it was lent: store and tokens belong to somebody who has not ended
 
     def go_on(
-        self, state: State, tokens: Tensor, *, count: int, chances: Callable[[int], Sequence[float]] | None = None
+        self,
+        state: DecoderState,
+        tokens: Tensor,
+        *,
+        count: int,
+        chances: Callable[[int], Sequence[float]] | None = None,
     ) -> Iterator[tuple[list[int], list[float]]]:
         """Say the tokens (B,) behind what `state` holds, then the chosen ones: `count` tokens and numbers of each row.
 
@@ -90,7 +95,7 @@ class Bursts:
             self.busy = False
 
     def _said(
-        self, state: State, tokens: Tensor, count: int, chances: Callable[[int], Sequence[float]] | None
+        self, state: DecoderState, tokens: Tensor, count: int, chances: Callable[[int], Sequence[float]] | None
     ) -> Iterator[tuple[list[int], list[float]]]:
         held, draws = state.cache.length, chances is not None
         if draws != self.draws:  # never where the kind is the same
@@ -122,7 +127,7 @@ class Bursts:
         return self.steps[span]
 
     def _made(self, span: int) -> Callable[[], None]:
-        state = State(self.store.cache(span), self.store.keep(span))
+        state = DecoderState(self.store.cache(span), self.store.keep(span))
 
         def step() -> None:
             chances = self.chances.index_select(0, self.number) if self.draws else self.chances
@@ -135,12 +140,12 @@ class Bursts:
 
         return step if self.mode == "plain" else self._recorded(step)
 
-    def _logits(self, state: State, span: int) -> Tensor:
+    def _logits(self, state: DecoderState, span: int) -> Tensor:
         """Trial steps stand at a place that no text has, and there may be no position for it."""
         weight = self.embedding.tokens.weight
         if self.alone is not None:
             return self.alone.logits(self.alone.hear(self.embedding, self.tokens, self.store.places), state, weight)
-        state.keep = self.store.keep(span)
+        state.mask = self.store.keep(span)
         places = self.store.places.clamp(max=self.last)
         x = self.embedding(self.tokens[:, None], Padded(), start=places[:, None])[:, 0]
         return F.linear(self.straight(x, state), weight)
@@ -172,16 +177,16 @@ _kept: WeakKeyDictionary[Gpt, tuple[object, Bursts]] = WeakKeyDictionary()  # th
 def bursts_of(model: object, state: object, *, max_tokens: int, choose: Choose, kind: object) -> Bursts | None:
     """Bursts for what `state` begins, or None where single steps serve as well. Equal `kind`s choose alike."""
     mode = _mode.get()
-    if mode == "off" or not isinstance(model, Gpt) or not isinstance(state, State):
+    if mode == "off" or not isinstance(model, Gpt) or not isinstance(state, DecoderState):
         return None
-    if mode != "plain" and not (state.keep.is_cuda and max_tokens >= WORTH):
+    if mode != "plain" and not (state.mask.is_cuda and max_tokens >= WORTH):
         return None
     if state.cache.length + max_tokens - 1 > model.config.positions:  # single steps say where it ends
         return None
     with torch.no_grad():
         if not can_go_straight(model.decoder):
             return None
-    rows, needed = len(state.keep), state.cache.length + max_tokens
+    rows, needed = len(state.mask), state.cache.length + max_tokens
     room = -(-needed // SHORTEST) * SHORTEST
     key = rows, room, kind, mode
     old, found = _kept.get(model, (None, None))

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.nn import recording
-from regard.nn.attention import HALF, Attention, Fused, Separate
+from regard.nn.attention import HALF, Attention, FusedProjection, SeparateProjections
 from regard.nn.block import Block, FeedForward, Residual
-from regard.nn.cache import LayerCache, Pairs, State
+from regard.nn.cache import DecoderState, KVCache, LayerCache
 from regard.nn.dropout import Dropout
-from regard.nn.positions import RelativeBias
+from regard.nn.positions import RelativePositionBias
 from regard.nn.stack import Stack
 
 __all__ = ["Straight", "can_go_straight"]
@@ -26,7 +26,17 @@ Linear = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 Map = Callable[[Tensor], Tensor]
 
 _KNOWN = {
-    *(Stack, Block, Attention, Fused, Separate, FeedForward, Residual, RelativeBias, Dropout),
+    *(
+        Stack,
+        Block,
+        Attention,
+        FusedProjection,
+        SeparateProjections,
+        FeedForward,
+        Residual,
+        RelativePositionBias,
+        Dropout,
+    ),
     *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Embedding, nn.Identity),
 }
 
@@ -49,11 +59,11 @@ class Straight:
         self.norm = _norm(stack.norm)
         self.relative = stack.relative
 
-    def __call__(self, x: Tensor, state: State) -> Tensor:
+    def __call__(self, x: Tensor, state: DecoderState) -> Tensor:
         """Vectors (B, W) of the tokens that `state` has room for, to the last hidden state (B, W)."""
-        bias = None if self.relative is None else self.relative(1, state.keep.shape[1]).to(x.dtype)
-        if not state.full:
-            shut = torch.zeros(state.keep.shape, dtype=x.dtype, device=x.device).masked_fill_(~state.keep, -torch.inf)
+        bias = None if self.relative is None else self.relative(1, state.mask.shape[1]).to(x.dtype)
+        if not state.is_full:
+            shut = torch.zeros(state.mask.shape, dtype=x.dtype, device=x.device).masked_fill_(~state.mask, -torch.inf)
             bias = shut[:, None, None] if bias is None else bias + shut[:, None, None]
         for layer, cache in zip(self.layers, state.cache.layers, strict=True):
             x = layer(x, cache, state, bias)
@@ -67,23 +77,23 @@ class _Layer:
         own = block.attention
         self.project, self.output = _map(own.project, linear), _map(own.output, linear)
         self.heads, self.scale = own.heads, own.scale
-        self.cross = _Cross(block, linear) if block.looks_across else None
+        self.cross = _Cross(block, linear) if block.has_cross_attention else None
         self.inner, self.outer = _map(block.ffn.inner, linear), _map(block.ffn.outer, linear)
         self.gate = None if block.ffn.gate is None else _map(block.ffn.gate, linear)
         self.activation = block.ffn.activation
 
-    def __call__(self, x: Tensor, cache: LayerCache, state: State, bias: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, cache: LayerCache, state: DecoderState, bias: Tensor | None) -> Tensor:
         if self.first:
-            x = x + self._look(self.attended(x), cache.own, bias)
+            x = x + self._look(self.attended(x), cache.self_attention, bias)
             if self.cross is not None:
-                x = x + self.cross(self.cross.norm(x), cache.cross, state)
+                x = x + self.cross(self.cross.norm(x), cache.cross_attention, state)
             return x + self._feed(self.fed(x))
-        x = self.attended(x + self._look(x, cache.own, bias))
+        x = self.attended(x + self._look(x, cache.self_attention, bias))
         if self.cross is not None:
-            x = self.cross.norm(x + self.cross(x, cache.cross, state))
+            x = self.cross.norm(x + self.cross(x, cache.cross_attention, state))
         return self.fed(x + self._feed(x))
 
-    def _look(self, x: Tensor, pairs: Pairs, bias: Tensor | None) -> Tensor:
+    def _look(self, x: Tensor, pairs: KVCache, bias: Tensor | None) -> Tensor:
         rows = len(x)
         query, key, value = self.project(x).view(rows, 3, self.heads, 1, -1).unbind(1)
         key, value = pairs.extend(key, value)
@@ -107,15 +117,15 @@ class _Cross:
 
     def __init__(self, block: Block, linear: Linear) -> None:
         cross = block.cross
-        assert isinstance(cross.project, Separate)
+        assert isinstance(cross.project, SeparateProjections)
         self.norm = _norm(block.crossed.norm)
         self.query, self.output = _map(cross.project.query, linear), _map(cross.output, linear)
         self.heads, self.scale = cross.heads, cross.scale
 
-    def __call__(self, x: Tensor, pairs: Pairs, state: State) -> Tensor:
+    def __call__(self, x: Tensor, pairs: KVCache, state: DecoderState) -> Tensor:
         assert pairs.key is not None and pairs.value is not None, "the source is read before a step is taken"
-        query = self.query(x).view(-1, state.fan, self.heads, pairs.key.shape[-1]).transpose(1, 2)
-        keep = None if state.memory_layout is None else state.memory_layout.keep
+        query = self.query(x).view(-1, state.rows_per_source, self.heads, pairs.key.shape[-1]).transpose(1, 2)
+        keep = None if state.memory_layout is None else state.memory_layout.mask
         mask = None if keep is None else keep[:, None, None]
         mixed = F.scaled_dot_product_attention(query, pairs.key, pairs.value, attn_mask=mask, scale=self.scale)
         return self.output(mixed.transpose(1, 2).reshape(len(x), -1))

@@ -18,12 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn.attention import HALF, Fused
+from regard.nn.attention import HALF, FusedProjection
 from regard.nn.block import ACTIVATIONS, Block
-from regard.nn.cache import Pairs, State
+from regard.nn.cache import DecoderState, KVCache
 from regard.nn.embedding import TextEmbedding
 from regard.nn.fast.static_cache import FixedPairs
-from regard.nn.positions import Learned
+from regard.nn.positions import LearnedPositions
 from regard.nn.stack import Stack
 
 __all__ = ["OneRow", "Sizes", "can_go_in_one_row"]
@@ -74,13 +74,13 @@ class OneRow:
         self.layers = [_Layer(block, self.sizes) for block in stack.layers if isinstance(block, Block)]
         self.norm = stack.norm
 
-    def __call__(self, x: Tensor, state: State) -> Tensor:
+    def __call__(self, x: Tensor, state: DecoderState) -> Tensor:
         """The vector (1, W) of the token that `state` has room for, to the last hidden state (1, W)."""
         assert isinstance(self.norm, nn.LayerNorm)
         norm = self.norm
         return F.layer_norm(self._through(x, state), norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
-    def logits(self, x: Tensor, state: State, weight: Tensor) -> Tensor:
+    def logits(self, x: Tensor, state: DecoderState, weight: Tensor) -> Tensor:
         """The same, and the last hidden state's product with `weight` (V, W) in the kernel of the norm: (1, V)."""
         last = _Product(weight, None, norm=self.norm, sizes=self.sizes)
         x = self._through(x, state)
@@ -90,7 +90,7 @@ class OneRow:
     def hear(self, embedding: TextEmbedding, tokens: Tensor, places: Tensor) -> Tensor:
         """The vector (1, W) of the token (1,) at its place (1,), or at the last one where it stands behind that."""
         words, positions = embedding.tokens.weight, embedding.positions
-        assert isinstance(positions, Learned)
+        assert isinstance(positions, LearnedPositions)
         width = words.shape[1]
         out = words.new_empty(1, width)
         with _at(words.device):
@@ -101,10 +101,10 @@ class OneRow:
             )
         return out
 
-    def _through(self, x: Tensor, state: State) -> Tensor:
+    def _through(self, x: Tensor, state: DecoderState) -> Tensor:
         with _at(x.device):
             for layer, held in zip(self.layers, state.cache.layers, strict=True):
-                x = layer(x, held.own)
+                x = layer(x, held.self_attention)
         return x
 
 
@@ -121,11 +121,11 @@ class _Layer:
         self.heads, self.sizes, self.width = own.heads, sizes, output.in_features // own.heads
         self.scale = self.width**-0.5 if own.scale is None else own.scale
 
-    def __call__(self, x: Tensor, pairs: Pairs) -> Tensor:
+    def __call__(self, x: Tensor, pairs: KVCache) -> Tensor:
         x = self.output(self._look(self.project(x), pairs), before=x)
         return self.outer(self.inner(x), before=x)
 
-    def _look(self, projected: Tensor, pairs: Pairs) -> Tensor:
+    def _look(self, projected: Tensor, pairs: KVCache) -> Tensor:
         assert isinstance(pairs, FixedPairs), "a store of a fixed size holds the row's keys and values"
         out = projected.new_empty(1, self.heads * self.width)
         _kernels().look[(self.heads,)](
@@ -174,10 +174,10 @@ class _Product:
 
 
 def _is_known(block: nn.Module) -> bool:
-    if not isinstance(block, Block) or block.looks_across or block.ffn.gate is not None:
+    if not isinstance(block, Block) or block.has_cross_attention or block.ffn.gate is not None:
         return False
-    own, ffn, linear = block.attention, block.ffn, (nn.Linear, Fused)
-    if not (isinstance(own.project, Fused) and isinstance(own.output, linear) and own.score is None):
+    own, ffn, linear = block.attention, block.ffn, (nn.Linear, FusedProjection)
+    if not (isinstance(own.project, FusedProjection) and isinstance(own.output, linear) and own.score is None):
         return False
     inner = own.output.in_features
     return (
@@ -199,7 +199,7 @@ def _is_norm(module: nn.Module) -> bool:
 def _is_plain(embedding: TextEmbedding) -> bool:
     """Whether a token's vector and its place's are all there is."""
     more = embedding.segments is not None or embedding.norm is not None or embedding.scale != 1.0
-    return not more and not embedding.training and type(embedding.positions) is Learned
+    return not more and not embedding.training and type(embedding.positions) is LearnedPositions
 
 
 def _linear(module: nn.Module) -> nn.Linear:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.nn.cache import Cache, Pairs
+from regard.nn.cache import KVCache, StackCache
 
 __all__ = ["FixedPairs", "FixedStore"]
 
 
-class FixedPairs(Pairs):
+class FixedPairs(KVCache):
     """One attention's share: a row's next pair goes to the row's own place, and the first `span` places are seen."""
 
     def __init__(self, stored: tuple[Tensor, Tensor], rows: Tensor, places: Tensor, span: int) -> None:
@@ -47,19 +47,19 @@ class FixedStore:
         self.places = torch.zeros(rows, dtype=torch.long, device=device)
         self.order = torch.arange(room, device=device)
 
-    def load(self, cache: Cache, lengths: Tensor) -> None:
+    def load(self, cache: StackCache, lengths: Tensor) -> None:
         """Take over what a cache holds of prompts that are padded on the right; row i has lengths[i] tokens."""
         for (keys, values), layer in zip(self.pairs, cache.layers, strict=True):
-            assert layer.own.key is not None and layer.own.value is not None
-            keys[:, :, : cache.length].copy_(layer.own.key)
-            values[:, :, : cache.length].copy_(layer.own.value)
+            assert layer.self_attention.key is not None and layer.self_attention.value is not None
+            keys[:, :, : cache.length].copy_(layer.self_attention.key)
+            values[:, :, : cache.length].copy_(layer.self_attention.value)
         self.places.copy_(lengths)
 
-    def cache(self, span: int) -> Cache:
+    def cache(self, span: int) -> StackCache:
         """A cache over the first `span` places."""
-        found = Cache(len(self.pairs))
+        found = StackCache(len(self.pairs))
         for layer, pair in zip(found.layers, self.pairs, strict=True):
-            layer.own = FixedPairs(pair, self.rows, self.places, span)
+            layer.self_attention = FixedPairs(pair, self.rows, self.places, span)
         return found
 
     def keep(self, span: int) -> Tensor:

@@ -107,7 +107,9 @@ def constant_predictions(examples: Sequence[Example], predictions: Sequence[Pred
     known = [(one, said) for one, said in zip(examples, predictions, strict=True) if labelled(one)]
     if len(known) < ENOUGH:
         return skipped(check, f"{len(known)} labelled examples are too few to tell; {ENOUGH} are enough")
-    remedy = "lower training.rate, train longer, or look at the labels: the model learned nothing from the input"
+    remedy = (
+        "lower training.learning_rate, train longer, or look at the labels: the model learned nothing from the input"
+    )
     first = known[0][0]
     if isinstance(first, Tagged):
         true, found = (sum(tag != "O" for tags in column for tag in tags) for column in _tags(known))

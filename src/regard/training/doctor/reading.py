@@ -128,7 +128,7 @@ def _lost_answers(items: Sequence[Item], examples: Sequence[Example], rows: Rows
 
 def _judged(evidence: str, share: float, warning: float, error: float) -> Finding:
     status: Status = "error" if share >= error else "warning" if share >= warning else "ok"
-    remedy = "" if status == "ok" else "make rows longer with --set training.length=N, as far as the model reads"
+    remedy = "" if status == "ok" else "make rows longer with --set training.max_length=N, as far as the model reads"
     return Finding("labels truncated away", status, evidence, remedy)
 
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from regard.training.finetuning.trainer import Outcome
+from regard.training.finetuning.trainer import SeedResult
 
-__all__ = ["Report"]
+__all__ = ["FineTuningReport"]
 
 
 @dataclass(frozen=True)
-class Report:
+class FineTuningReport:
     """All seeds of a run. `data` says what was read, `main` is the score that decides."""
 
     task: str
@@ -24,11 +24,11 @@ class Report:
     main: str
     data: dict[str, dict[str, Any]]
     settings: dict[str, dict[str, Any]]
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[SeedResult] = field(default_factory=list)
     beside: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)  # other runs: name -> mean, deviation
 
     @property
-    def best(self) -> Outcome:
+    def best(self) -> SeedResult:
         return max(self.outcomes, key=lambda outcome: outcome.scores[self.main])
 
     @property
@@ -59,7 +59,7 @@ class Report:
         }
 
     @classmethod
-    def restore(cls, document: Mapping[str, Any]) -> Report:
+    def restore(cls, document: Mapping[str, Any]) -> FineTuningReport:
         """The report that `document` was made of."""
         return cls(
             document["task"],
@@ -67,7 +67,7 @@ class Report:
             document["score"],
             document["data"],
             document["settings"],
-            [Outcome(**outcome) for outcome in document["seeds"]],
+            [SeedResult(**outcome) for outcome in document["seeds"]],
             document.get("beside", {}),
         )
 

@@ -32,13 +32,13 @@ from regard.tasks.folder import Solved, read_task, write_task
 from regard.tasks.pictures import Frame, Look
 from regard.tasks.solve import score
 from regard.training.doctor import problems, quick
-from regard.training.finetuning.config import DEFAULTS, Config
+from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
 from regard.training.finetuning.data import Source, digest, read_data
-from regard.training.finetuning.report import Report
+from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory
+from regard.training.finetuning.report import FineTuningReport
 from regard.training.finetuning.seeds import BEST, seed_files, tune_seeds
 from regard.training.finetuning.sources import Table, check_labels
-from regard.training.finetuning.start import Looking, Start, Student
-from regard.training.folder import CONFIG, REPORT, RUN, RunFolder, Told, model_saved
+from regard.training.run_folder import CONFIG, REPORT, RUN, RunFolder, Told, model_saved
 
 __all__ = ["CONFIG", "distill", "fit"]
 
@@ -53,7 +53,7 @@ def fit(
     *,
     model: str = DEFAULT,
     output: str | os.PathLike[str],
-    config: Config | None = None,
+    config: FineTuningConfig | None = None,
     table: Table | None = None,
     parts: str | None = None,
     resume: bool = False,
@@ -61,7 +61,7 @@ def fit(
     device: torch.device | str = "auto",
     say: Said = lambda text: None,
     on_event: Told = lambda event: None,
-) -> Report:
+) -> FineTuningReport:
     """Tune `model` for a task on labelled examples, and write the best seed's into `output`.
 
     `train` and `dev` are files or what a reader made of them. Without `dev`, one is taken out of `train` by `parts`
@@ -72,11 +72,11 @@ def fit(
     output = Path(output)
     data = _told(read_data(task, train, dev, table=table, parts=parts), say)
     pictures = isinstance(data["train"].examples[0], Picture)
-    config = config or Config.load(defaults=DEFAULTS["pictures" if pictures else task])
+    config = config or FineTuningConfig.load(defaults=DEFAULTS["pictures" if pictures else task])
     start = (_looking if pictures else _reading)(task, data, model, config, say)
-    called = "a new ViT" if isinstance(start, Looking) and start.given is None else model
+    called = "a new ViT" if isinstance(start, ImageModelFactory) and start.given is None else model
 
-    def run(settings: Config, folder: Path, *, resume: bool, beside: Mapping[str, Any]) -> Report:
+    def run(settings: FineTuningConfig, folder: Path, *, resume: bool, beside: Mapping[str, Any]) -> FineTuningReport:
         return _run(
             start, called, data, settings, folder, resume=resume, beside=beside, device=device, on_event=on_event
         )
@@ -107,52 +107,54 @@ def distill(
     *,
     layers: int,
     output: str | os.PathLike[str],
-    config: Config | None = None,
+    config: FineTuningConfig | None = None,
     table: Table | None = None,
     parts: str | None = None,
     resume: bool = False,
     device: torch.device | str = "auto",
     say: Said = lambda text: None,
     on_event: Told = lambda event: None,
-) -> Report:
+) -> FineTuningReport:
     """Teach a student of fewer `layers` what a tuned model says of labelled examples."""
     solved = read_task(teacher)
-    config = config or Config.load(defaults=DEFAULTS["distill"])
+    config = config or FineTuningConfig.load(defaults=DEFAULTS["distill"])
     data = _told(read_data(solved.task.name, train, dev, table=table, parts=parts), say)
-    student = Student(solved, layers=layers, length=config.training.length)
+    student = StudentFactory(solved, layers=layers, length=config.training.max_length)
     _examined(student, data, say)
     name = f"{os.fspath(teacher)}, {layers} of {solved.model.encoder.config.depth} layers"
     return _run(student, name, data, config, Path(output), resume=resume, device=device, on_event=on_event)
 
 
-def _reading(task: str, data: Mapping[str, Read[Any]], model: str, config: Config, say: Said) -> Start:
+def _reading(task: str, data: Mapping[str, Read[Any]], model: str, config: FineTuningConfig, say: Said) -> ModelFactory:
     """A model that reads text, once the data has been looked at."""
     learned = task_named(task).learn(data["train"].examples)
     encoder, tokenizer = loading.load(model)
-    start = Start(learned, encoder, tokenizer, length=config.training.length)
+    start = ModelFactory(learned, encoder, tokenizer, length=config.training.max_length)
     _examined(start, data, say)
     return start
 
 
-def _examined(start: Start, data: Mapping[str, Read[Any]], say: Said) -> None:
+def _examined(start: ModelFactory, data: Mapping[str, Read[Any]], say: Said) -> None:
     """Tell what the doctor finds in the data."""
     for finding in problems(quick(start.task, data["train"], data["dev"], start.rows)):
         say(f"{finding.status}: {finding.check}: {finding.evidence}. To mend it: {finding.remedy}")
 
 
-def _looking(task: str, data: Mapping[str, Read[Any]], model: str, config: Config, say: Said) -> Start:
+def _looking(task: str, data: Mapping[str, Read[Any]], model: str, config: FineTuningConfig, say: Said) -> ModelFactory:
     """A model that looks at pictures. The default model reads text, so then it is a new one."""
     pictures = data["train"].examples
     learned = Look.learn(pictures)
     if model == DEFAULT:
-        start = Looking(learned, Frame.around(pictures, patch=config.vision.patch), config.vision)
-        hint = f", in patches of {config.vision.patch} (vision.patch; with larger patches, larger pictures fit)"
+        start = ImageModelFactory(learned, Frame.around(pictures, patch=config.vision.patch_size), config.vision)
+        hint = (
+            f", in patches of {config.vision.patch_size} (vision.patch_size; with larger patches, larger pictures fit)"
+        )
     else:
         encoder, _ = loading.load(model)
         if not isinstance(encoder, Vit):
-            raise InputError(f"{model} is no Vision Transformer; name one, or leave --model out for a new one")
+            raise InputError(f"{model} is no VisionSection Transformer; name one, or leave --model out for a new one")
         frame, hint = Frame(*encoder.config.image, encoder.config.channels), ""
-        start = Looking(learned, frame, config.vision, encoder=encoder)
+        start = ImageModelFactory(learned, frame, config.vision, encoder=encoder)
     if other := start.frame.others(pictures):
         size = f"{start.frame.height} x {start.frame.width}"
         say(f"train: {other:,} of {len(pictures):,} pictures have another size than {size} and are resized{hint}")
@@ -169,24 +171,24 @@ def _told(data: dict[str, Read[Any]], say: Said) -> dict[str, Read[Any]]:
 
 
 def _run(
-    start: Start,
+    start: ModelFactory,
     model: str,
     data: dict[str, Read[Any]],
-    config: Config,
+    config: FineTuningConfig,
     output: Path,
     *,
     resume: bool,
     device: torch.device | str,
     on_event: Told,
     beside: Mapping[str, Any] | None = None,
-) -> Report:
+) -> FineTuningReport:
     place = choose(device) if isinstance(device, str) else device
     task = start.task
     for read in data.values():
         check_labels(task, read)
     folder = _folder(start, model, data, config, output)
     if resume and (done := folder.finished()):
-        return Report.restore(done)
+        return FineTuningReport.restore(done)
     folder.open(resume=resume)
     with folder.running(on_event) as note:
         outcomes = tune_seeds(start, data, config, output / SEEDS, device=place, note=note)
@@ -194,7 +196,7 @@ def _run(
             name: {"path": read.path, "examples": len(read.examples), "how": read.how} for name, read in data.items()
         }
         settings = {name: dict(getattr(config, name)) for name in config.sections()}
-        report = Report(task.name, model, task.main, about, settings, outcomes, dict(beside or {}))
+        report = FineTuningReport(task.name, model, task.main, about, settings, outcomes, dict(beside or {}))
         best = read_task(output / SEEDS / BEST, device=place)
         if "test" in data:
             report = _tested(report, best, data["test"], device=place)
@@ -205,12 +207,14 @@ def _run(
     return report
 
 
-def _folder(start: Start, model: str, data: Mapping[str, Read[Any]], config: Config, output: Path) -> RunFolder:
+def _folder(
+    start: ModelFactory, model: str, data: Mapping[str, Read[Any]], config: FineTuningConfig, output: Path
+) -> RunFolder:
     run = {"task": start.task.name, "model": model, "data": {name: digest(read) for name, read in data.items()}}
     return RunFolder(output, config, run, work=SEEDS, work_files=seed_files(config), kind="fine-tuning run")
 
 
-def _tested(report: Report, best: Solved, read: Read[Any], *, device: torch.device) -> Report:
+def _tested(report: FineTuningReport, best: Solved, read: Read[Any], *, device: torch.device) -> FineTuningReport:
     scores = score(best, read.examples, device=device)
     data = {**report.data, "test": {**report.data["test"], "scores": scores}}
     return replace(report, data=data)

@@ -22,9 +22,9 @@ from regard.tasks.folder import Solved, write_task
 from regard.tasks.model import Tuned
 from regard.tasks.pictures import Seen
 from regard.tasks.solve import settle
-from regard.training.finetuning.config import Config
-from regard.training.finetuning.start import Start
-from regard.training.finetuning.trainer import Note, Outcome, Trainer
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.model_factory import ModelFactory
+from regard.training.finetuning.trainer import FineTuner, Note, SeedResult
 from regard.training.stopping import stopping
 
 __all__ = ["BEST", "seed_files", "tune_seeds"]
@@ -32,23 +32,23 @@ __all__ = ["BEST", "seed_files", "tune_seeds"]
 BEST, SEED = "best", "seed.json"
 
 
-def seed_files(config: Config) -> list[str]:
+def seed_files(config: FineTuningConfig) -> list[str]:
     """What `tune_seeds` writes into its folder, as entries of a manifest."""
-    seeds = range(config.run.seed, config.run.seed + config.run.seeds)
+    seeds = range(config.run.seed, config.run.seed + config.run.num_seeds)
     return [f"{BEST}/", *(entry for seed in seeds for entry in (f"{seed}.json", f"checkpoints-{seed}/step-*/"))]
 
 
 def tune_seeds(
-    start: Start,
+    start: ModelFactory,
     data: Mapping[str, Read[Any]],
-    config: Config,
+    config: FineTuningConfig,
     folder: Path,
     *,
     device: torch.device,
     note: Note,
-) -> list[Outcome]:
+) -> list[SeedResult]:
     """Tune once a seed, and leave the best model in `folder`; a seed that is done is not done again."""
-    seeds = range(config.run.seed, config.run.seed + config.run.seeds)
+    seeds = range(config.run.seed, config.run.seed + config.run.num_seeds)
     done = {seed: _report(folder, seed) for seed in seeds if _path(folder, seed).is_file()}
     _check_best(folder, done, start.task.main)
     task = start.task
@@ -63,7 +63,7 @@ def tune_seeds(
     for seed in seeds:
         if seed in done:
             continue
-        trainer = Trainer(
+        trainer = FineTuner(
             start.new(seed),
             task,
             items,
@@ -100,7 +100,7 @@ def tune_seeds(
     return [done[seed] for seed in seeds]
 
 
-def _best(done: Mapping[int, Outcome], score: str) -> int:
+def _best(done: Mapping[int, SeedResult], score: str) -> int:
     """The seed with the highest score; of equal ones the first, in whatever order they were trained."""
     return max(sorted(done), key=lambda seed: done[seed].scores[score])
 
@@ -114,10 +114,10 @@ def _seed_of(best: Path) -> object:
     return read_json(best / SEED).get("seed") if (best / SEED).is_file() else None
 
 
-def _report(folder: Path, seed: int) -> Outcome:
+def _report(folder: Path, seed: int) -> SeedResult:
     path = _path(folder, seed)
     try:
-        return Outcome(**read_checked_json(path))  # type: ignore[arg-type]
+        return SeedResult(**read_checked_json(path))  # type: ignore[arg-type]
     except (InputError, TypeError) as error:
         raise InputError(
             f"{error if isinstance(error, InputError) else f'{path} is damaged: {error}'}. Put a copy of it back; or "
@@ -125,7 +125,7 @@ def _report(folder: Path, seed: int) -> Outcome:
         ) from None
 
 
-def _check_best(folder: Path, done: Mapping[int, Outcome], score: str) -> None:
+def _check_best(folder: Path, done: Mapping[int, SeedResult], score: str) -> None:
     """Compare the best model so far with its checksums, before hours are spent on the next seed."""
     if not done or not (folder / BEST).is_dir():
         return

@@ -1,6 +1,6 @@
 """One seed of a fine-tuning run: what is to learn and how fast, the order of items, and the best weights kept.
 
-How epochs go on is `regard.training.epochs`. Knows no files; prints nothing.
+How epochs go on is `regard.training.epoch_trainer`. Knows no files; prints nothing.
 """
 
 from __future__ import annotations
@@ -23,19 +23,24 @@ from regard.tasks.model import Tuned
 from regard.tasks.pictures import Seen
 from regard.training import optimizer
 from regard.training.adversary import Adversary
-from regard.training.epochs import Epochs
-from regard.training.finetuning.config import Config
-from regard.training.finetuning.levels import levels, slower, thaw, turns
-from regard.training.finetuning.start import Objective
-from regard.training.folder import Note
+from regard.training.epoch_trainer import Epochs
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.layer_schedule import (
+    apply_layerwise_lr_decay,
+    layer_starts,
+    parameter_levels,
+    unfreeze_layers,
+)
+from regard.training.finetuning.model_factory import TaskObjective
+from regard.training.run_folder import Note
 from regard.training.schedule import factor
 from regard.training.stopping import Stop
 
-__all__ = ["Note", "Outcome", "Trainer", "best_rate"]
+__all__ = ["FineTuner", "Note", "SeedResult", "best_rate"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SeedResult:
     """A seed's run: scores after each epoch, which of them was kept, what it took."""
 
     seed: int
@@ -51,7 +56,7 @@ def best_rate(width: int) -> float:
     return min(1e-4 * 384 / width, 3e-4)
 
 
-class Trainer(Epochs):
+class FineTuner(Epochs):
     """`folder` is for checkpoints; without one there are none. `judge` scores the model on data that it does not learn
     from; without one the last epoch is kept."""
 
@@ -62,7 +67,7 @@ class Trainer(Epochs):
         model: Tuned | Seen,
         task: Task[Any],
         items: Sequence[Item],
-        config: Config,
+        config: FineTuningConfig,
         *,
         seed: int,
         device: torch.device,
@@ -76,7 +81,7 @@ class Trainer(Epochs):
         settings = config.training
         # A new layer alone learns well at a larger rate, and so do LSTMs.
         faster = settings.frozen or isinstance(model.encoder, Elmo)
-        self.rate = rate = settings.rate or best_rate(model.encoder.config.width) * (10 if faster else 1)
+        self.rate = rate = settings.learning_rate or best_rate(model.encoder.config.width) * (10 if faster else 1)
         optimizers = optimizer.build(
             self.model,
             name="adamw" if settings.frozen else settings.optimizer,
@@ -84,17 +89,17 @@ class Trainer(Epochs):
             betas=(0.9, 0.98),
             weight_decay=settings.weight_decay,
         )
-        self.levels = levels(self.model, model.encoder.config.depth)  # of all that is to learn, now or later
-        if settings.layer_decay < 1:
-            slower(optimizers, self.levels, settings.layer_decay)
+        self.levels = parameter_levels(self.model, model.encoder.config.depth)  # of all that is to learn, now or later
+        if settings.layerwise_lr_decay < 1:
+            apply_layerwise_lr_decay(optimizers, self.levels, settings.layerwise_lr_decay)
         super().__init__(
             self.model,
-            objective(self.model) if objective else Objective(self.model, task),
+            objective(self.model) if objective else TaskObjective(self.model, task),
             optimizers,
             training=settings,
             run=config.run,
-            per_epoch=-(-len(items) // settings.batch),
-            rate=lambda done: rate * factor(done, warmup=settings.warmup, shape="linear", floor=0.0),
+            per_epoch=-(-len(items) // settings.batch_size),
+            rate=lambda done: rate * factor(done, warmup=settings.warmup_ratio, shape="linear", floor=0.0),
             main=None if settings.select == "last" or judge is None else task.main,
             seed=seed,
             device=device,
@@ -103,7 +108,7 @@ class Trainer(Epochs):
         )
         self.adversary = self._adversary()
 
-    def go(self, stop: Stop) -> Outcome | None:
+    def go(self, stop: Stop) -> SeedResult | None:
         """Train to the end, from the last checkpoint where there is one. None: someone asked to stop, all is saved."""
         self._tell_turns()
         done = self._go(stop)
@@ -111,18 +116,18 @@ class Trainer(Epochs):
             return None
         self._take_best()
         scores = self.history[self.best_epoch - 1]
-        return Outcome(self.seed, scores, self.best_epoch, self.watch.used, done, self.history)
+        return SeedResult(self.seed, scores, self.best_epoch, self.watch.used, done, self.history)
 
     def _tell_turns(self) -> None:
         """Where layers differ: which learns when, and how fast."""
         settings = self.config.training
-        if settings.frozen or (settings.layer_decay == 1 and not settings.unfreeze):
+        if settings.frozen or (settings.layerwise_lr_decay == 1 and not settings.unfreeze):
             return
-        found = turns(
+        found = layer_starts(
             self.optimizers,
             self.levels,
             depth=self.model.encoder.config.depth,
-            rate=self.rate,
+            learning_rate=self.rate,
             unfreeze=settings.unfreeze,
             steps=self.steps,
         )
@@ -130,7 +135,7 @@ class Trainer(Epochs):
 
     def _adversary(self) -> Adversary | None:
         """None where there are no words, or where they do not learn."""
-        size, encoder = self.config.training.adversarial, self.model.encoder
+        size, encoder = self.config.training.adversarial_epsilon, self.model.encoder
         if not size or isinstance(encoder, Vit):
             return None
         words = encoder.get_parameter("embedding.weight" if isinstance(encoder, Elmo) else "embedding.tokens.weight")
@@ -138,19 +143,19 @@ class Trainer(Epochs):
 
     def _groups(self, epoch: int) -> list[list[int]]:
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.items)).tolist()
-        size = self.config.training.batch
+        size = self.config.training.batch_size
         return [order[start : start + size] for start in range(0, len(order), size)]
 
     def _inputs(self, group: Sequence[int], number: int) -> dict[str, Any]:
         # Rows of one length go through attention together.
         chosen = sorted((self.items[place] for place in group), key=self.model.length)
         if unfreeze := self.config.training.unfreeze:
-            thaw(self.levels, number / self.steps, unfreeze)
+            unfreeze_layers(self.levels, number / self.steps, unfreeze)
         return {"inputs": self.model.gathered(chosen).to(self.device), "items": chosen}
 
     def _scores(self, epoch: int) -> dict[str, float]:
         """Nothing where it would decide nothing."""
-        if self.judge is None or (self.main is None and epoch < self.config.training.epochs):
+        if self.judge is None or (self.main is None and epoch < self.config.training.num_epochs):
             return {}
         self.judging(0, 0)
         return self.judge(self.model)
@@ -169,7 +174,7 @@ class Trainer(Epochs):
                 parameter.copy_(self.best[name])
 
 
-def prepared(model: Tuned | Seen, config: Config) -> Tuned | Seen:
+def prepared(model: Tuned | Seen, config: FineTuningConfig) -> Tuned | Seen:
     """The model with the settings' dropout, and with what is frozen kept from learning."""
     settings = config.training
     if settings.dropout >= 0:

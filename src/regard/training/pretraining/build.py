@@ -18,22 +18,45 @@ from regard.models.elmo import Elmo, ElmoConfig
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.t5 import T5, T5Config
 from regard.text import Tokenizer
-from regard.training.pretraining.config import Config
-from regard.training.pretraining.objectives import BothWays, Causal, DroppedSpans, MaskedWords, Objective, masking_for
-from regard.training.pretraining.portions import Portions, Shift
-from regard.training.pretraining.prepare import Material
-from regard.training.pretraining.rows import Pairs, Rows, Stretches
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.dataset import Dataset
+from regard.training.pretraining.micro_batches import MicroBatches, PositionShift
+from regard.training.pretraining.objectives import (
+    BidirectionalLanguageModeling,
+    CausalLanguageModeling,
+    MaskedLanguageModeling,
+    PretrainingObjective,
+    SpanDenoising,
+    masking_for,
+)
+from regard.training.pretraining.row_sampler import RowSampler, SentencePairs, TextChunks
 from regard.training.pretraining.sentinels import sentinels_of
-from regard.training.pretraining.spans import Corruption, Sizes
+from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes
 
-__all__ = ["Learner", "corruption_for", "new_model", "objective_for", "portions_for", "started_model"]
+__all__ = [
+    "SHAPE",
+    "PretrainableModel",
+    "corruption_for",
+    "new_model",
+    "objective_for",
+    "portions_for",
+    "started_model",
+]
 
-Learner = Bert | Gpt | T5 | Elmo
+PretrainableModel = Bert | Gpt | T5 | Elmo
 FAMILIES = {"bert": "bert", "gpt": "gpt2", "t5": "t5", "elmo": "elmo"}  # of the models, which differ in one name
 DROPOUTS = ("dropout", "attention_dropout")
+# Settings that the models' own configurations call otherwise.
+SHAPE = {
+    "hidden_size": "width",
+    "num_hidden_layers": "depth",
+    "num_attention_heads": "heads",
+    "intermediate_size": "ffn",
+    "max_position_embeddings": "positions",
+}
 
 
-def new_model(config: Config, tokenizer: Tokenizer) -> Learner:
+def new_model(config: PretrainingConfig, tokenizer: Tokenizer) -> PretrainableModel:
     """A model with weights of chance. A BERT that reads single texts has no heads for pairs."""
     settings, size = _settings(config), tokenizer.size
     match config.model.family:
@@ -48,22 +71,25 @@ def new_model(config: Config, tokenizer: Tokenizer) -> Learner:
     return Bert(BertConfig(**settings, vocabulary=size, padding=tokenizer.pad or 0), heads=_heads(config))
 
 
-def _settings(config: Config) -> dict[str, Any]:
+def _settings(config: PretrainingConfig) -> dict[str, Any]:
     """The shape of a model in its own family's words."""
     model = config.model
-    shared: dict[str, Any] = {"width": model.width, "depth": model.depth, "dropout": model.dropout}
+    shared: dict[str, Any] = {"width": model.hidden_size, "depth": model.num_hidden_layers, "dropout": model.dropout}
     if model.family == "elmo":
-        return shared | {"cell": model.ffn, "characters": 0}
+        return shared | {"cell": model.intermediate_size, "characters": 0}
     if model.family == "t5":
-        shared |= {"heads": model.heads, "ffn": model.ffn, "activation": model.activation}
-        return shared | {"decoder_depth": model.depth, "head_width": model.width // model.heads}
-    return model.model_dump(exclude={"family"})
+        shared |= {"heads": model.num_attention_heads, "ffn": model.intermediate_size, "activation": model.activation}
+        return shared | {
+            "decoder_depth": model.num_hidden_layers,
+            "head_width": model.hidden_size // model.num_attention_heads,
+        }
+    return {SHAPE.get(key, key): value for key, value in model if key != "family"}
 
 
-def started_model(config: Config, tokenizer: Tokenizer, name: str) -> Learner:
+def started_model(config: PretrainingConfig, tokenizer: Tokenizer, name: str) -> PretrainableModel:
     """The model of that name, to be trained on; it must have the shape and the vocabulary that are asked for."""
     found, vocabulary = loading.load(name)
-    if not isinstance(found, Learner) or found.config.family != FAMILIES[config.model.family]:
+    if not isinstance(found, PretrainableModel) or found.config.family != FAMILIES[config.model.family]:
         raise InputError(f"{name} is no {config.model.family}; start from a model of that family")
     if vocabulary is None or vocabulary.vocabulary != tokenizer.vocabulary:
         raise InputError(f"{name} has another vocabulary than the corpus; set vocabulary.path to that model's folder")
@@ -80,7 +106,7 @@ def started_model(config: Config, tokenizer: Tokenizer, name: str) -> Learner:
     return new
 
 
-def _alike(found: Learner, config: Config, dropouts: dict[str, Any]) -> Learner:
+def _alike(found: PretrainableModel, config: PretrainingConfig, dropouts: dict[str, Any]) -> PretrainableModel:
     """A model like the one that was found, with new dropouts and the heads that are to be trained."""
     if isinstance(found, Gpt):
         return Gpt(replace(found.config, **dropouts))
@@ -91,53 +117,67 @@ def _alike(found: Learner, config: Config, dropouts: dict[str, Any]) -> Learner:
     return Bert(replace(found.config, **dropouts), heads=_heads(config))
 
 
-def _heads(config: Config) -> tuple[str, ...] | None:
-    return ("masked",) if config.objective.pairs == "none" else None
+def _heads(config: PretrainingConfig) -> tuple[str, ...] | None:
+    return ("masked",) if config.objective.sentence_pairs == "none" else None
 
 
-def objective_for(config: Config, model: Learner, tokenizer: Tokenizer, device: torch.device) -> Objective:
+def objective_for(
+    config: PretrainingConfig, model: PretrainableModel, tokenizer: Tokenizer, device: torch.device
+) -> PretrainingObjective:
     if isinstance(model, Gpt):
-        return Causal(model)
+        return CausalLanguageModeling(model)
     if isinstance(model, Elmo):
-        return BothWays(model)
+        return BidirectionalLanguageModeling(model)
     if isinstance(model, T5):
-        return DroppedSpans(model, corruption_for(config, tokenizer, device))
+        return SpanDenoising(model, corruption_for(config, tokenizer, device))
     settings = config.objective
     masking = masking_for(
         tokenizer,
-        rate=settings.mask_rate,
-        replace=settings.replace,
-        whole_words=settings.whole_words,
+        rate=settings.mlm_probability,
+        replace=settings.replacement_probabilities,
+        whole_words=settings.whole_word_mask,
         device=device,
     )
-    return MaskedWords(model, masking, length=config.data.length)
+    return MaskedLanguageModeling(model, masking, length=config.data.max_length)
 
 
-def corruption_for(config: Config, tokenizer: Tokenizer, device: torch.device | None = None) -> Corruption:
+def corruption_for(
+    config: PretrainingConfig, tokenizer: Tokenizer, device: torch.device | None = None
+) -> SpanCorruption:
     """What drops stretches from the rows of a T5."""
     assert tokenizer.eos is not None
-    return Corruption(_sizes(config), sentinels=sentinels_of(tokenizer), end=tokenizer.eos, device=device)
+    return SpanCorruption(_sizes(config), sentinels=sentinels_of(tokenizer), end=tokenizer.eos, device=device)
 
 
-def _sizes(config: Config) -> Sizes:
-    return Sizes.filling(config.data.length, rate=config.objective.mask_rate, span=config.objective.span)
+def _sizes(config: PretrainingConfig) -> SpanSizes:
+    return SpanSizes.filling(
+        config.data.max_length, rate=config.objective.mlm_probability, span=config.objective.mean_noise_span_length
+    )
 
 
-def portions_for(config: Config, material: Material, tokens: int) -> Portions:
+def portions_for(config: PretrainingConfig, material: Dataset, tokens: int) -> MicroBatches:
     """Portions of `tokens` tokens."""
-    length, seed, family = config.data.length, config.run.seed, config.model.family
+    length, seed, family = config.data.max_length, config.run.seed, config.model.family
     if family in ("gpt", "t5"):
-        if config.data.shifted:
-            raise InputError(f"data.shifted is for a BERT; a {family.upper()}'s rows begin at position 0")
+        if config.data.position_shift_probability:
+            raise InputError(
+                f"data.position_shift_probability is for a BERT; a {family.upper()}'s rows begin at position 0"
+            )
         # A GPT's row is a token longer than the model reads, for it has to tell the last one too; a T5's is as much
         # text as, with stretches dropped, fills the encoder's rows.
         size = length + 1 if family == "gpt" else _sizes(config).tokens
-        rows: Rows = Stretches(material.text, tokens=size, seed=seed)
-        return Portions(rows, material.tokenizer, tokens=tokens // length * size, pairs=False, bare=True)
-    kind = config.objective.pairs
+        rows: RowSampler = TextChunks(material.text, tokens=size, seed=seed)
+        return MicroBatches(rows, material.tokenizer, tokens=tokens // length * size, pairs=False, bare=True)
+    kind = config.objective.sentence_pairs
     if kind == "none":
-        rows = Stretches(material.text, tokens=length - 2, seed=seed)
+        rows = TextChunks(material.text, tokens=length - 2, seed=seed)
     else:
-        rows = Pairs(material.text, tokens=length - 3, seed=seed, kind=kind, short=config.objective.short_pairs)
-    shift = Shift(config.data.shifted, config.model.positions - length, seed) if config.data.shifted else None
-    return Portions(rows, material.tokenizer, tokens=tokens, pairs=kind != "none", shift=shift)
+        rows = SentencePairs(
+            material.text, tokens=length - 3, seed=seed, kind=kind, short=config.objective.short_seq_prob
+        )
+    shift = (
+        PositionShift(config.data.position_shift_probability, config.model.max_position_embeddings - length, seed)
+        if config.data.position_shift_probability
+        else None
+    )
+    return MicroBatches(rows, material.tokenizer, tokens=tokens, pairs=kind != "none", shift=shift)

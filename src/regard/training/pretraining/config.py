@@ -11,9 +11,19 @@ from pydantic import model_validator
 from regard.errors import InputError
 from regard.known import one_of
 from regard.settings import Document, Section, Tables
-from regard.training.pretraining.sections import Data, Family, Model, Objective, Optimizer, Run, Schedule, Vocabulary
+from regard.training.pretraining.sections import (
+    DataSection,
+    Family,
+    ModelSection,
+    ObjectiveSection,
+    OptimizerSection,
+    PretrainingRunSection,
+    ScheduleSection,
+    VocabularySection,
+)
+from regard.training.settings import RENAMED_SETTINGS
 
-__all__ = ["Config"]
+__all__ = ["PretrainingConfig"]
 
 # Where a family's defaults are not those of BERT.
 DEFAULTS: dict[Family, dict[str, dict[str, object]]] = {
@@ -21,14 +31,14 @@ DEFAULTS: dict[Family, dict[str, dict[str, object]]] = {
     "gpt": {
         "model": {"activation": "gelu-tanh"},
         "vocabulary": {"kind": "bpe", "lowercase": False},
-        "objective": {"pairs": "none"},
+        "objective": {"sentence_pairs": "none"},
     },
     "t5": {
         "model": {"activation": "relu"},
         "vocabulary": {"kind": "bpe", "lowercase": False},
-        "objective": {"pairs": "none"},
+        "objective": {"sentence_pairs": "none"},
     },
-    "elmo": {"model": {"heads": 1}, "objective": {"pairs": "none"}},
+    "elmo": {"model": {"num_attention_heads": 1}, "objective": {"sentence_pairs": "none"}},
 }
 
 # Families whose task has no settings.
@@ -39,43 +49,49 @@ FIXED = {
 
 # What else does nothing for a family. It is written with all the rest, so its default is no mistake.
 UNUSED: dict[Family, tuple[str, ...]] = {
-    "bert": ("objective.span",),
+    "bert": ("objective.mean_noise_span_length",),
     "gpt": (),
     "t5": (
         "model.attention_dropout",
-        "data.shifted",
-        "objective.replace",
-        "objective.whole_words",
-        "objective.pairs",
-        "objective.short_pairs",
+        "data.position_shift_probability",
+        "objective.replacement_probabilities",
+        "objective.whole_word_mask",
+        "objective.sentence_pairs",
+        "objective.short_seq_prob",
     ),
     "elmo": (
-        "model.heads",
+        "model.num_attention_heads",
         "model.attention_dropout",
         "model.activation",
-        "data.shifted",
+        "data.position_shift_probability",
         "run.gradient_checkpointing",
     ),
 }
 
 
-class Config(Document):
+class PretrainingConfig(Document):
     """All settings of a run."""
 
-    example: ClassVar[str] = "optimizer.rate=2e-3"
+    example: ClassVar[str] = "optimizer.learning_rate=2e-3"
+    renamed: ClassVar[Mapping[str, str]] = RENAMED_SETTINGS
 
-    model: Model = Model()
-    vocabulary: Vocabulary = Vocabulary()
-    data: Data = Data()
-    objective: Objective = Objective()
-    optimizer: Optimizer = Optimizer()
-    schedule: Schedule = Schedule()
-    run: Run = Run()
+    model: ModelSection = ModelSection()
+    vocabulary: VocabularySection = VocabularySection()
+    data: DataSection = DataSection()
+    objective: ObjectiveSection = ObjectiveSection()
+    optimizer: OptimizerSection = OptimizerSection()
+    schedule: ScheduleSection = ScheduleSection()
+    run: PretrainingRunSection = PretrainingRunSection()
 
     @classmethod
     def read(
-        cls, path: str | os.PathLike[str] | None = None, *, family: Family, overrides: Sequence[str] = ()
-    ) -> Config:
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        family: Family,
+        overrides: Sequence[str] = (),
+        saved: bool = False,
+    ) -> PretrainingConfig:
         """`load`, for a family and with its defaults."""
 
         def check(document: Tables, origins: Mapping[str, str]) -> None:
@@ -91,7 +107,7 @@ class Config(Document):
                 if key in UNUSED[family] and value != _default(family, section, name):
                     raise InputError(f"{origin}: {key} does nothing for {one_of(family)}; remove it")
 
-        return cls.load(path, overrides=overrides, defaults=DEFAULTS[family], check=check)
+        return cls.load(path, overrides=overrides, defaults=DEFAULTS[family], check=check, saved=saved)
 
     def sections(self) -> list[str]:
         return [name for name in super().sections() if not (name == "objective" and self.model.family in FIXED)]
@@ -99,19 +115,26 @@ class Config(Document):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         model, data = self.model, self.data
-        if model.width % model.heads:
-            raise ValueError(f"model.heads is {model.heads}, which does not divide model.width, {model.width}")
-        if data.length > model.positions:
+        if model.hidden_size % model.num_attention_heads:
             raise ValueError(
-                f"data.length is {data.length}, and the model reads {model.positions} tokens; "
-                "make data.length smaller or model.positions larger"
+                f"model.num_attention_heads is {model.num_attention_heads}, which does not divide model.hidden_size, "
+                f"{model.hidden_size}"
             )
-        if data.batch < data.length:
-            raise ValueError(f"data.batch is {data.batch} tokens: not one row of data.length, {data.length}")
-        if data.micro and (data.batch % data.micro or data.micro < data.length):
+        if data.max_length > model.max_position_embeddings:
             raise ValueError(
-                f"data.micro is {data.micro}; expected a divisor of data.batch, {data.batch}, "
-                f"that holds a row of {data.length} tokens"
+                f"data.max_length is {data.max_length}, and the model reads {model.max_position_embeddings} tokens; "
+                "make data.max_length smaller or model.max_position_embeddings larger"
+            )
+        if data.tokens_per_batch < data.max_length:
+            raise ValueError(
+                f"data.tokens_per_batch is {data.tokens_per_batch}: less than one row of data.max_length, "
+                f"{data.max_length}, tokens"
+            )
+        micro = data.tokens_per_micro_batch
+        if micro and (data.tokens_per_batch % micro or micro < data.max_length):
+            raise ValueError(
+                f"data.tokens_per_micro_batch is {micro}; expected a divisor of data.tokens_per_batch, "
+                f"{data.tokens_per_batch}, that holds a row of {data.max_length} tokens"
             )
         if model.family == "bert" and self.vocabulary.kind == "bpe" and not self.vocabulary.path:
             raise ValueError("vocabulary.kind is 'bpe', which has no [MASK] for a BERT; use 'wordpiece'")
@@ -119,14 +142,15 @@ class Config(Document):
             raise ValueError("vocabulary.kind is 'bpe', which has no [CLS] and [SEP] for an ELMo; use 'wordpiece'")
         if model.family == "t5" and self.vocabulary.kind == "wordpiece" and not self.vocabulary.path:
             raise ValueError("vocabulary.kind is 'wordpiece', which has no sentinels for a T5; use 'bpe'")
-        if model.family == "elmo" and model.ffn < model.width:
+        if model.family == "elmo" and model.intermediate_size < model.hidden_size:
             raise ValueError(
-                f"model.ffn is {model.ffn}: an ELMo's LSTMs have at least as many cells as model.width, {model.width}"
+                f"model.intermediate_size is {model.intermediate_size}: an ELMo's LSTMs have at least as many cells as "
+                f"model.hidden_size, {model.hidden_size}"
             )
         return self
 
 
 def _default(family: Family, section: str, key: str) -> object:
     """What a setting is where nobody says anything."""
-    plain: Section = getattr(Config(), section)
+    plain: Section = getattr(PretrainingConfig(), section)
     return DEFAULTS[family].get(section, {}).get(key, getattr(plain, key))

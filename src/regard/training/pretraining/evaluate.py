@@ -23,13 +23,13 @@ from regard.models.elmo import Elmo
 from regard.models.gpt import Gpt
 from regard.models.t5 import T5
 from regard.text import Tokenizer
-from regard.training.pretraining.rows import FOLLOWS
-from regard.training.pretraining.spans import Corruption
-from regard.training.pretraining.text import Text
+from regard.training.pretraining.row_sampler import FOLLOWS
+from regard.training.pretraining.span_corruption import SpanCorruption
+from regard.training.pretraining.token_stream import TokenStream
 
 __all__ = [
-    "NextWords",
-    "Score",
+    "AccuracyScore",
+    "PerplexityScore",
     "blanked",
     "both_ways",
     "dropped_spans",
@@ -45,7 +45,7 @@ TRIES = 1000  # pairs in a row that cannot be made, after which no more are draw
 
 
 @dataclass(frozen=True)
-class Score:
+class AccuracyScore:
     """Hidden words, or pairs of texts: the mean loss in nats, the share told right, and how many were asked."""
 
     loss: float
@@ -54,7 +54,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class NextWords:
+class PerplexityScore:
     """The next word, the one before, or a word of a dropped stretch: the mean loss in nats of `count` tokens."""
 
     loss: float
@@ -68,13 +68,13 @@ class NextWords:
 def words(
     model: Bert,
     masking: Masking,
-    text: Text,
+    text: TokenStream,
     tokenizer: Tokenizer,
     *,
     length: int = 128,
     rows: int = 2048,
     seed: int = 0,
-) -> Score:
+) -> AccuracyScore:
     """Hide words of the first `rows` rows of running text, [CLS] and [SEP] around each, and ask for them."""
     assert model.masked is not None
     ids = blanked(text, tokenizer, length=length, rows=rows)
@@ -96,17 +96,17 @@ def words(
             count += len(targets)
     if not count:
         raise InputError("the text to evaluate on has no token that could be hidden: all are special; use another text")
-    return Score(total / count, right / count, count)
+    return AccuracyScore(total / count, right / count, count)
 
 
-def blanked(text: Text, tokenizer: Tokenizer, *, length: int, rows: int) -> Tensor:
+def blanked(text: TokenStream, tokenizer: Tokenizer, *, length: int, rows: int) -> Tensor:
     """Running text from its beginning, `length` tokens a row with [CLS] and [SEP]; (rows, length)."""
     assert tokenizer.cls is not None and tokenizer.sep is not None
     cut = stretches(text, length=length - 2, rows=rows)
     return F.pad(F.pad(cut, (1, 0), value=tokenizer.cls), (0, 1), value=tokenizer.sep)
 
 
-def stretches(text: Text, *, length: int, rows: int) -> Tensor:
+def stretches(text: TokenStream, *, length: int, rows: int) -> Tensor:
     """Running text from its beginning, `length` tokens a row; (rows, length)."""
     if text.tokens < length:
         raise InputError(
@@ -118,8 +118,8 @@ def stretches(text: Text, *, length: int, rows: int) -> Tensor:
 
 
 def pairs(
-    model: Bert, text: Text, tokenizer: Tokenizer, *, length: int = 128, count: int = 2000, seed: int = 0
-) -> Score:
+    model: Bert, text: TokenStream, tokenizer: Tokenizer, *, length: int = 128, count: int = 2000, seed: int = 0
+) -> AccuracyScore:
     """Ask of `count` pairs whether B follows A."""
     assert model.pooler is not None and model.next is not None
     device = next(model.parameters()).device
@@ -136,11 +136,11 @@ def pairs(
             targets = torch.tensor([label for _, _, label in part], device=device)
             total += F.cross_entropy(logits, targets, reduction="sum").item()
             right += int((logits.argmax(-1) == targets).sum())
-    return Score(total / len(asked), right / len(asked), len(asked))
+    return AccuracyScore(total / len(asked), right / len(asked), len(asked))
 
 
 def next_pairs(
-    text: Text, tokenizer: Tokenizer, *, length: int = 128, count: int = 2000, seed: int = 0
+    text: TokenStream, tokenizer: Tokenizer, *, length: int = 128, count: int = 2000, seed: int = 0
 ) -> list[tuple[list[int], int, int]]:
     """Pairs of whole sentences, at most `length` tokens with special ones: ids, where B begins, and the label.
 
@@ -181,7 +181,7 @@ def next_pairs(
     return found if len(found) == count else found[: len(found) - len(found) % 2]
 
 
-def next_words(model: Gpt, text: Text, *, length: int, rows: int = 512) -> NextWords:
+def next_words(model: Gpt, text: TokenStream, *, length: int, rows: int = 512) -> PerplexityScore:
     """The loss of each token of the first `rows` rows of running text, but for the first of each."""
     length = min(length, text.tokens)
     if length < 2:
@@ -196,12 +196,12 @@ def next_words(model: Gpt, text: Text, *, length: int, rows: int = 512) -> NextW
             logits = model.logits(model(part[:, :-1])).float()
             total += F.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten(), reduction="sum").item()
     asked = rows * (length - 1)
-    return NextWords(total / asked, asked)
+    return PerplexityScore(total / asked, asked)
 
 
 def both_ways(
-    model: Elmo, text: Text, tokenizer: Tokenizer, *, length: int, rows: int = 512
-) -> tuple[NextWords, NextWords]:
+    model: Elmo, text: TokenStream, tokenizer: Tokenizer, *, length: int, rows: int = 512
+) -> tuple[PerplexityScore, PerplexityScore]:
     """The loss of each token of the first `rows` rows told from those before it, and from those behind it.
 
     [CLS] and [SEP] stand around each row and are not asked for.
@@ -217,10 +217,12 @@ def both_ways(
             for way, logits in enumerate((ahead[:, :-2], back[:, 2:])):
                 targets = part[:, 1:-1].flatten()
                 totals[way] += F.cross_entropy(logits.float().flatten(0, 1), targets, reduction="sum").item()
-    return NextWords(totals[0] / asked, asked), NextWords(totals[1] / asked, asked)
+    return PerplexityScore(totals[0] / asked, asked), PerplexityScore(totals[1] / asked, asked)
 
 
-def dropped_spans(model: T5, corruption: Corruption, text: Text, *, rows: int = 512, seed: int = 0) -> NextWords:
+def dropped_spans(
+    model: T5, corruption: SpanCorruption, text: TokenStream, *, rows: int = 512, seed: int = 0
+) -> PerplexityScore:
     """Drop stretches of the first `rows` rows of running text, and ask for the targets, sentinels and end included."""
     device = next(model.parameters()).device
     ids = stretches(text, length=corruption.sizes.tokens, rows=rows)
@@ -234,9 +236,9 @@ def dropped_spans(model: T5, corruption: Corruption, text: Text, *, rows: int = 
             said = F.pad(targets[:, :-1], (1, 0), value=model.begin)
             logits = model.logits(model(given.to(device), said.to(device))).float()
             total += F.cross_entropy(logits.flatten(0, 1), targets.flatten().to(device), reduction="sum").item()
-    return NextWords(total / corrupted.targets.numel(), corrupted.targets.numel())
+    return PerplexityScore(total / corrupted.targets.numel(), corrupted.targets.numel())
 
 
-def _beginning(text: Text, count: int) -> Tensor:
+def _beginning(text: TokenStream, count: int) -> Tensor:
     """The first tokens of a text, across its pieces."""
     return torch.from_numpy(np.concatenate([piece[:count] for piece in text.pieces])[:count].astype(np.int64))

@@ -19,26 +19,34 @@ from regard.models.elmo import Elmo
 from regard.models.gpt import Gpt
 from regard.models.t5 import T5
 from regard.nn import Layout, Packed, Padded
-from regard.nn.masks import first_places
+from regard.nn.masks import first_token_indices
 from regard.text import Tokenizer
-from regard.training.pretraining.portions import Portion
-from regard.training.pretraining.spans import Corruption
+from regard.training.pretraining.micro_batches import MicroBatch
+from regard.training.pretraining.span_corruption import SpanCorruption
 
-__all__ = ["BothWays", "Causal", "DroppedSpans", "MaskedWords", "Objective", "masking_for", "word_loss"]
+__all__ = [
+    "BidirectionalLanguageModeling",
+    "CausalLanguageModeling",
+    "MaskedLanguageModeling",
+    "PretrainingObjective",
+    "SpanDenoising",
+    "masking_for",
+    "word_loss",
+]
 
 ALIGNED = 64  # GPUs multiply matrices faster whose sides are multiples of this
 COUNTED = 2**31 - 1  # numbers of a table at most: kernels count their places with 32 bits
 
 
-class Objective(nn.Module):
+class PretrainingObjective(nn.Module):
     """`forward` returns the loss to minimise under "loss", beside its parts by name."""
 
-    def prepare(self, portion: Portion, generator: torch.Generator) -> dict[str, Tensor]:
+    def prepare(self, portion: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """The keyword arguments of `forward`."""
         raise NotImplementedError
 
 
-class MaskedWords(Objective):
+class MaskedLanguageModeling(PretrainingObjective):
     """BERT's: tell the hidden words from the words around them and, where portions are pairs, whether B follows A."""
 
     def __init__(self, model: Bert, masking: Masking, *, length: int) -> None:
@@ -46,7 +54,7 @@ class MaskedWords(Objective):
         assert model.masked is not None
         self.model, self.masking, self.length = model, masking, length
 
-    def prepare(self, portion: Portion, generator: torch.Generator) -> dict[str, Tensor]:
+    def prepare(self, portion: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         masked = self.masking(portion.ids, generator, holes=round(portion.ids.numel() * self.masking.rate))
         given = {
             "ids": masked.ids,
@@ -77,7 +85,7 @@ class MaskedWords(Objective):
             layout = Packed(sizes, starts, places, self.length)
         # Only hidden words go through the output layer, which is as wide as the vocabulary, and through most of the
         # last layer; beside them the first token of each row, which speaks for the pair.
-        rows = holes if labels is None else torch.cat([holes, first_places(ids, layout)])
+        rows = holes if labels is None else torch.cat([holes, first_token_indices(ids, layout)])
         hidden = model(ids, layout, segments, rows=rows)
         vectors = model.masked.vectors(hidden[: len(holes)])
         losses = {"words": word_loss(vectors, model.masked.weight, model.masked.bias, targets)}
@@ -86,14 +94,14 @@ class MaskedWords(Objective):
         return losses | {"loss": torch.stack(list(losses.values())).sum()}
 
 
-class Causal(Objective):
+class CausalLanguageModeling(PretrainingObjective):
     """GPT's: tell each word from those before it."""
 
     def __init__(self, model: Gpt) -> None:
         super().__init__()
         self.model = model
 
-    def prepare(self, portion: Portion, generator: torch.Generator) -> dict[str, Tensor]:
+    def prepare(self, portion: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         return {"ids": portion.ids[:, :-1], "targets": portion.ids[:, 1:].long()}
 
     def forward(self, ids: Tensor, targets: Tensor) -> dict[str, Tensor]:
@@ -102,14 +110,14 @@ class Causal(Objective):
         return {"words": loss, "loss": loss}
 
 
-class DroppedSpans(Objective):
+class SpanDenoising(PretrainingObjective):
     """T5's: say the stretches that were dropped from a text, each behind its sentinel."""
 
-    def __init__(self, model: T5, corruption: Corruption) -> None:
+    def __init__(self, model: T5, corruption: SpanCorruption) -> None:
         super().__init__()
         self.model, self.corruption = model, corruption
 
-    def prepare(self, portion: Portion, generator: torch.Generator) -> dict[str, Tensor]:
+    def prepare(self, portion: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         corrupted = self.corruption(portion.ids, generator)
         said = F.pad(corrupted.targets[:, :-1], (1, 0), value=self.model.begin)
         return {"ids": corrupted.inputs, "said": said, "targets": corrupted.targets}
@@ -124,7 +132,7 @@ class DroppedSpans(Objective):
         return {"spans": loss, "loss": loss}
 
 
-class BothWays(Objective):
+class BidirectionalLanguageModeling(PretrainingObjective):
     """ELMo's: tell each word from those before it, and from those behind it. A row's first and last token are marks."""
 
     def __init__(self, model: Elmo) -> None:
@@ -132,7 +140,7 @@ class BothWays(Objective):
         assert model.output is not None
         self.model = model
 
-    def prepare(self, portion: Portion, generator: torch.Generator) -> dict[str, Tensor]:
+    def prepare(self, portion: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         return {"ids": portion.ids}
 
     def forward(self, ids: Tensor) -> dict[str, Tensor]:

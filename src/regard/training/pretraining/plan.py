@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from regard.device import wait
-from regard.training.pretraining.config import Config
-from regard.training.pretraining.sections import Model
-from regard.training.pretraining.spans import Sizes
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.sections import ModelSection
+from regard.training.pretraining.span_corruption import SpanSizes
 from regard.training.world import World
 
 __all__ = ["Plan", "expected_loss", "flops_per_token", "peak_flops", "seconds_per_step"]
@@ -39,22 +39,24 @@ class Plan:
     loss: float | None  # in nats, on held-out text; None where no run like it was seen
 
 
-def flops_per_token(config: Config, vocabulary: int) -> float:
+def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
     """Additions and multiplications of matrix products and attention, forward and backward, per token read."""
-    model, length = config.model, config.data.length
-    output = 2.0 * model.width * vocabulary
+    model, length = config.model, config.data.max_length
+    output = 2.0 * model.hidden_size * vocabulary
     if model.family == "elmo":
         return 3.0 * 2 * (2 * _lstms(model) + output)
-    layers = 2 * _layers(model) + 4 * model.depth * length * model.width
+    layers = 2 * _layers(model) + 4 * model.num_hidden_layers * length * model.hidden_size
     if model.family == "t5":
-        sizes = Sizes.filling(length, rate=config.objective.mask_rate, span=config.objective.span)
+        sizes = SpanSizes.filling(
+            length, rate=config.objective.mlm_probability, span=config.objective.mean_noise_span_length
+        )
         # The decoder's layers look at the encoder's states too, whose keys and values are made once for each.
-        looks = 2 * model.depth * 2 * model.width**2
-        said = layers - 4 * model.depth * (length - sizes.targets) * model.width + looks
-        said += 4 * model.depth * length * model.width
+        looks = 2 * model.num_hidden_layers * 2 * model.hidden_size**2
+        said = layers - 4 * model.num_hidden_layers * (length - sizes.targets) * model.hidden_size + looks
+        said += 4 * model.num_hidden_layers * length * model.hidden_size
         return 3.0 * (layers + looks + (said + output) * sizes.targets / length)
     if model.family == "bert":
-        output = (output + 2 * model.width**2) * config.objective.mask_rate
+        output = (output + 2 * model.hidden_size**2) * config.objective.mlm_probability
     return 3.0 * (layers + output)
 
 
@@ -89,7 +91,7 @@ def _lasts(step: Callable[[], object], device: torch.device, count: int) -> floa
     return time.perf_counter() - begin
 
 
-def expected_loss(config: Config, vocabulary: int, tokens: int) -> float | None:
+def expected_loss(config: PretrainingConfig, vocabulary: int, tokens: int) -> float | None:
     """The loss of hidden words to expect after so many tokens; None where no run like it was measured.
 
     The curve is fitted to runs on English text with 6 layers of 384, 30,522 words and Muon.
@@ -98,7 +100,7 @@ def expected_loss(config: Config, vocabulary: int, tokens: int) -> float | None:
     alike = (
         model.family == "bert"
         and config.optimizer.name == "muon"
-        and config.objective.mask_rate == 0.15
+        and config.objective.mlm_probability == 0.15
         and 1 / 2 <= _layers(model) / MEASURED_LAYERS <= 2
         and 3 / 4 <= vocabulary / MEASURED_VOCABULARY <= 4 / 3
         and MEASURED_TOKENS[0] <= tokens <= MEASURED_TOKENS[1]
@@ -107,12 +109,12 @@ def expected_loss(config: Config, vocabulary: int, tokens: int) -> float | None:
     return least + size * (tokens / 1e8) ** -power if alike else None
 
 
-def _lstms(model: Model) -> int:
+def _lstms(model: ModelSection) -> int:
     """The parameters of the matrices in one direction's LSTMs."""
-    projected = model.ffn * model.width if model.ffn > model.width else 0
-    return model.depth * (8 * model.ffn * model.width + projected)
+    projected = model.intermediate_size * model.hidden_size if model.intermediate_size > model.hidden_size else 0
+    return model.num_hidden_layers * (8 * model.intermediate_size * model.hidden_size + projected)
 
 
-def _layers(model: Model) -> int:
+def _layers(model: ModelSection) -> int:
     """The parameters of the matrices in the layers."""
-    return model.depth * (4 * model.width**2 + 2 * model.width * model.ffn)
+    return model.num_hidden_layers * (4 * model.hidden_size**2 + 2 * model.hidden_size * model.intermediate_size)

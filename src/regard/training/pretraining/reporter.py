@@ -13,26 +13,26 @@ from regard.training.loop import Step
 from regard.training.schedule import parse_budget, parse_interval
 
 if TYPE_CHECKING:
-    from regard.training.pretraining.sections import Schedule
-    from regard.training.pretraining.trainer import Trainer
+    from regard.training.pretraining.sections import ScheduleSection
+    from regard.training.pretraining.trainer import Pretrainer
 
 __all__ = ["Reporter", "seconds_left"]
 
 LOG_EVERY = 1.0  # seconds
 
 
-def seconds_left(schedule: Schedule, *, steps: int, seconds: float) -> float:
+def seconds_left(schedule: ScheduleSection, *, steps: int, seconds: float) -> float:
     """How long a run goes on, of which so many steps are done in so many seconds: to the end of its budget, or as fast
     as before to its last step."""
     if schedule.budget:
         return max(parse_budget(schedule.budget) - seconds, 0.0)
-    return seconds * max(schedule.steps - steps, 0) / steps
+    return seconds * max(schedule.max_steps - steps, 0) / steps
 
 
 class Reporter:
     """After each step: says now and then how it goes, and sees to it that the run is saved and evaluated in time."""
 
-    def __init__(self, run: Trainer, first: int, share: float) -> None:
+    def __init__(self, run: Pretrainer, first: int, share: float) -> None:
         self.run, self.share = run, share  # of the device's highest speed, times tokens a second
         self.saving = parse_interval(run.config.run.checkpoint_every)
         self.asking = parse_interval(run.config.run.evaluate_every)
@@ -83,8 +83,8 @@ class Reporter:
         if not (math.isfinite(losses["loss"]) and math.isfinite(norm)):
             raise RegardError(
                 f"the run has diverged: at step {number:,} the loss is {losses['loss']}, the gradient's norm {norm}. "
-                "Lower optimizer.rate, or make schedule.warmup longer; --resume would go on from the last checkpoint "
-                "with the same settings"
+                "Lower optimizer.learning_rate, or make schedule.warmup_ratio longer; --resume would go on from "
+                "the last checkpoint with the same settings"
             )
         speed = (run.tokens - self.tokens) / max(used - self.said, 1e-9)
         self.said, self.said_step, self.tokens = used, number, run.tokens

@@ -33,23 +33,23 @@ from regard.settings import check_saved
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.checkpoint import Checkpoints
 from regard.training.events import Events
-from regard.training.folder import model_saved
-from regard.training.pretraining.config import Config
-from regard.training.pretraining.prepare import (
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.dataset import (
     CORPUS,
     HELD_OUT,
     ORIGIN,
     VOCABULARY,
-    Material,
+    Dataset,
     Said,
-    open_material,
+    open_dataset,
     prepare,
 )
 from regard.training.pretraining.scores import refuse_short
-from regard.training.pretraining.trainer import CHECKPOINTS, Result, Trainer
+from regard.training.pretraining.trainer import CHECKPOINTS, Pretrainer, PretrainingResult
+from regard.training.run_folder import model_saved
 from regard.training.world import joined
 
-__all__ = ["CONFIG", "Result", "pretrain"]
+__all__ = ["CONFIG", "PretrainingResult", "pretrain"]
 
 CONFIG, EVENTS, MODEL = "config.toml", "events.jsonl", "config.json"
 FILES = OutputManifest(
@@ -68,7 +68,7 @@ FILES = OutputManifest(
 
 
 def pretrain(
-    config: Config,
+    config: PretrainingConfig,
     sources: Sequence[str],
     output: Path,
     *,
@@ -80,16 +80,16 @@ def pretrain(
     say: Said = lambda text: None,
     on_event: Callable[[Mapping[str, object]], None] = lambda event: None,
     on_built: Callable[[Built], None] | None = None,
-) -> Result:
+) -> PretrainingResult:
     """Train a new model, or the one named by `start`, on text.
 
     `resume` goes on with the run in `output`: from its last checkpoint, from the beginning where there is none yet, and
     of a finished one it returns the result. The token shards are compared with their checksums before the first step,
     as `verify` says: see `Corpus.open`.
     """
-    if bool(config.schedule.steps) == bool(config.schedule.budget):
+    if bool(config.schedule.max_steps) == bool(config.schedule.budget):
         raise InputError(
-            "how long to train? give a budget such as --budget 20min, or --set schedule.steps=N, one of them"
+            "how long to train? give a budget such as --budget 20min, or --set schedule.max_steps=N, one of them"
         )
     with ExitStack() as stack:
         world = stack.enter_context(joined())
@@ -105,7 +105,7 @@ def pretrain(
             atomic_write(output / CONFIG, config.saved())
 
         world.first_does(begin)
-        material = open_material(config, sources, output, held_out=bool(held_out))
+        material = open_dataset(config, sources, output, held_out=bool(held_out))
         if resume and (done := _finished(output, material, say if world.first else lambda text: None)):
             return done
         events = stack.enter_context(Events(output / EVENTS)) if world.first else None
@@ -114,7 +114,7 @@ def pretrain(
             if events is not None:
                 on_event(events.add(event, **values))
 
-        run = Trainer(
+        run = Pretrainer(
             config, material, output, world=world, device=world.device(device), start=start, say=say, note=note
         )
         _refuse_short(config, material, given=bool(held_out))
@@ -125,7 +125,7 @@ def pretrain(
         return result
 
 
-def _open(output: Path, config: Config, *, resume: bool) -> None:
+def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> None:
     """Refuse a folder that is not this run's or cannot be written, before any work."""
     settle(output)
     saved = output / CONFIG
@@ -138,7 +138,7 @@ def _open(output: Path, config: Config, *, resume: bool) -> None:
         raise InputError(f"{output} holds a run that was begun: go on with --resume, or choose another --output")
     if resume and saved.is_file():
         check_saved(saved)
-        before = Config.read(saved, family=config.model.family)
+        before = PretrainingConfig.read(saved, family=config.model.family, saved=True)
         if differences := before.differences(config):
             raise InputError(
                 f"{output} was begun with other settings: {'; '.join(differences)}. "
@@ -161,7 +161,7 @@ def _is_earlier(output: Path) -> bool:
     return made and set(foreign_entries(output)) <= ours
 
 
-def _finished(output: Path, material: Material, say: Said) -> Result | None:
+def _finished(output: Path, material: Dataset, say: Said) -> PretrainingResult | None:
     """The result of a run that is over: its model is saved and intact, and the last event is its end.
 
     Where the model or the last checkpoint is damaged, the run is not over: it goes on and saves them again.
@@ -193,10 +193,10 @@ def _finished(output: Path, material: Material, say: Said) -> Result | None:
         say(f"{error}. The model is saved again from the last checkpoint")
         return None
     event.pop("time")
-    return Result(output, event.pop("steps"), event.pop("tokens"), event.pop("seconds"), event)
+    return PretrainingResult(output, event.pop("steps"), event.pop("tokens"), event.pop("seconds"), event)
 
 
-def _refuse_short(config: Config, material: Material, *, given: bool) -> None:
+def _refuse_short(config: PretrainingConfig, material: Dataset, *, given: bool) -> None:
     """Find before the training, not behind it, that the text to evaluate on is too short for its questions."""
     try:
         refuse_short(config, material)

@@ -32,7 +32,7 @@ def train_with_sentinels(
         )
     except SizeError as error:
         raise SizeError(
-            f"{error}. In vocabulary.size, {size:,}, there are {more} more: padding, sentinels", error.size + more
+            f"{error}. In vocabulary.vocab_size, {size:,}, there are {more} more: padding, sentinels", error.size + more
         ) from None
     # They are put behind all others, so that what the library trained stays as it is.
     pipeline = tokenizers.Tokenizer.from_str(plain.files()["tokenizer.json"].decode())

@@ -20,28 +20,28 @@ from regard.device import half_type, wait
 from regard.errors import InputError
 from regard.training import optimizer
 from regard.training.checkpoint import Checkpoints
-from regard.training.folder import Note, model_saved
 from regard.training.loop import Clock, Counter, Step, Stopwatch, frugal, train
 from regard.training.pretraining.build import new_model, objective_for, portions_for, started_model
-from regard.training.pretraining.config import Config
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.dataset import Dataset, Said
+from regard.training.pretraining.micro_batches import ahead
 from regard.training.pretraining.plan import Plan, expected_loss, flops_per_token, peak_flops, seconds_per_step
-from regard.training.pretraining.portions import ahead
-from regard.training.pretraining.prepare import Material, Said
 from regard.training.pretraining.reporter import Reporter
 from regard.training.pretraining.scores import held_out_scores
+from regard.training.run_folder import Note, model_saved
 from regard.training.schedule import factor, parse_budget
 from regard.training.seeds import mixed
 from regard.training.state import capture, restore
 from regard.training.stopping import Stop, stopping
 from regard.training.world import World
 
-__all__ = ["CHECKPOINTS", "Result", "Trainer"]
+__all__ = ["CHECKPOINTS", "Pretrainer", "PretrainingResult"]
 
 CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True)
-class Result:
+class PretrainingResult:
     """A finished run: where the model lies, what it took, and how it does on text that was kept from it."""
 
     output: Path
@@ -51,13 +51,13 @@ class Result:
     scores: Mapping[str, Mapping[str, float]]
 
 
-class Trainer:
+class Pretrainer:
     """One process' part of a run."""
 
     def __init__(
         self,
-        config: Config,
-        material: Material,
+        config: PretrainingConfig,
+        material: Dataset,
         output: Path,
         *,
         world: World,
@@ -80,24 +80,30 @@ class Trainer:
         self.optimizers = optimizer.build(
             self.model,
             name=config.optimizer.name,
-            rate=config.optimizer.rate,
-            betas=config.optimizer.betas,
-            eps=config.optimizer.eps,
+            rate=config.optimizer.learning_rate,
+            betas=config.optimizer.adam_betas,
+            eps=config.optimizer.adam_epsilon,
             weight_decay=config.optimizer.weight_decay,
         )
-        self.portions = portions_for(config, material, config.data.micro or config.data.batch // world.size)
-        self.parts = config.data.batch // config.data.micro if config.data.micro else world.size  # portions of a step
+        self.portions = portions_for(
+            config, material, config.data.tokens_per_micro_batch or config.data.tokens_per_batch // world.size
+        )
+        self.parts = (
+            config.data.tokens_per_batch // config.data.tokens_per_micro_batch
+            if config.data.tokens_per_micro_batch
+            else world.size
+        )  # portions of a step
         if self.parts % world.size:
             raise InputError(
-                f"{self.parts} forward passes a step (data.batch / data.micro) cannot be shared by {world.size} "
-                "processes; choose data.micro so that they can"
+                f"{self.parts} forward passes a step (data.tokens_per_batch / data.tokens_per_micro_batch) cannot be "
+                f"shared by {world.size} processes; choose data.tokens_per_micro_batch so that they can"
             )
-        self.checkpoints = Checkpoints(output / CHECKPOINTS, keep=config.run.keep)
+        self.checkpoints = Checkpoints(output / CHECKPOINTS, keep=config.run.save_total_limit)
         self.watch = Stopwatch()
         self.row = 0  # where the next step begins to read
         self.tokens = 0
 
-    def go(self, *, resume: bool) -> Result:
+    def go(self, *, resume: bool) -> PretrainingResult:
         """Train to the end; with `resume` from the last checkpoint, where there is one."""
         resume = resume and self.checkpoints.any()  # before `_measure`, where all processes wait for each other
         seconds, peak = self._measure()
@@ -127,11 +133,13 @@ class Trainer:
         return bool(asked)
 
     def _train(self, first: int) -> Iterator[Step]:
-        schedule, rate = self.config.schedule, self.config.optimizer.rate
-        progress = Clock(parse_budget(schedule.budget), self.watch) if schedule.budget else Counter(schedule.steps)
+        schedule, rate = self.config.schedule, self.config.optimizer.learning_rate
+        progress = Clock(parse_budget(schedule.budget), self.watch) if schedule.budget else Counter(schedule.max_steps)
 
         def at(done: float) -> float:
-            return rate * factor(done, warmup=schedule.warmup, shape=schedule.shape, floor=schedule.floor)
+            return rate * factor(
+                done, warmup=schedule.warmup_ratio, shape=schedule.lr_scheduler_type, floor=schedule.min_lr_ratio
+            )
 
         self.watch.start()
         yield from train(
@@ -140,7 +148,7 @@ class Trainer:
             self.optimizers,
             progress=lambda number: self.world.agree(progress(number))[0],
             rate=at,
-            clip=self.config.optimizer.clip or math.inf,
+            clip=self.config.optimizer.max_grad_norm or math.inf,
             half=self.half,
             first=first,
         )
@@ -175,7 +183,7 @@ class Trainer:
         if compiled == "on" or (compiled == "auto" and wanted):
             # Replaying a recorded step spares the processor its hundreds of launches, which a small model waits for.
             # Where gradients are gathered over several parts, a replay would write over those of the last.
-            replay = self.device.type == "cuda" and self.world.size == 1 and not self.config.data.micro
+            replay = self.device.type == "cuda" and self.world.size == 1 and not self.config.data.tokens_per_micro_batch
             module.compile(mode="reduce-overhead" if replay else None)
         return DistributedDataParallel(module) if self.world.size > 1 else module
 
@@ -199,8 +207,8 @@ class Trainer:
     def _plan(self, seconds: float, share: float) -> int:
         """Say what follows from the speed; returns the number of the first step."""
         config, vocabulary = self.config, self.material.tokenizer.size
-        batch = config.data.batch
-        count = config.schedule.steps or max(int(parse_budget(config.schedule.budget) / seconds), 1)
+        batch = config.data.tokens_per_batch
+        count = config.schedule.max_steps or max(int(parse_budget(config.schedule.budget) / seconds), 1)
         plan = Plan(
             tokens_per_second=batch / seconds,
             steps=count,
@@ -244,10 +252,10 @@ class Trainer:
         with torch.autocast(self.device.type, self.half) if self.half else nullcontext():
             return held_out_scores(self.model, self.config, self.material)
 
-    def _finish(self, number: int) -> Result:
+    def _finish(self, number: int) -> PretrainingResult:
         scores = self.evaluate()
         self.world.first_does(lambda: loading.save(self.model.eval(), self.output, self.material.tokenizer))
         with model_saved(self.output):
             text = self.material.digest
             self.note("end", steps=number, tokens=self.tokens, seconds=self.watch.used, text=text, **scores)
-        return Result(self.output, number, self.tokens, self.watch.used, scores)
+        return PretrainingResult(self.output, number, self.tokens, self.watch.used, scores)

@@ -16,11 +16,11 @@ from torch import Tensor
 from regard.data.batch import collate
 from regard.nn import Padded
 
-__all__ = ["Batch", "Encoded", "gather", "grouped"]
+__all__ = ["EncodedPair", "TranslationBatch", "gather", "grouped"]
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedPair:
     """A pair as ids, each side with its end token."""
 
     source: list[int]
@@ -33,34 +33,34 @@ class Encoded:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class TranslationBatch:
     """Sources (B, S) with their layout, and targets (B, T), padded on the right."""
 
     source: Tensor
     layout: Padded
     target: Tensor
 
-    def to(self, device: torch.device) -> Batch:
-        keep = self.layout.keep
+    def to(self, device: torch.device) -> TranslationBatch:
+        keep = self.layout.mask
         layout = Padded(None if keep is None else keep.to(device))
-        return Batch(self.source.to(device), layout, self.target.to(device))
+        return TranslationBatch(self.source.to(device), layout, self.target.to(device))
 
-    def twice(self) -> Batch:
+    def twice(self) -> TranslationBatch:
         """All rows, and once more behind them."""
-        keep = self.layout.keep
+        keep = self.layout.mask
         layout = Padded(None if keep is None else keep.repeat(2, 1))
-        return Batch(self.source.repeat(2, 1), layout, self.target.repeat(2, 1))
+        return TranslationBatch(self.source.repeat(2, 1), layout, self.target.repeat(2, 1))
 
 
-def gather(pairs: Sequence[Encoded], *, padding: int) -> Batch:
+def gather(pairs: Sequence[EncodedPair], *, padding: int) -> TranslationBatch:
     """One batch of pairs; `padding` fills up the targets. What fills up the sources is hidden by their layout."""
     source = collate([pair.source for pair in pairs], packed=False)
     target = collate([pair.target for pair in pairs], packed=False, padding=padding)
     assert isinstance(source.layout, Padded)
-    return Batch(source.ids, source.layout, target.ids)
+    return TranslationBatch(source.ids, source.layout, target.ids)
 
 
-def grouped(pairs: Sequence[Encoded], *, budget: int, seed: int, epoch: int) -> list[list[int]]:
+def grouped(pairs: Sequence[EncodedPair], *, budget: int, seed: int, epoch: int) -> list[list[int]]:
     """The places of the pairs of each batch of an epoch.
 
     A batch times its longest side, padding counted, is at most `budget`, or it is one pair.

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from regard.training.translation.trainer import Outcome
+from regard.training.translation.trainer import TranslationOutcome
 
-__all__ = ["Report"]
+__all__ = ["TranslationReport"]
 
 
 @dataclass(frozen=True)
-class Report:
+class TranslationReport:
     """`data` says what was read, `signature` how BLEU was computed; `outcome` is judged on dev."""
 
     model: str
@@ -21,14 +21,14 @@ class Report:
     data: dict[str, dict[str, Any]]
     settings: dict[str, dict[str, Any]]
     signature: dict[str, str]
-    outcome: Outcome
+    outcome: TranslationOutcome
     test: dict[str, Any] = field(default_factory=dict)  # BLEU of what was set aside
 
     def document(self) -> dict[str, Any]:
         return {"task": "translate", **asdict(self)}
 
     @classmethod
-    def restore(cls, document: Mapping[str, Any]) -> Report:
+    def restore(cls, document: Mapping[str, Any]) -> TranslationReport:
         """The report that `document` was made of."""
         found = {name: value for name, value in document.items() if name not in ("task", "outcome")}
-        return cls(**found, outcome=Outcome(**document["outcome"]))
+        return cls(**found, outcome=TranslationOutcome(**document["outcome"]))

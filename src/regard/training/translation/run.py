@@ -26,21 +26,21 @@ from regard.device import choose
 from regard.errors import InputError
 from regard.files.disk import replacing_folder
 from regard.files.json_files import json_bytes
-from regard.inference.generation.search import Beam
-from regard.inference.translation.align import usual_looking
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation.alignment import default_alignment_heads
 from regard.inference.translation.bleu import bleu
-from regard.inference.translation.folder import write
+from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import SIDES, Subwords, train_subwords
 from regard.inference.translation.translator import Translator
 from regard.text.tokenizer import TOKENIZER_FILES
-from regard.training.folder import CONFIG, REPORT, Note, RunFolder, Told, model_saved
+from regard.training.run_folder import CONFIG, REPORT, Note, RunFolder, Told, model_saved
 from regard.training.stopping import stopping
-from regard.training.translation.batches import Encoded
+from regard.training.translation.batches import EncodedPair
 from regard.training.translation.build import new_model
-from regard.training.translation.config import Config
-from regard.training.translation.report import Report
-from regard.training.translation.trainer import Trainer
-from regard.training.translation.weights import kept_files
+from regard.training.translation.config import TranslationConfig
+from regard.training.translation.epoch_weights import kept_files
+from regard.training.translation.report import TranslationReport
+from regard.training.translation.trainer import TranslationTrainer
 from regard.wording import amount
 
 __all__ = ["CONFIG", "fit"]
@@ -55,17 +55,17 @@ def fit(
     *,
     test: Read[Pair] | None = None,
     output: str | os.PathLike[str],
-    config: Config | None = None,
+    config: TranslationConfig | None = None,
     resume: bool = False,
     device: torch.device | str = "auto",
     say: Said = lambda text: None,
     on_event: Told = lambda event: None,
-) -> Report:
+) -> TranslationReport:
     """Learn to translate the pairs of `train`, judged by BLEU on `dev`, and write the translator into `output`.
 
     `test` is translated once, when all is chosen, and kept beside the model as test.tsv.
     """
-    output, config = Path(output), config or Config.read()
+    output, config = Path(output), config or TranslationConfig.read()
     place = choose(device) if isinstance(device, str) else device
     data = {"train": train, "dev": dev, **({"test": test} if test else {})}
     for name, read in data.items():
@@ -75,7 +75,7 @@ def fit(
     run = {"task": "translate", "data": {name: digest(read.examples) for name, read in data.items()}}
     folder = RunFolder(output, config, run, work=WORK, work_files=_work_files(config), kind="translation run")
     if resume and (done := folder.finished()):
-        return Report.restore(done)
+        return TranslationReport.restore(done)
     folder.open(resume=resume)
     with folder.running(on_event) as note:
         report, translator = _trained(data, config, output / WORK, device=place, note=note, say=say)
@@ -83,28 +83,34 @@ def fit(
         if test is not None:
             report = replace(report, test=_tested(translator, test.examples))
             files[TEST] = "".join(f"{' '.join(a.split())}\t{' '.join(b.split())}\n" for a, b in test.examples).encode()
-        write(translator, output, files={**files, REPORT: json_bytes(report.document())})
+        save_translator(translator, output, files={**files, REPORT: json_bytes(report.document())})
         with model_saved(output):
             note("end", **report.outcome.scores)
     return report
 
 
-def _work_files(config: Config) -> list[str]:
+def _work_files(config: TranslationConfig) -> list[str]:
     """What a run writes into its folder of work, as entries of a manifest."""
     sides = [SUBWORDS, *(f"{SUBWORDS}/{side}" for side in SIDES)]
     tokenizers = [f"{side}/{name}" for side in sides for name in TOKENIZER_FILES]
-    return [f"{SUBWORDS}/", *tokenizers, "checkpoints/step-*/", *kept_files(recent=config.training.average)]
+    return [f"{SUBWORDS}/", *tokenizers, "checkpoints/step-*/", *kept_files(recent=config.training.average_epochs)]
 
 
 def _trained(
-    data: Mapping[str, Read[Pair]], config: Config, work: Path, *, device: torch.device, note: Note, say: Said
-) -> tuple[Report, Translator]:
+    data: Mapping[str, Read[Pair]],
+    config: TranslationConfig,
+    work: Path,
+    *,
+    device: torch.device,
+    note: Note,
+    say: Said,
+) -> tuple[TranslationReport, Translator]:
     subwords = _subwords(data["train"].examples, config, work / SUBWORDS, say)
-    pairs = _encoded(data["train"].examples, subwords, length=config.training.length, note=note)
+    pairs = _encoded(data["train"].examples, subwords, length=config.training.max_length, note=note)
     model = new_model(config.model, subwords, seed=config.run.seed)
-    translator = Translator(model, subwords, usual_looking(model))
+    translator = Translator(model, subwords, default_alignment_heads(model))
     dev = data["dev"].examples
-    beam = Beam(width=config.training.beam) if config.training.beam > 1 else None
+    beam = Beam(num_beams=config.training.num_beams) if config.training.num_beams > 1 else None
     references = [pair.target for pair in dev]
 
     def judge(told: Callable[[int, int], None]) -> dict[str, float]:
@@ -115,10 +121,10 @@ def _trained(
             done += count
             told(done, len(dev))
 
-        found = translator.translate([pair.source for pair in dev], beam=beam, on_done=on_done)
+        found = translator.translate([pair.source for pair in dev], beam=beam, on_progress=on_done)
         return bleu([one[0].text for one in found], references).scores
 
-    trainer = Trainer(
+    trainer = TranslationTrainer(
         model,
         pairs,
         config,
@@ -139,8 +145,8 @@ def _trained(
     about = {name: {"path": read.path, "pairs": len(read.examples), "how": read.how} for name, read in data.items()}
     settings = {name: dict(getattr(config, name)) for name in config.sections()}
     signed = bleu(references[:1], references[:1])
-    report = Report(
-        config.model.kind,
+    report = TranslationReport(
+        config.model.family,
         count,
         device.type,
         about,
@@ -156,14 +162,14 @@ def _tested(translator: Translator, pairs: list[Pair]) -> dict[str, Any]:
     beam = Beam()
     found = translator.translate([pair.source for pair in pairs], beam=beam)
     scores = bleu([one[0].text for one in found], [pair.target for pair in pairs])
-    return {"pairs": len(pairs), "beam": beam.width, **scores.document()}
+    return {"pairs": len(pairs), "beam": beam.num_beams, **scores.document()}
 
 
-def _subwords(pairs: list[Pair], config: Config, folder: Path, say: Said) -> Subwords:
+def _subwords(pairs: list[Pair], config: TranslationConfig, folder: Path, say: Said) -> Subwords:
     """Those that the run was begun with, or new ones."""
     if not folder.is_dir():
         settings = config.vocabulary
-        new = train_subwords(pairs, size=settings.size, joint=settings.joint)
+        new = train_subwords(pairs, size=settings.vocab_size, joint=settings.joint)
         with replacing_folder(folder) as staging:
             files = new.files()
             for name, content in {**files, **checksums(files)}.items():
@@ -179,15 +185,15 @@ def _subwords(pairs: list[Pair], config: Config, folder: Path, say: Said) -> Sub
     return Subwords.open(folder)
 
 
-def _encoded(pairs: list[Pair], subwords: Subwords, *, length: int, note: Note) -> list[Encoded]:
-    sources = subwords.sources([pair.source for pair in pairs])
-    targets = subwords.targets([pair.target for pair in pairs])
-    found = [Encoded(*sides) for sides in zip(sources, targets, strict=True)]
+def _encoded(pairs: list[Pair], subwords: Subwords, *, length: int, note: Note) -> list[EncodedPair]:
+    sources = subwords.encode_sources([pair.source for pair in pairs])
+    targets = subwords.encode_targets([pair.target for pair in pairs])
+    found = [EncodedPair(*sides) for sides in zip(sources, targets, strict=True)]
     kept = [one for one in found if one.length <= length]
     if len(kept) < len(found):
         note("left out", pairs=len(found) - len(kept), of=len(found), length=length)
     if not kept:
         raise InputError(
-            f"none of the {len(found):,} pairs has at most {length} tokens a side; set a larger training.length"
+            f"none of the {len(found):,} pairs has at most {length} tokens a side; set a larger training.max_length"
         )
     return kept

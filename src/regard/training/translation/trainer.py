@@ -1,6 +1,6 @@
 """Training a translator: the loss, the order of pairs, BLEU after each epoch, the best and the last weights kept.
 
-How epochs go on is `regard.training.epochs`. Knows no files but weights; prints nothing.
+How epochs go on is `regard.training.epoch_trainer`. Knows no files but weights; prints nothing.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.inference.translation.build import Translating, next_scores
+from regard.inference.translation.model import TranslationModel, teacher_forced_logits
 from regard.training import optimizer
-from regard.training.epochs import Epochs
-from regard.training.folder import Note
+from regard.training.epoch_trainer import Epochs
+from regard.training.run_folder import Note
 from regard.training.schedule import factor
 from regard.training.stopping import Stop
-from regard.training.translation.batches import Batch, Encoded, gather, grouped
-from regard.training.translation.config import Config
-from regard.training.translation.weights import Kept
+from regard.training.translation.batches import EncodedPair, TranslationBatch, gather, grouped
+from regard.training.translation.config import TranslationConfig
+from regard.training.translation.epoch_weights import EpochWeights
 
-__all__ = ["Note", "Objective", "Outcome", "Trainer"]
+__all__ = ["Note", "TranslationObjective", "TranslationOutcome", "TranslationTrainer"]
 
 MAIN = "bleu"  # the score that decides
 Told = Callable[[int, int], None]  # how many are done, of how many
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TranslationOutcome:
     """Scores of the model that is kept, which epochs it is made of, and what the run took."""
 
     scores: dict[str, float]
@@ -43,21 +43,21 @@ class Outcome:
     average: dict[str, float] = field(default_factory=dict)  # the scores of the last epochs' average
 
 
-class Objective(nn.Module):
+class TranslationObjective(nn.Module):
     """What is minimised: the cross-entropy of each target token, a part of the target spread over all words.
 
     With `consistency` each pair is read twice, and to the mean of both losses comes so much of the divergence between
     the two predictions, in which other numbers were left out (Liang et al. 2021; their alpha is twice this).
     """
 
-    def __init__(self, model: Translating, *, smoothing: float, padding: int, consistency: float = 0.0) -> None:
+    def __init__(self, model: TranslationModel, *, smoothing: float, padding: int, consistency: float = 0.0) -> None:
         super().__init__()
         self.model, self.smoothing, self.padding, self.consistency = model, smoothing, padding, consistency
 
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
+    def forward(self, batch: TranslationBatch) -> dict[str, Tensor]:
         if self.consistency:
             batch = batch.twice()
-        scores = next_scores(self.model, batch.source, batch.layout, batch.target).float()
+        scores = teacher_forced_logits(self.model, batch.source, batch.layout, batch.target).float()
         loss = F.cross_entropy(
             scores.flatten(0, 1), batch.target.flatten(), ignore_index=self.padding, label_smoothing=self.smoothing
         )
@@ -70,17 +70,17 @@ class Objective(nn.Module):
         return {"loss": loss}
 
 
-class Trainer(Epochs):
+class TranslationTrainer(Epochs):
     """`folder` is for checkpoints; `judge` lets the model translate what it does not learn from, and scores that. It is
     given what to tell how many sentences of how many are done."""
 
-    model: Translating
+    model: TranslationModel
 
     def __init__(
         self,
-        model: Translating,
-        pairs: Sequence[Encoded],
-        config: Config,
+        model: TranslationModel,
+        pairs: Sequence[EncodedPair],
+        config: TranslationConfig,
         *,
         padding: int,
         device: torch.device,
@@ -91,14 +91,16 @@ class Trainer(Epochs):
         self.model, self.pairs, self.config, self.padding, self.judge = model.to(device), pairs, config, padding, judge
         settings = config.training
         per_epoch = len(self._groups(0))
-        warmup = settings.warmup / (settings.epochs * per_epoch)
+        warmup = settings.warmup_steps / (settings.num_epochs * per_epoch)
         super().__init__(
             self.model,
-            Objective(self.model, smoothing=settings.smoothing, padding=padding, consistency=settings.consistency),
+            TranslationObjective(
+                self.model, smoothing=settings.label_smoothing, padding=padding, consistency=settings.rdrop_weight
+            ),
             optimizer.build(
                 self.model,
                 name="adamw",
-                rate=settings.rate,
+                rate=settings.learning_rate,
                 betas=(0.9, 0.98),
                 eps=1e-9,
                 weight_decay=settings.weight_decay,
@@ -106,24 +108,26 @@ class Trainer(Epochs):
             training=settings,
             run=config.run,
             per_epoch=per_epoch,
-            rate=lambda done: settings.rate * factor(done, warmup=warmup, shape=settings.shape, floor=0.0),
+            rate=lambda done: (
+                settings.learning_rate * factor(done, warmup=warmup, shape=settings.lr_scheduler_type, floor=0.0)
+            ),
             main=MAIN,
             seed=config.run.seed,
             device=device,
             folder=folder / "checkpoints",
             note=note,
         )
-        self.kept = Kept(folder, recent=settings.average)
+        self.kept = EpochWeights(folder, recent=settings.average_epochs)
         self.tokens_per_epoch = sum(len(pair.target) for pair in pairs)
 
-    def go(self, stop: Stop) -> Outcome | None:
+    def go(self, stop: Stop) -> TranslationOutcome | None:
         """Train to the end, from the last checkpoint where there is one, and put the weights that are kept into the
         model. None: someone asked to stop, all is saved."""
         done = self._go(stop)
         return None if done is None else self._finish(done)
 
     def _groups(self, epoch: int) -> list[list[int]]:
-        return grouped(self.pairs, budget=self.config.training.tokens, seed=self.config.run.seed, epoch=epoch)
+        return grouped(self.pairs, budget=self.config.training.tokens_per_batch, seed=self.config.run.seed, epoch=epoch)
 
     def _inputs(self, group: Sequence[int], number: int) -> dict[str, Any]:
         return {"batch": gather([self.pairs[place] for place in group], padding=self.padding).to(self.device)}
@@ -136,9 +140,9 @@ class Trainer(Epochs):
             self.kept.save_best(epoch, self.model)
         self.kept.save_recent(epoch, self.model)
 
-    def _finish(self, done: int) -> Outcome:
+    def _finish(self, done: int) -> TranslationOutcome:
         epoch, settings = done // self.per_epoch, self.config.training
-        last = list(range(max(epoch - settings.average, 0) + 1, epoch + 1))
+        last = list(range(max(epoch - settings.average_epochs, 0) + 1, epoch + 1))
         best = self.history[self.best_epoch - 1]
         self.kept.put_average(last, self.model)
         average = self.judge(self.judging)
@@ -148,7 +152,7 @@ class Trainer(Epochs):
             self.kept.put_best(self.best_epoch, self.model)
             chosen, scores = [self.best_epoch], best
         tokens = self.tokens_per_epoch * epoch
-        return Outcome(scores, chosen, self.watch.used, done, tokens, self.history, average)
+        return TranslationOutcome(scores, chosen, self.watch.used, done, tokens, self.history, average)
 
     def _speed(self, done: int) -> dict[str, float]:
         tokens = done / self.per_epoch * self.tokens_per_epoch

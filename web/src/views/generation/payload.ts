@@ -31,7 +31,7 @@ interface Settings {
   readonly beam: number;
   readonly length_penalty: number;
   readonly early: boolean;
-  readonly repetition: number;
+  readonly repetition_penalty: number;
   readonly temperature: number;
   readonly top_k: number | null;
   readonly top_p: number;
@@ -95,7 +95,7 @@ export function describeSettings({ settings: one }: Run): string {
   if (one.top_p < 1) parts.push(`top-p ${one.top_p}`);
   if (one.top_k !== null) parts.push(`top-k ${one.top_k}`);
   if (one.min_p > 0) parts.push(`min-p ${one.min_p}`);
-  if (one.repetition !== 1) parts.push(`repetition ${one.repetition}`);
+  if (one.repetition_penalty !== 1) parts.push(`repetition penalty ${one.repetition_penalty}`);
   return [...parts, `seed ${one.seed}`, ...stops].join(", ");
 }
 
@@ -116,7 +116,7 @@ export function columnValues({ settings: one, model }: Run): ColumnValues {
     top_p: String(one.top_p),
     top_k: String(one.top_k ?? 0),
     min_p: String(one.min_p),
-    repetition: String(one.repetition),
+    repetition: String(one.repetition_penalty),
     seed: String(one.seed),
     tokens: String(one.max_tokens),
     beam: String(one.beam),

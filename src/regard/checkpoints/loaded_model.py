@@ -1,0 +1,40 @@
+"""A model that is in memory, with what it needs to read text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from torch import nn
+
+__all__ = ["LoadedModel"]
+
+CACHED = 4  # results that are kept for a model
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model, its tokenizer (the subwords of both languages for a translator, None for a Vision Transformer) and, for
+    a fine-tuned model, the task with its head. Unpacks to model and tokenizer, as `regard.load` returns them."""
+
+    name: str
+    model: nn.Module
+    tokenizer: Any
+    fine_tuned: Any = None
+    cache: dict[Hashable, Any] | None = None  # results of slow analyses, kept by a server
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.model, self.tokenizer))
+
+    def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """`compute()`, or its earlier result for the same key if the model has a cache."""
+        if self.cache is None:
+            return compute()
+        result: T = self.cache.pop(key) if key in self.cache else compute()
+        for old in list(self.cache)[: max(0, len(self.cache) + 1 - CACHED)]:
+            self.cache.pop(old, None)
+        self.cache[key] = result
+        return result

@@ -1,0 +1,160 @@
+"""The command-line door: a typer command for every verb, built from its request.
+
+Every command takes `--json`; a verb with models takes `--device`, and one whose result can be saved `--output`. Events
+of the running verb go to stderr, generated text and results to stdout.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+
+import typer
+
+from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption
+from regard.cli.output import note, stages
+from regard.errors import InputError
+from regard.escaping import escape_json
+from regard.events import Event, Progress, TextPiece
+from regard.verbs.base import Verb, cli_of, flag_of
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from regard.render.result import Result
+
+__all__ = ["command", "register", "render_events"]
+
+
+def register(app: typer.Typer, verb: Verb) -> None:
+    """Add the verb, and its aliases without a line in the help page."""
+    function = command(verb)
+    app.command(verb.name)(function)
+    for alias in verb.aliases:
+        app.command(alias, hidden=True)(function)
+
+
+def command(verb: Verb) -> Callable[..., None]:
+    """The verb as a function that typer makes a command of."""
+    fields = verb.request.model_fields
+
+    def run(**values: Any) -> None:
+        as_json, output, device = values.pop("as_json"), values.pop("save_to", None), values.pop("device", "auto")
+        values.pop("max_line", None)  # its callback has set it
+        given = {name: _split(fields[name], value) for name, value in values.items() if value is not None}
+        request = verb.parse(given)
+        from regard.verbs.python import LocalModels
+
+        with ExitStack() as stack:
+            target = None if output is None else _open_target(stack, output, verb.formats)
+            result = render_events(verb.run(request, LocalModels(device)), show_text=not as_json)
+            if target is not None:
+                target.write_bytes(result._content(target.suffix.lower()))
+        if as_json:
+            sys.stdout.write(escape_json(result.to_json()) + "\n")
+        elif output is not None:
+            print(output)
+        else:
+            print(result.to_text())
+
+    parameters = [_parameter(name, info) for name, info in fields.items()]
+    extra: list[tuple[str, Any, object]] = []
+    if any("Texts" in str(info.annotation) or "Path" in str(info.annotation) for info in fields.values()):
+        extra.append(("max_line", MaxLineOption, MAX_LINE))
+    if verb.formats:
+        help = f"Write the result to a file that ends in {', '.join(verb.formats)}."
+        extra.append(
+            ("save_to", Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help=help)], None)
+        )
+    if verb.model_fields():
+        extra.append(("device", DeviceOption, "auto"))
+    extra.append(("as_json", JsonOption, False))
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters += [inspect.Parameter(name, kind, default=value, annotation=hint) for name, hint, value in extra]
+    run.__name__ = verb.name
+    run.__doc__ = verb.help
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
+    return run
+
+
+def render_events(events: Generator[Event, None, Result], *, show_text: bool = True) -> Result:
+    """Run a verb to its end, showing its events in the terminal, and return its result."""
+    with ExitStack() as stack:
+        show: Callable[[str, int, int], None] | None = None
+        units: dict[str, str] = {}
+        while True:
+            try:
+                event = next(events)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            match event:
+                case Progress():
+                    units[event.stage] = event.unit
+                    show = show or stages(stack, units)
+                    show(event.stage, event.done, event.total or 0)
+                case TextPiece():
+                    if show_text:
+                        sys.stdout.write(event.text)
+                        sys.stdout.flush()
+                case _:
+                    if line := event.line():
+                        note(line)
+
+
+def _open_target(stack: ExitStack, output: str, formats: tuple[str, ...]) -> Any:
+    """A temporary file beside the output: an output that cannot be written is refused before the work."""
+    from regard.files.disk import replacing
+
+    if not output.lower().endswith(formats):
+        raise InputError(f"--output is {output!r}; expected a file name that ends in {', '.join(formats)}")
+    return stack.enter_context(replacing(output))
+
+
+def _parameter(name: str, info: FieldInfo) -> inspect.Parameter:
+    cli = cli_of(info)
+    hint, default = _cli_type(info.annotation), ... if info.is_required() else _cli_default(info)
+    if cli.get("position"):
+        marker: Any = typer.Argument(metavar=cli.get("metavar") or name.upper(), help=info.description)
+    else:
+        flags = [flag for flag in cli.get("flags", ()) if not flag.startswith("--")]
+        long = flag_of(name, info)
+        if hint is bool and default is True:
+            long = f"{long}/--no-{long.removeprefix('--')}"
+        metavar = None if hint is bool or get_origin(hint) is Literal else cli.get("metavar")
+        marker = typer.Option(long, *flags, metavar=metavar, help=info.description, hidden=cli.get("hidden", False))
+    value = inspect.Parameter.empty if default is ... else default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=Annotated[hint, marker])
+
+
+def _cli_type(annotation: Any) -> Any:
+    """The type that typer parses: lists are words joined by commas, files are names."""
+    if get_origin(annotation) is Annotated:
+        return _cli_type(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        inner = [_cli_type(one) for one in get_args(annotation) if one is not type(None)]
+        hint = inner[0] if len(set(map(str, inner))) == 1 else str
+        return hint | None if type(None) in get_args(annotation) else hint
+    if get_origin(annotation) is Literal or annotation in (str, int, float, bool):
+        return annotation
+    return str
+
+
+def _cli_default(info: FieldInfo) -> object:
+    value = info.get_default(call_default_factory=True)
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def _split(info: FieldInfo, value: object) -> object:
+    """Words joined by commas, for fields that are lists of words."""
+    annotation = info.annotation
+    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    lists = [one for one in options if get_origin(one) in (list, tuple)]
+    if isinstance(value, str) and lists and not any("Path" in str(one) for one in options):
+        return [word.strip() for word in value.split(",") if word.strip()]
+    return value

@@ -1,0 +1,48 @@
+"""Events of a running verb: notes, progress and generated text. Long jobs add their own event types."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+__all__ = ["Event", "Note", "Progress", "TextPiece"]
+
+
+class Event(BaseModel):
+    """Something that happened while a verb was running. `type` names the subclass in JSON."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: str
+
+    def line(self) -> str | None:
+        """One line for a terminal or a log; None if the event is not worth a line of its own."""
+        return None
+
+
+class Note(Event):
+    """A message for the user that is not part of the result."""
+
+    type: Literal["note"] = "note"
+    message: str
+
+    def line(self) -> str:
+        return self.message
+
+
+class Progress(Event):
+    """How much of a stage is done; a new `stage` ends the previous one."""
+
+    type: Literal["progress"] = "progress"
+    stage: str
+    done: int
+    total: int | None = None
+    unit: str = "texts"
+
+
+class TextPiece(Event):
+    """Text as it is generated."""
+
+    type: Literal["text"] = "text"
+    text: str

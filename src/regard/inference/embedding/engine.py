@@ -1,0 +1,235 @@
+"""Texts to vectors with one loaded model: tokenise, pack, run the layers that are needed, pool.
+
+Texts are packed without padding, so a text's vector does not depend on its neighbours. Knows no file formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.data.batch import by_budget, collate
+from regard.errors import InputError, choice
+from regard.layers import Layers
+from regard.nn.masks import Packed, first_tokens, length_groups
+from regard.text import Tokenizer
+
+__all__ = ["POOLINGS", "EmbeddingEngine", "LongTexts", "Pooling", "TextError", "TokenVectors"]
+
+Pooling = Literal["cls", "mean", "max", "none"]
+LongTexts = Literal["cut", "error", "windows"]
+POOLINGS = ("cls", "mean", "max", "none")
+LONGS = ("cut", "error", "windows")
+BUDGET = {"cpu": 2048, "cuda": 65536}  # tokens a batch: on a CPU what the caches hold, on a GPU what fills it
+
+
+@dataclass(frozen=True, eq=False)
+class TokenVectors:
+    """One text's tokens: vectors (T, W), the characters [start, end) of each in the text, and the number of its word.
+
+    Special tokens have no characters and the word -1.
+    """
+
+    vectors: NDArray[np.float32]
+    tokens: list[str]
+    offsets: NDArray[np.int64]
+    words: NDArray[np.int64]
+
+
+class TextError(InputError):
+    """One of the texts cannot be embedded: `place` says which, from 0, so that a caller can name its line."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(index, reason)
+        self.place, self.reason = index, reason
+
+    def __str__(self) -> str:
+        return f"text {self.place + 1} {self.reason}"
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Token ids ready to run. `owner` is the place of the text a piece comes from: windows cut a text into several."""
+
+    ids: list[list[int]]
+    owner: list[int]
+
+
+class EmbeddingEngine:
+    """A model, its tokenizer, and what to make of them. The model is moved to `device` and into evaluation mode.
+
+    `max_length` is what the user wants, `stated` what the model's files state; `cut` counts the texts that did not fit
+    since the engine was made. `long` says what becomes of those: "cut" at the end, "error", or "windows" (pieces of
+    full length; their vectors are averaged by length, or the maximum taken with pooling "max").
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Tokenizer | None,
+        *,
+        layers: int | str = -1,
+        pooling: str = "mean",
+        normalize: bool = False,
+        max_length: int | None = None,
+        stated: int | None = None,
+        long: LongTexts = "cut",
+        device: torch.device | str = "cpu",
+    ) -> None:
+        family = getattr(getattr(model, "config", None), "family", type(model).__name__)
+        if tokenizer is None or not hasattr(model, "states") or not hasattr(model, "embedding"):
+            lacking = "layers" if tokenizer else "tokenizer"
+            raise InputError(f"this {family} model cannot embed text: it has no {lacking} for it")
+        if getattr(model.config, "characters", 0):
+            raise InputError(f"this {family} model reads characters; expected one that reads a tokenizer's pieces")
+        choice("pooling", pooling, POOLINGS)
+        choice("way with long texts", long, LONGS)
+        if pooling == "none" and long == "windows":
+            raise InputError(
+                "windows join the vectors of a text's pieces, and pooling none joins none; use cut or error"
+            )
+        self.model, self.tokenizer = model.to(device).eval(), tokenizer
+        self.device = torch.device(device)
+        config: Any = model.config
+        self.layers = Layers.parse(layers, config.depth + 1)
+        self.pooling, self.normalize, self.long = pooling, normalize, long
+        # An ELMo's vectors are those of both directions, one beside the other.
+        self.width: int = getattr(config, "vector_width", config.width) * self.layers.factor
+        self.max_length = _limit(max_length, getattr(config, "positions", None), stated or tokenizer.max_length)
+        around = len(tokenizer.encode("").ids)
+        if self.max_length is not None and self.max_length <= around:
+            raise InputError(
+                f"max_length is {self.max_length}, and {around} special tokens leave no room for text in it"
+            )
+        self.truncated = 0
+
+    def check_texts(self, texts: Sequence[str]) -> None:
+        """Refuse texts that `pooled` would refuse, for the price of their tokens."""
+        self._pieces(texts)
+
+    def embed(self, texts: Sequence[str], *, on_progress: Callable[[int], None] | None = None) -> NDArray[np.float32]:
+        """One vector a text, float32 (n, width), in the order that came. `done` hears how many are finished so far."""
+        if self.pooling == "none":
+            raise InputError('pooling "none" gives one vector a token: call tokens() instead')
+        pieces = self._pieces(texts)
+        vectors = np.empty((len(pieces.ids), self.width), dtype=np.float32)
+        finished = 0
+        for group, hidden, layout in self._run(pieces.ids):
+            vectors[group] = self._pool(hidden, layout).float().cpu().numpy()
+            finished += len(group)
+            if on_progress is not None:
+                on_progress(len(texts) * finished // len(pieces.ids))
+        if len(pieces.ids) > len(texts):
+            vectors = self._joined(vectors, pieces, len(texts))
+        if self.normalize:
+            vectors = F.normalize(torch.from_numpy(vectors), dim=-1).numpy()
+        return vectors
+
+    def embed_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
+        """Every token's vector, with its place in the text, special tokens included."""
+        if self.pooling != "none":
+            raise InputError(f'pooling "{self.pooling}" gives one vector a text: call pooled() instead')
+        encodings = self.tokenizer.encode_batch(list(texts), max_length=self.max_length)
+        self._count(texts, [e.cut for e in encodings])
+        ids = [e.ids for e in encodings]
+        _refuse_empty(ids)
+        found: list[TokenVectors | None] = [None] * len(ids)
+        for group, hidden, layout in self._run(ids):
+            if self.normalize:
+                hidden = F.normalize(hidden, dim=-1)
+            ends = np.cumsum(layout.lengths)[:-1]
+            for place, vectors in zip(group, np.split(hidden.float().cpu().numpy(), ends), strict=True):
+                e = encodings[place]
+                found[place] = TokenVectors(
+                    vectors,
+                    e.tokens,
+                    np.array(e.offsets, dtype=np.int64).reshape(-1, 2),
+                    np.array([-1 if word is None else word for word in e.words], dtype=np.int64),
+                )
+        return [one for one in found if one is not None]
+
+    def _run(self, ids: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], Tensor, Packed]]:
+        """Batches of nearly equal lengths: the places they belong to, the chosen layers' states (N, W), the layout."""
+        states: Callable[..., Iterator[Tensor]] = self.model.states  # type: ignore[assignment]
+        for group in by_budget([len(one) for one in ids], BUDGET[self.device.type]):
+            batch = collate([ids[place] for place in group]).to(self.device)
+            assert isinstance(batch.layout, Packed)
+            with torch.inference_mode():  # left before the yield, or the caller would be in it too
+                hidden = self.layers.join(states(batch.ids, batch.layout))
+            yield group, hidden, batch.layout
+
+    def _pool(self, hidden: Tensor, layout: Packed) -> Tensor:
+        if self.pooling == "cls":
+            return first_tokens(hidden, layout)
+        rectangles = (run.select_queries(hidden) for run in length_groups(layout, layout))
+        return torch.cat([x.mean(1) if self.pooling == "mean" else x.amax(1) for x in rectangles])
+
+    def _pieces(self, texts: Sequence[str]) -> Pieces:
+        ids, gone = self.tokenizer.ids_batch(
+            list(texts), max_length=None if self.long == "windows" else self.max_length
+        )
+        if self.long == "windows" and self.max_length is not None:
+            gone = [max(0, len(one) - self.max_length) for one in ids]
+        self._count(texts, gone)
+        _refuse_empty(ids)
+        if self.long != "windows" or not any(gone):
+            return Pieces(ids, list(range(len(ids))))
+        pieces = Pieces([], [])
+        for place, (text, one) in enumerate(zip(texts, ids, strict=True)):
+            windows = self._windows(text) if gone[place] else [one]
+            pieces.ids.extend(windows)
+            pieces.owner.extend([place] * len(windows))
+        return pieces
+
+    def _windows(self, text: str) -> list[list[int]]:
+        """A long text as pieces that fit, each with the special tokens a text of its own would have."""
+        encoding = self.tokenizer.encode(text)
+        inner = [i for i, special in enumerate(encoding.special) if not special]
+        before, after = encoding.ids[: inner[0]], encoding.ids[inner[-1] + 1 :]
+        body = encoding.ids[inner[0] : inner[-1] + 1]
+        assert self.max_length is not None
+        size = self.max_length - len(before) - len(after)
+        return [before + body[i : i + size] + after for i in range(0, len(body), size)]
+
+    def _joined(self, vectors: NDArray[np.float32], pieces: Pieces, count: int) -> NDArray[np.float32]:
+        owner = np.array(pieces.owner)
+        starts = np.searchsorted(owner, np.arange(count))
+        if self.pooling == "max":
+            return np.maximum.reduceat(vectors, starts)
+        weights = np.array([len(ids) for ids in pieces.ids], dtype=np.float32)[:, None]
+        total = np.add.reduceat(vectors * weights, starts) / np.add.reduceat(weights, starts)
+        return total.astype(np.float32, copy=False)
+
+    def _count(self, texts: Sequence[str], gone: Sequence[int]) -> None:
+        over = [place for place, count in enumerate(gone) if count]
+        if over and self.long == "error":
+            place = over[0]
+            raise TextError(
+                place,
+                f"({texts[place][:40]!r}...) has {gone[place]} tokens more than the {self.max_length} that fit; "
+                "shorten it, or choose cut or windows",
+            )
+        self.truncated += len(over)
+
+
+def _limit(wanted: int | None, positions: int | None, stated: int | None) -> int | None:
+    """The most tokens a text may have. What the user wants wins over what the folder states; positions are a wall."""
+    if wanted is not None and (isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1):
+        raise InputError(f"max_length is {wanted!r}; expected a number of tokens, at least 1")
+    if wanted is not None and positions is not None and wanted > positions:
+        raise InputError(f"max_length is {wanted}, but this model has only {positions} positions")
+    found = [n for n in (wanted, positions) if n is not None] if wanted else [n for n in (positions, stated) if n]
+    return min(found, default=None)
+
+
+def _refuse_empty(ids: Sequence[Sequence[int]]) -> None:
+    for place, one in enumerate(ids):
+        if not one:
+            raise TextError(place, "has no tokens for this model; leave it out or give it a word")

@@ -1,0 +1,145 @@
+"""Blocks to the file that was asked for: .npy, .npz or Parquet, in constant memory and all at once.
+
+Knows the three formats. Blocks are read as often as a format has columns, and never held together.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from regard.errors import InputError, RegardError, nearest
+from regard.files.disk import replacing
+from regard.inference.embedding.blocks import Block, Column, unpack_tokens
+
+__all__ = ["check", "check_pooling", "write"]
+
+Reader = Callable[..., Iterator[Block]]  # of the columns that are wanted
+
+
+def check(path: Path) -> None:
+    """Refuse an output that could not be written, before anything else is done."""
+    if path.suffix not in WRITERS:
+        hint = nearest(path.suffix, WRITERS)
+        raise InputError(
+            f"{path}: the name of the output says its format, and {path.suffix or 'no suffix'!r} is none; {hint}"
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: cannot be written: there is no folder {path.parent}; create it first")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: cannot be written: it is not a regular file; give the name of a new file")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"{path}: cannot be written: you may not write in {path.parent}; choose another folder")
+    if path.suffix == ".parquet":
+        _pyarrow()
+
+
+def check_pooling(path: Path, pooling: str) -> None:
+    if pooling == "none" and path.suffix == ".npy":
+        raise InputError(f"{path}: pooling none gives each text as many vectors as it has tokens; use .npz or .parquet")
+
+
+def write(path: Path, blocks: Reader, *, rows: int, width: int, tokens: bool) -> None:
+    """Write all blocks to `path`: whole or not at all."""
+    with replacing(path) as temporary:
+        WRITERS[path.suffix](temporary, blocks, rows, width, tokens)
+
+
+def _npy(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) -> None:
+    with path.open("wb") as file:
+        _stream(file, (block["vectors"] for block in blocks("vectors")), "<f4", (rows, width))
+
+
+def _npz(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) -> None:
+    """`lines` and `vectors`; of tokens also `starts` (rows + 1: where a row's tokens begin), `offsets` and `words`."""
+    count = rows
+    with zipfile.ZipFile(path, "w") as archive:
+
+        def member(name: str, columns: Iterable[Column], kind: str, *shape: int) -> None:
+            # A ZipInfo of our own has no date in it: the same input gives the same bytes.
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                _stream(file, columns, kind, shape)
+
+        def column(name: str) -> Iterator[Column]:
+            return (block[name] for block in blocks(name))
+
+        member("lines", column("lines"), "<i8", rows)
+        if tokens:
+            count = sum(int(lengths.sum()) for lengths in column("lengths"))
+            member("starts", _starts(column("lengths")), "<i8", rows + 1)
+            member("offsets", column("offsets"), "<i4", count, 2)
+            member("words", column("words"), "<i4", count)
+        member("vectors", column("vectors"), "<f4", count, width)
+
+
+def _starts(lengths: Iterable[Column]) -> Iterator[Column]:
+    end = 0
+    yield np.zeros(1, dtype=np.int64)
+    for some in lengths:
+        ends = end + np.cumsum(some, dtype=np.int64)
+        end = int(ends[-1])
+        yield ends
+
+
+def _stream(file: IO[bytes], columns: Iterable[Column], kind: str, shape: tuple[int, ...]) -> None:
+    """An array in numpy's format whose rows come in parts."""
+    header = {"descr": kind, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    count = 0
+    for column in columns:
+        count += len(column)
+        file.write(np.ascontiguousarray(column, dtype=kind).tobytes())
+    _expect(shape[0], count)
+
+
+def _expect(rows: int, count: int) -> None:
+    if count != rows:
+        raise RegardError(
+            f"the finished shards hold {count} rows where {rows} were expected; start anew with --restart"
+        )
+
+
+def _parquet(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) -> None:
+    """A row group a block. Columns: line, vector; of tokens: line, tokens, starts, ends, words, vectors."""
+    pa, parquet = _pyarrow()
+    vector = pa.list_(pa.float32(), width)
+    fields = [("line", pa.int64()), ("vector", vector)]
+    if tokens:
+        numbers = [(name, pa.list_(pa.int32())) for name in ("starts", "ends", "words")]
+        fields = [("line", pa.int64()), ("tokens", pa.list_(pa.string())), *numbers, ("vectors", pa.list_(vector))]
+    schema, names = pa.schema(fields), ("lengths", "tokens", "offsets", "words") if tokens else ()
+    # Vectors hardly ever repeat, so a dictionary of them would only cost time.
+    count = 0
+    with parquet.ParquetWriter(path, schema, use_dictionary=False) as file:
+        for block in blocks("lines", "vectors", *names):
+            flat = pa.array(np.ascontiguousarray(block["vectors"], dtype=np.float32).reshape(-1))
+            columns = [pa.FixedSizeListArray.from_arrays(flat, width)]
+            if tokens:
+                ends = pa.array(np.concatenate([[0], np.cumsum(block["lengths"])]).astype(np.int32))
+                offsets = np.ascontiguousarray(block["offsets"].T, dtype=np.int32)
+                parts = [pa.array(unpack_tokens(block["tokens"]), pa.string()), *map(pa.array, offsets)]
+                parts += [pa.array(block["words"].astype(np.int32)), *columns]
+                columns = [pa.ListArray.from_arrays(ends, part) for part in parts]
+            lines = pa.array(block["lines"], pa.int64())
+            file.write_batch(pa.RecordBatch.from_arrays([lines, *columns], schema=schema))
+            count += len(lines)
+    _expect(rows, count)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InputError(
+            "Parquet needs pyarrow, which is not installed: pip install 'regard[data]', or choose a .npy or .npz output"
+        ) from error
+    return pyarrow, pyarrow.parquet
+
+
+WRITERS: dict[str, Callable[[Path, Reader, int, int, bool], None]] = {".npy": _npy, ".npz": _npz, ".parquet": _parquet}

@@ -1,0 +1,217 @@
+"""Texts behind a prompt: what fits into the model, and what it writes, in pieces as they come.
+
+Knows GPT, which continues its prompt, and T5, which answers it, with their tokenizers. Knows nothing of the command
+line or of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import nn
+
+from regard.checkpoints.ready import kind_of, tokenizer_of
+from regard.errors import InputError
+from regard.inference.generation.beam_search import Beam, beam_search, check_max_new_tokens
+from regard.inference.generation.decoder import Decoder, ReorderableState, as_decoder
+from regard.inference.generation.logits_filters import Sampling
+from regard.inference.generation.sampling import sample
+from regard.inference.generation.text_stream import TextStream, check_stop_strings, token_text
+from regard.inference.generation.trace import Trace
+from regard.models import T5, Gpt
+from regard.text import Tokenizer
+
+__all__ = ["EncodedPrompt", "FinishReason", "GeneratedText", "GenerationStream", "TextGenerator"]
+
+BATCH = 16  # texts written side by side
+
+FinishReason = Literal["end", "stop", "length", "interrupted"]
+
+
+@dataclass(frozen=True)
+class EncodedPrompt:
+    """What the model reads. Of the text's beginning `cut` tokens, which are `lost`, did not fit.
+
+    `max_tokens` may follow, which is less than asked where the model cannot hold more.
+    """
+
+    ids: list[int]
+    truncated: int
+    truncated_text: str
+    max_new_tokens: int
+
+
+@dataclass
+class GeneratedText:
+    """One text so far, without the prompt; `tokens` has all that was said, with the end token or a stop string.
+
+    Why it ended: the model said its end token or a stop string, or no more tokens were allowed. A beam's texts have the
+    sum of their log-probabilities and the score they are ranked by.
+    """
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    reason: FinishReason = "interrupted"
+    log_probability: float | None = None
+    score: float | None = None
+
+
+class TextGenerator:
+    """A model and its tokenizer, made ready to write."""
+
+    def __init__(self, model: nn.Module, tokenizer: Tokenizer | None) -> None:
+        self.tokenizer = tokenizer_of(model, tokenizer)
+        self.decoder: Decoder[ReorderableState] = as_decoder(model)
+        if not isinstance(model, Gpt | T5):
+            raise InputError(
+                f"expected a GPT-2 or a T5 to write with, and this is {kind_of(model)}; "
+                "`regard translate` takes a translator"
+            )
+        self.model = model
+        self.continues = isinstance(model, Gpt)
+        ends = [number for number in (model.config.end, self.tokenizer.eos) if number is not None]
+        self.end = ends[0] if ends else None
+
+    def encode_prompt(self, text: str, *, max_new_tokens: int) -> EncodedPrompt:
+        """Encode a prompt. What is asked for is said, up to half of the model's context; the prompt has the rest.
+
+        A T5 has no limit. An empty prompt of a GPT is its begin token.
+        """
+        check_max_new_tokens(max_new_tokens)
+        if not isinstance(self.model, Gpt):
+            return EncodedPrompt(self.tokenizer.encode(text).ids, 0, "", max_new_tokens)
+        ids, context = self.tokenizer.encode(text, special=False).ids or self._begin(), self.model.config.positions
+        # The last token said is not read again, so there is a place more than the context has.
+        said = min(max_new_tokens, max(context + 1 - len(ids), context // 2, 1))
+        cut = max(0, len(ids) + said - 1 - context)
+        return EncodedPrompt(ids[cut:], cut, self.tokenizer.decode(ids[:cut]), said)
+
+    def stream(
+        self,
+        prompt: EncodedPrompt,
+        *,
+        sampling: Sampling | None,
+        num_return_sequences: int = 1,
+        seed: int = 0,
+        stop_strings: Sequence[str] = (),
+        trace: Trace | None = None,
+    ) -> GenerationStream:
+        """Begin `number` texts by chance, or greedily; they are written as `Writing` is gone through."""
+        check_stop_strings(stop_strings)
+        if num_return_sequences < 1:
+            raise InputError(f"{num_return_sequences} texts are asked for; expected at least 1")
+        return GenerationStream(
+            self, prompt, sampling=sampling, number=num_return_sequences, seed=seed, stops=stop_strings, trace=trace
+        )
+
+    def beam_search(
+        self, prompt: EncodedPrompt, *, beam: Beam, stop_strings: Sequence[str] = (), trace: Trace | None = None
+    ) -> list[GeneratedText]:
+        """The best texts that a beam search finds, best first; a stop string cuts them when they are found."""
+        check_stop_strings(stop_strings)
+        ids = torch.tensor([prompt.ids], device=self.device)
+        (found,) = beam_search(
+            self.decoder, ids, beam=beam, end=self.end, max_new_tokens=prompt.max_new_tokens, trace=trace
+        )
+        texts = []
+        for one in found:
+            said = TextStream(
+                self.tokenizer, prompt_ids=prompt.ids if self.continues else (), stop_strings=stop_strings
+            )
+            text = "".join([said.push(token) for token in one.ids]) + said.end()
+            reason: FinishReason = "stop" if said.stopped else "end" if one.finished else "length"
+            texts.append(GeneratedText(text, list(one.ids), reason, one.log_probability, one.score))
+        return texts
+
+    def trace(self, *, top: int = 10) -> Trace:
+        """A trace that spells tokens as this tokenizer does."""
+        return Trace(
+            top=top,
+            token_text=lambda token: token_text(self.tokenizer, token),
+            decode=lambda tokens: self.tokenizer.decode(tokens),
+        )
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.embedding.tokens.weight.device
+
+    def _begin(self) -> list[int]:
+        config = self.model.config
+        known = [n for n in (config.begin, self.tokenizer.bos, self.end) if n is not None and n < config.vocabulary]
+        if not known:
+            raise InputError("the prompt is empty, and this model has no begin token to start from; give it a word")
+        return known[:1]
+
+
+class GenerationStream:
+    """Texts being written. Go through it for pieces (number of the text, more of its text); `texts` has them so far."""
+
+    def __init__(
+        self,
+        writer: TextGenerator,
+        prompt: EncodedPrompt,
+        *,
+        sampling: Sampling | None,
+        number: int,
+        seed: int,
+        stops: Sequence[str],
+        trace: Trace | None,
+    ) -> None:
+        self.texts = [GeneratedText() for _ in range(number)]
+        self._writer, self._prompt, self._stops = writer, prompt, stops
+        self._sampling, self._seed, self._trace = sampling, seed, trace
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        for first in range(0, len(self.texts), BATCH):
+            yield from self._batch(range(first, min(first + BATCH, len(self.texts))))
+
+    def _batch(self, rows: Sequence[int]) -> Iterator[tuple[int, str]]:
+        writer, prompt = self._writer, self._prompt
+        before = prompt.ids if writer.continues else []
+        saids = [TextStream(writer.tokenizer, prompt_ids=before, stop_strings=self._stops) for _ in rows]
+        over: set[int] = set()
+        steps = sample(
+            writer.decoder,
+            torch.tensor([prompt.ids] * len(rows), device=writer.device),
+            sampling=self._sampling,
+            end=writer.end,
+            max_new_tokens=prompt.max_new_tokens,
+            seed=self._seed,
+            rows=rows,
+            prompt_ids=[before] * len(rows),
+            finished=over,
+            trace=self._trace,
+        )
+        for tokens in steps:
+            for place, token in enumerate(tokens):
+                if token is not None and (piece := self._take(rows[place], saids[place], token)):
+                    yield rows[place], piece
+                if saids[place].stopped:
+                    over.add(place)
+        for row, said in zip(rows, saids, strict=True):
+            if piece := self._close(row, said, "length"):
+                yield row, piece
+
+    def _take(self, row: int, said: TextStream, token: int) -> str:
+        """One more token of a text: what can be told of it now."""
+        text = self.texts[row]
+        text.tokens.append(token)
+        if token == self._writer.end:
+            return self._close(row, said, "end")
+        piece = said.push(token)
+        text.text += piece
+        if said.stopped:
+            text.reason = "stop"
+        return piece
+
+    def _close(self, row: int, said: TextStream, reason: FinishReason) -> str:
+        text = self.texts[row]
+        if text.reason != "interrupted":
+            return ""
+        piece = said.end()
+        text.text += piece
+        text.reason = "stop" if said.stopped else reason
+        return piece

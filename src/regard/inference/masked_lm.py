@@ -1,0 +1,261 @@
+"""Words for the blanks of a text: each blank by itself, and all of them together.
+
+Probabilities are over the full vocabulary, whatever is listed of it. Knows nothing of the command line.
+
+By itself a blank is judged while all others are masked. Together they are filled from left to right, each seeing the
+words before it and masks behind it; the probability of an assignment is the product of those steps.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.checkpoints.ready import Masked, evaluating, grouped
+from regard.errors import InputError
+from regard.render.result import Result, Table
+from regard.render.terminal import probability_table
+from regard.text import Tokenizer
+
+__all__ = [
+    "BLANK_PATTERN",
+    "Assignment",
+    "Candidate",
+    "FillResult",
+    "TextWithBlanks",
+    "fill_blanks",
+    "find_blanks",
+    "target_ids",
+]
+
+# An underscore that touches a letter, a digit or a further underscore belongs to a word: snake_case, __init__.
+BLANK_PATTERN = r"(?<!\w)_+(?!\w)|\[MASK\]"
+ENUMERATED = 256  # so many beginnings of an assignment are all followed
+LINE = 60  # characters; a longer text is not repeated in the table of assignments
+BEAM = 20  # where there are more, so many of the likeliest
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token for one blank, as the vocabulary spells it."""
+
+    token: str
+    id: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A token for every blank, and the text with them in place."""
+
+    tokens: list[str]
+    ids: list[int]
+    text: str
+    probability: float
+
+
+class FillResult(Result):
+    """`masks` has a list for each blank, `joint` the assignments; likeliest first. For one blank they are the same.
+
+    `exact`: no assignment that is not listed has a higher probability; False: the search may have missed one.
+    """
+
+    text: str
+    masks: list[list[Candidate]]
+    joint: list[Assignment]
+    exact: bool
+
+    def to_text(self) -> str:
+        several = len(self.masks) > 1
+        parts = [self.text]
+        for number, candidates in enumerate(self.masks, 1):
+            rows = [(candidate.token, candidate.probability) for candidate in candidates]
+            parts += [f"\nblank {number}" if several else "", *probability_table(rows)]
+        if several:
+            short = len(self.text) <= LINE and self.text.isprintable()
+            rows = [(one.text if short else " ".join(one.tokens), one.probability) for one in self.joint]
+            parts += ["\ntogether", *probability_table(rows)]
+        return "\n".join(parts)
+
+    def to_table(self) -> Table:
+        rows = [(blank, *vars(one).values()) for blank, found in enumerate(self.masks) for one in found]
+        return ("blank", "token", "id", "probability"), rows
+
+
+def fill_blanks(
+    model: nn.Module,
+    tokenizer: Tokenizer | None,
+    text: str,
+    *,
+    top: int = 10,
+    targets: Sequence[str] | None = None,
+) -> FillResult:
+    """The likeliest `top` tokens for the blanks of a text, which `_` or `[MASK]` marks, or the given `targets` alone.
+
+    Of targets all are listed, and at least as many assignments.
+    """
+    if top < 1:
+        raise InputError(f"top is {top}; expected the number of candidates to list, at least 1")
+    if targets is not None and not targets:
+        raise InputError("targets is empty; give at least one word, or None for the whole vocabulary")
+    asked = Masked.of(model, tokenizer, doing="filling in blanks")
+    marked = find_blanks(text, asked.tokenizer, asked.mask)
+    if len(marked.ids) > asked.limit:
+        raise InputError(
+            f"the text has {len(marked.ids)} tokens, special ones included, and this model reads {asked.limit}; "
+            f"shorten it by {len(marked.ids) - asked.limit}"
+        )
+    choices = _choices(asked, marked, targets)
+    listed = top if targets is None else max(top, len(targets))
+    with evaluating(model):
+        alone = _scores(asked, [marked.ids], [(0, place) for place in marked.positions])
+        masks = [_ranked(asked.tokenizer, row[ids], ids, listed) for row, ids in zip(alone, choices, strict=True)]
+        joint, exact = _search(asked, marked, choices, alone[:1], listed)
+    return FillResult(text=text, masks=masks, joint=joint, exact=exact)
+
+
+def _choices(asked: Masked, marked: TextWithBlanks, targets: Sequence[str] | None) -> list[Tensor]:
+    """The ids that may fill each blank: all that have a token (an output layer may be padded), or the targets'."""
+    count, device = len(asked.head.bias), asked.head.bias.device
+    if targets is None:
+        known = torch.tensor([number for number in asked.tokenizer.vocabulary.values() if number < count])
+        return [known.to(device)] * len(marked.spans)
+    spaces = [marked.after_space(blank) for blank in range(len(marked.spans))]
+    found = {space: target_ids(targets, asked.tokenizer, after_space=space) for space in set(spaces)}
+    return [torch.tensor(found[space], device=device) for space in spaces]
+
+
+def _scores(asked: Masked, rows: Sequence[Sequence[int]], places: Sequence[tuple[int, int]]) -> Tensor:
+    """Log-probabilities (n, V); float64, so that products of many keep their order."""
+    return asked.logits(rows, places).log_softmax(-1).double()
+
+
+def _ranked(tokenizer: Tokenizer, scores: Tensor, ids: Tensor, listed: int) -> list[Candidate]:
+    best = scores.topk(min(listed, len(ids)))
+    numbers = ids[best.indices].tolist()
+    values = best.values.exp().tolist()
+    return [Candidate(tokenizer.token(n), n, value) for n, value in zip(numbers, values, strict=True)]
+
+
+def _search(
+    asked: Masked, marked: TextWithBlanks, choices: list[Tensor], first: Tensor, listed: int
+) -> tuple[list[Assignment], bool]:
+    """The best assignments, and whether they certainly are: an assignment is never likelier than its beginning."""
+    small = math.prod(len(ids) for ids in choices[:-1]) <= ENUMERATED
+    width = ENUMERATED if small else max(BEAM, listed)
+    chosen: list[list[int]] = [[]]
+    totals = first.new_zeros(1)
+    dropped = -math.inf
+    for blank, ids in enumerate(choices):
+        steps = first[:, ids] if blank == 0 else _next_scores(asked, marked, chosen, ids)
+        scores = (totals[:, None] + steps).flatten()
+        last = blank == len(choices) - 1
+        keep = min(listed if last else width, len(scores))
+        best = scores.topk(min(keep + 1, len(scores)))
+        if not last and len(scores) > keep:
+            dropped = max(dropped, float(best.values[keep]))
+        totals = best.values[:keep]
+        numbers = ids.tolist()
+        chosen = [[*chosen[at // len(ids)], numbers[at % len(ids)]] for at in best.indices[:keep].tolist()]
+    spelled = asked.tokenizer
+    joint = [
+        Assignment([spelled.token(n) for n in numbers], numbers, marked.fill(spelled, numbers), value)
+        for numbers, value in zip(chosen, totals.exp().tolist(), strict=True)
+    ]
+    return joint, dropped <= float(totals[-1])
+
+
+def _next_scores(asked: Masked, marked: TextWithBlanks, chosen: list[list[int]], ids: Tensor) -> Tensor:
+    """The scores (n, ids) of the first blank behind each of the beginnings `chosen`."""
+    place = marked.positions[len(chosen[0])]
+    rows = []
+    for numbers in chosen:
+        row = list(marked.ids)
+        for at, number in zip(marked.positions, numbers, strict=False):  # the rest stays masked
+            row[at] = number
+        rows.append(row)
+    found = []
+    for group in grouped(rows, asked.budget // len(marked.ids)):
+        found.append(_scores(asked, group, [(row, place) for row in range(len(group))])[:, ids])
+    return torch.cat(found)
+
+
+@dataclass(frozen=True)
+class TextWithBlanks:
+    """A text, the characters [start, end) of each blank, its tokens with a mask at each blank, and those places."""
+
+    text: str
+    spans: list[tuple[int, int]]
+    ids: list[int]
+    positions: list[int]
+
+    def after_space(self, blank: int) -> bool:
+        """Whether white space stands before a blank; byte-level tokens hold that space."""
+        start = self.spans[blank][0]
+        return self.text[start - 1 : start].isspace()
+
+    def fill(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+        """The text with a token in place of each blank; pieces such as "##ing" join the word before them."""
+        written, end = "", 0
+        for (start, stop), number in zip(self.spans, ids, strict=True):
+            written += self.text[end:start]
+            word, joins = _spelled(tokenizer, number)
+            if joins:
+                written = written.rstrip()
+            elif written[-1:].isalnum():  # two blanks without a space between them are two words
+                written += " "
+            written, end = written + word, stop
+        return written + self.text[end:]
+
+
+def find_blanks(text: str, tokenizer: Tokenizer, mask: int) -> TextWithBlanks:
+    """Find every `_`, `[MASK]` and mask token of the tokenizer's own, and encode the text with masks there."""
+    token = tokenizer.token(mask)
+    marks = re.compile(f"{re.escape(token)}|{BLANK_PATTERN}")
+    spans = [match.span() for match in marks.finditer(text)]
+    if not spans:
+        raise InputError(
+            f"expected a text with a blank, got {text[:60]!r}; mark it with _ or [MASK], as in "
+            "'In winter the fields are _ with snow.'"
+        )
+    ids = tokenizer.encode(marks.sub(lambda _: token, text)).ids
+    places = [place for place, number in enumerate(ids) if number == mask]
+    if len(places) != len(spans):
+        raise InputError(
+            f"this tokenizer reads {len(spans)} blanks as {len(places)} mask tokens; "
+            f"its files should list {token!r} among the special tokens"
+        )
+    return TextWithBlanks(text, spans, ids, places)
+
+
+def target_ids(targets: Sequence[str], tokenizer: Tokenizer, *, after_space: bool) -> list[int]:
+    """The id of each word as it stands in a blank, once each; words that are not one token are refused together."""
+    found: dict[int, None] = {}
+    refused = []
+    for target in targets:
+        pieces = tokenizer.encode(" " + target if after_space else target, special=False)
+        if len(pieces) == 1 and pieces.ids[0] != tokenizer.unknown:
+            found[pieces.ids[0]] = None
+        elif (number := tokenizer.vocabulary.get(target)) is not None and _spelled(tokenizer, number)[0] != target:
+            found[number] = None  # a spelling that only the vocabulary has: ##ing
+        else:
+            refused.append(f"{target!r} is {' '.join(pieces.tokens) or 'nothing'}")
+    if refused:
+        raise InputError(
+            f"a target must be one token of the vocabulary, but {'; '.join(refused)}: "
+            "leave it out, or mark a blank for each piece and give the pieces"
+        )
+    return list(found)
+
+
+def _spelled(tokenizer: Tokenizer, number: int) -> tuple[str, bool]:
+    """A token as text, and whether it joins what stands before it: seen by writing it behind another word."""
+    before = tokenizer.encode("a", special=False).ids
+    both = tokenizer.decode([*before, number], special=True)
+    rest = both.removeprefix(tokenizer.decode(before, special=True))
+    return rest.strip(), not rest[:1].isspace()

@@ -1,0 +1,43 @@
+"""One way to call both kinds of translation models. Knows the families; knows no text and no file."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from regard.checkpoints.ready import kind_of
+from regard.errors import InputError
+from regard.models import Seq2Seq, Transformer
+from regard.nn import Padded
+
+__all__ = ["TranslationModel", "as_translation_model", "teacher_forced_logits", "vocab_sizes"]
+
+TranslationModel = Transformer | Seq2Seq
+
+
+def as_translation_model(model: nn.Module) -> TranslationModel:
+    """The model, if it is one that translates."""
+    if isinstance(model, Transformer) or (isinstance(model, Seq2Seq) and model.source_embedding is not None):
+        return model
+    raise InputError(
+        f"{kind_of(model)} does not translate; expected a Transformer or a recurrent model of tokens, as "
+        "`regard train translate` makes them"
+    )
+
+
+def vocab_sizes(model: TranslationModel) -> tuple[int, int]:
+    """How many words the model knows of source and target."""
+    if isinstance(model, Seq2Seq):
+        return model.config.source, model.config.target
+    return model.config.vocabulary, model.config.target_vocabulary or model.config.vocabulary
+
+
+def teacher_forced_logits(model: TranslationModel, source: Tensor, layout: Padded, target: Tensor) -> Tensor:
+    """The scores (B, T, V) of each token of the target, told those before it."""
+    if isinstance(model, Seq2Seq):
+        scores: Tensor = model(source, target, layout)
+        return scores
+    begin = target.new_full((len(target), 1), model.begin)
+    # Padding is on the right and the decoder never looks ahead, so it needs no mask.
+    hidden = model(source, torch.cat([begin, target[:, :-1]], dim=1), layout, Padded())
+    return model.logits(hidden)

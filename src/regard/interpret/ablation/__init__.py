@@ -1,0 +1,1 @@
+"""Removes attention heads or layers from a model and measures how its predictions change."""

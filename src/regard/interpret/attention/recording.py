@@ -1,0 +1,213 @@
+"""Records the attention maps of one text, pair or image, for every model family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.checkpoints.ready import evaluating, family_of, tokenizer_of
+from regard.data.examples import Picture
+from regard.errors import InputError
+from regard.inference.generation.beam_search import greedy_search
+from regard.inference.generation.decoder import as_decoder
+from regard.inference.translation.alignment import check_has_attention
+from regard.inference.translation.model import as_translation_model, teacher_forced_logits
+from regard.inference.translation.subwords import Subwords
+from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapKind, maps_from_tape
+from regard.interpret.attention.token_axis import axis_of_encoding, axis_of_ids, axis_of_patches, shift_right
+from regard.interpret.attention.view import MIN_TOKENS, max_tokens_on_page
+from regard.models import T5, Bert, Gpt, Seq2Seq, Transformer, Vit
+from regard.nn import Padded
+from regard.nn.recording import record
+from regard.tasks.model import Tuned
+from regard.tasks.pictures import Frame, Seen
+from regard.text import Tokenizer
+
+__all__ = ["MAX_TOKENS", "TextTokenizer", "attention_result", "record_attention"]
+
+MAX_TOKENS = 1024  # a map grows with the square of the number of tokens
+TextTokenizer: TypeAlias = Tokenizer | Subwords | None  # Subwords of a translator; None for a Vision Transformer
+
+
+def attention_result(
+    loaded: LoadedModel,
+    text: str = "",
+    text_b: str | None = None,
+    *,
+    image: Picture | None = None,
+    kind: MapKind | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+) -> AttentionRecord:
+    """The record with a selection, and a record of fewer tokens for the page if all of them would make it too large."""
+    recorded = record_attention(loaded.model, loaded.tokenizer, text, text_b, image=image).select(
+        kind=kind, layer=layer, head=head
+    )
+    shorter, limit = recorded, max_tokens_on_page(recorded)
+    while limit is not None and image is None and limit >= MIN_TOKENS:
+        shorter = record_attention(loaded.model, loaded.tokenizer, text, text_b, max_tokens=limit)
+        limit = max_tokens_on_page(shorter)
+    for_page = None if shorter is recorded or limit is not None else shorter
+    return recorded.model_copy(update={"model": loaded.name, "for_page": for_page})
+
+
+def record_attention(
+    model: nn.Module,
+    tokenizer: TextTokenizer,
+    text: str = "",
+    text_b: str | None = None,
+    *,
+    image: Picture | None = None,
+    max_tokens: int | None = None,
+) -> AttentionRecord:
+    """Record every attention map of a text, a pair or an image, with queries and keys.
+
+    Encoders read a pair as in pretraining, GPT as one text with a space between. For a T5 or a translator, `text_b` is
+    the output; by default it is decoded greedily. The rows of decoder maps are the decoder's inputs, the rows of
+    cross-attention (cross, lstm) the tokens predicted from them.
+
+    Texts are truncated to `max_tokens`, the model's number of positions or MAX_TOKENS, whichever is smallest.
+    """
+    model = model.encoder if isinstance(model, Tuned | Seen) else model
+    if isinstance(model, Vit):
+        return _vision(model, text, image)
+    if image is not None:
+        raise InputError(f"this {family_of(model)} model reads text; an image needs a Vision Transformer")
+    _check_text("text", text)
+    if text_b is not None:
+        _check_text("second text", text_b)
+    if max_tokens is not None and max_tokens < 1:
+        raise InputError(f"max_tokens is {max_tokens}; expected at least 1")
+    limits = (MAX_TOKENS, max_tokens, getattr(getattr(model, "config", None), "positions", None))
+    limit = min(one for one in limits if one is not None)
+    with evaluating(model):
+        if isinstance(model, Bert):
+            return _encoder(model, _tokenizer(model, tokenizer), text, text_b, limit)
+        if isinstance(model, Gpt):
+            return _decoder(model, _tokenizer(model, tokenizer), text, text_b, limit)
+        if isinstance(model, T5 | Transformer | Seq2Seq):
+            return _encoder_decoder(model, tokenizer, text, text_b, limit)
+    raise InputError(
+        f"this {family_of(model)} model has no attention; expected a BERT, a GPT, a T5, a translator or a ViT"
+    )
+
+
+def _encoder(model: Bert, tokenizer: Tokenizer, text: str, text_b: str | None, limit: int) -> AttentionRecord:
+    encoding = tokenizer.encode(text, text_b, max_length=limit)
+    has_segments = max(encoding.segments, default=0) < model.config.segments
+    with record(model) as tape:
+        model(_tensor(model, encoding.ids), Padded(), _tensor(model, encoding.segments) if has_segments else None)
+    axis = axis_of_encoding(tokenizer, encoding)
+    maps = maps_from_tape(tape, "encoder", axis, axis, part="encoder", is_self_attention=True)
+    return _record(model, [text] if text_b is None else [text, text_b], [maps], encoding.cut)
+
+
+def _decoder(model: Gpt, tokenizer: Tokenizer, text: str, text_b: str | None, limit: int) -> AttentionRecord:
+    encoding = tokenizer.encode(text if text_b is None else f"{text} {text_b}", max_length=limit)
+    with record(model) as tape:
+        model(_tensor(model, encoding.ids), Padded())
+    axis = axis_of_encoding(tokenizer, encoding, second_text=None if text_b is None else len(text))
+    maps = maps_from_tape(tape, "decoder", axis, axis, part="decoder", is_self_attention=True)
+    return _record(model, [text] if text_b is None else [text, text_b], [maps], encoding.cut)
+
+
+def _encoder_decoder(
+    model: T5 | Transformer | Seq2Seq, tokenizer: TextTokenizer, text: str, text_b: str | None, limit: int
+) -> AttentionRecord:
+    """Encoder, decoder and cross-attention; for a recurrent model cross-attention alone."""
+    if isinstance(model, T5):
+        source = target = _tokenizer(model, tokenizer)
+        end = model.config.end
+    elif isinstance(tokenizer, Subwords):
+        check_has_attention(as_translation_model(model))
+        source, target, end = tokenizer.source, tokenizer.target, tokenizer.end
+    else:
+        raise InputError(
+            f"this {family_of(model)} model translates, so it needs its Subwords: "
+            "load it with regard.inference.translation.load_translator"
+        )
+    source_ids, truncated = _truncate(_encode(source, tokenizer, text), limit, end)
+    if text_b is None:
+        most = min(2 * len(source_ids) + 10, limit)
+        decoded = greedy_search(as_decoder(model), _tensor(model, source_ids), Padded(), end=end, max_new_tokens=most)[
+            0
+        ]
+        target_ids = [*decoded.ids, end]
+    else:
+        target_ids, more = _truncate(_encode(target, tokenizer, text_b), limit, end)
+        truncated += more
+    with record(model) as tape:
+        if isinstance(model, T5):
+            model(_tensor(model, source_ids), _tensor(model, [model.begin, *target_ids[:-1]]))
+        else:
+            teacher_forced_logits(model, _tensor(model, source_ids), Padded(), _tensor(model, target_ids))
+    texts = [text, target.decode(target_ids).strip() if text_b is None else text_b]
+    columns, rows = axis_of_ids(source, source_ids, special=1), axis_of_ids(target, target_ids, special=1)
+    if isinstance(model, Seq2Seq):
+        return _record(
+            model, texts, [maps_from_tape(tape, "lstm", rows, columns, part="decoder", site="cross")], truncated
+        )
+    inputs = shift_right(target.token(model.begin), rows)
+    maps = [
+        maps_from_tape(tape, "encoder", columns, columns, part="encoder", is_self_attention=True),
+        maps_from_tape(tape, "decoder", inputs, inputs, part="decoder"),
+        maps_from_tape(tape, "cross", rows, columns, part="decoder", site="cross"),
+    ]
+    return _record(model, texts, maps, truncated)
+
+
+def _vision(model: Vit, text: str, image: Picture | None) -> AttentionRecord:
+    if image is None:
+        raise InputError("this model reads images; give it an image file, not a text")
+    if text:
+        raise InputError("this model reads images and no text; leave the text out")
+    config = model.config
+    if config.channels not in (1, 3):
+        raise InputError(f"this model reads {config.channels} channels; expected 1 (gray) or 3 (color)")
+    pixels = Frame(*config.image, config.channels).pixels(image)
+    parameter = next(model.parameters())
+    with evaluating(model), record(model) as tape:
+        model((pixels[None].to(parameter.device).float() / 127.5 - 1).to(parameter.dtype))
+    grid = (config.image[0] // config.patch[0], config.image[1] // config.patch[1])
+    axis = axis_of_patches(grid)
+    shown = pixels[0] if config.channels == 1 else pixels.permute(1, 2, 0)
+    maps = maps_from_tape(tape, "vit", axis, axis, part="encoder", is_self_attention=True)
+    result = _record(model, [image.name], [maps], 0)
+    return result.model_copy(update={"image": shown.contiguous().numpy(), "grid": grid})
+
+
+def _record(
+    model: Bert | Gpt | T5 | Transformer | Seq2Seq | Vit, texts: list[str], maps: list[AttentionMaps], truncated: int
+) -> AttentionRecord:
+    return AttentionRecord(family=model.config.family, texts=texts, maps=maps, truncated=truncated)
+
+
+def _encode(tokenizer: Tokenizer, reader: TextTokenizer, text: str) -> list[int]:
+    if isinstance(reader, Subwords):
+        return (reader.encode_sources if tokenizer is reader.source else reader.encode_targets)([text])[0]
+    return tokenizer.encode(text).ids
+
+
+def _truncate(ids: list[int], limit: int, end: int) -> tuple[list[int], int]:
+    """At most `limit` ids, the last of which is the end token, and how many were cut."""
+    ids = ids if ids and ids[-1] == end else [*ids, end]
+    return (ids, 0) if len(ids) <= limit else ([*ids[: limit - 1], end], len(ids) - limit)
+
+
+def _tokenizer(model: nn.Module, reader: TextTokenizer) -> Tokenizer:
+    if isinstance(reader, Subwords):
+        raise InputError(f"this {family_of(model)} model does not translate; give it its own tokenizer")
+    return tokenizer_of(model, reader)
+
+
+def _tensor(model: nn.Module, ids: Sequence[int]) -> Tensor:
+    return torch.tensor([list(ids)], device=next(model.parameters()).device)
+
+
+def _check_text(what: str, text: str) -> None:
+    if not text.strip():
+        raise InputError(f"the {what} is empty; expected at least a word")

@@ -1,0 +1,218 @@
+"""The data of the page's attention view: maps as base64, in a size that a single file can have.
+
+A page should stay below 10 MB, and must stay below 16 MB. `weights`, `q` and `k` take the first of three forms that
+fits:
+
+- whole: weights as bytes (weight * 255, rounded), q and k as float16, rollout and flow, at most PREFERRED_SIZE in all;
+- vectors: q and k as float16 and `weights` null, or the bytes of the weights alone where those are smaller, at most
+  PREFERRED_SIZE. The page computes softmax(scale * q . k + bias). Rollout is included if it fits as well;
+- small: the same with q and k as int8 and a step for each vector (`q_step` and `k_step`, float16), at most MAX_SIZE.
+
+Longer texts are truncated, and `notes` says so. With 512 tokens, bytes of weights would be less exact than int8
+vectors even where they fit: a weight of 1/512 is half a step.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from regard.errors import InputError
+from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, Floats, MapKind
+from regard.interpret.attention.rollout import MAX_FLOW_TOKENS, flow, rollout
+from regard.render.png import data_uri
+
+__all__ = ["MIN_TOKENS", "AttentionView", "MapView", "attention_view", "max_tokens_on_page"]
+
+PREFERRED_SIZE = 9_000_000  # characters of base64, of the 10 MB that a page should have
+MAX_SIZE = 15_000_000  # of the 16 MB
+MAX_FLOAT16 = 65504.0
+MIN_TOKENS = 8  # a page of fewer is not worth it
+FORMS = (("whole", PREFERRED_SIZE), ("vectors", PREFERRED_SIZE), ("small", MAX_SIZE))
+
+
+class ViewedModel(BaseModel):
+    name: str
+    family: str
+    depth: int
+    heads: int
+
+
+class MapView(BaseModel):
+    """The maps of one kind. Arrays are base64: L layers, H heads, T rows, S columns, D width of a head."""
+
+    kind: MapKind
+    layers: int
+    heads: int
+    rows: list[str]
+    columns: list[str]
+    row_words: list[int]
+    column_words: list[int]
+    row_segments: list[int]
+    column_segments: list[int]
+    weights: str | None  # bytes [L,H,T,S], weight times 255; null if the page computes them from q and k
+    q: str | None  # float16 [L,H,T,D], or int8 with q_step
+    k: str | None  # float16 [L,H,S,D], or int8 with k_step
+    q_step: str | None  # float16, one per vector
+    k_step: str | None
+    scale: float | None
+    bias: str | None  # float16 [H,T+S-1] by distance: the bias of row i and column j is at j - i + T - 1
+    causal: bool
+    rollout: str | None  # bytes [L,T,S]
+    flow: str | None  # bytes [T,S]
+
+
+class AttentionView(BaseModel):
+    model: ViewedModel
+    texts: list[str]
+    maps: list[MapView]
+    image: str | None  # a data URI
+    grid: tuple[int, int] | None  # rows and columns of patches of the image
+    truncated: int
+    notes: list[str]
+    place: str  # the part of the page's address after which it opens at the selection
+
+
+def attention_view(record: AttentionRecord) -> AttentionView:
+    """The view's data; of a text that is too long for a page, the record of its first tokens."""
+    shown = record.for_page or record
+    form = _form(shown.maps)
+    if form is None:
+        raise InputError(f"{_describe(shown.maps)} are too many for a page; expected a shorter text or a smaller model")
+    spare = dict(FORMS)[form] - _size(shown.maps, form)
+    with_rollout = form == "whole" or spare >= _rollout_size(shown.maps)
+    views = [_map_view(maps, form, with_rollout=with_rollout) for maps in shown.maps]
+    first = shown.maps[0]
+    return AttentionView(
+        model=ViewedModel(name=record.model, family=shown.family, depth=first.num_layers, heads=first.num_heads),
+        texts=shown.texts,
+        maps=views,
+        image=None if shown.image is None else data_uri(shown.image),
+        grid=shown.grid,
+        truncated=shown.truncated,
+        notes=_notes(shown, views, shortened=shown is not record),
+        place=_place(record),
+    )
+
+
+def max_tokens_on_page(record: AttentionRecord) -> int | None:
+    """How many tokens a page has room for, if it has no room for the whole record."""
+    if _form(record.maps) is not None:
+        return None
+    longest = max(len(axis.tokens) for maps in record.maps for axis in (maps.rows, maps.columns))
+    return min(longest - 1, longest * MAX_SIZE // _size(record.maps, "small"))
+
+
+def _place(record: AttentionRecord) -> str:
+    parts = {} if record.kind is None else {"map": str(record.maps.index(record.map(record.kind)))}
+    if record.layer is not None:
+        parts |= {"layer": str(record.layer), "heads": "all" if record.head is None else str(record.head)}
+    query = "&".join(f"{key}={value}" for key, value in parts.items())
+    return "#attention" + (f"?{query}" if query else "")
+
+
+def _form(maps: Sequence[AttentionMaps]) -> str | None:
+    return next((form for form, limit in FORMS if _size(maps, form) <= limit), None)
+
+
+def _size(maps: Sequence[AttentionMaps], form: str) -> int:
+    """Characters of base64."""
+    if form == "whole":
+        return sum(_weights_size(one) + _vectors_size(one, 2) for one in maps) + _rollout_size(maps)
+    each = 2 if form == "vectors" else 1
+    return sum(min(_weights_size(one), _vectors_size(one, each) or _weights_size(one)) for one in maps)
+
+
+def _weights_size(maps: AttentionMaps) -> int:
+    return _characters(maps.weights.size)
+
+
+def _vectors_size(maps: AttentionMaps, each: int) -> int:
+    """The size of q and k with `each` bytes a number; 0 if there are none."""
+    if maps.query is None or maps.key is None:
+        return 0
+    steps = 0 if each == 2 else 2
+    return sum(_characters(each * x.size) + _characters(steps * x.size // x.shape[-1]) for x in (maps.query, maps.key))
+
+
+def _rollout_size(maps: Sequence[AttentionMaps]) -> int:
+    return sum(_characters(one.weights[:, 0].size) for one in maps if one.is_self_attention)
+
+
+def _characters(count: int) -> int:
+    return (count + 2) // 3 * 4
+
+
+def _map_view(maps: AttentionMaps, form: str, *, with_rollout: bool) -> MapView:
+    each = 1 if form == "small" else 2
+    with_vectors = maps.query is not None and (form == "whole" or _vectors_size(maps, each) < _weights_size(maps))
+    with_flow = maps.is_self_attention and len(maps.rows.tokens) <= MAX_FLOW_TOKENS
+    q, q_step = _vectors(maps.query, each) if with_vectors else (None, None)
+    k, k_step = _vectors(maps.key, each) if with_vectors else (None, None)
+    return MapView(
+        kind=maps.kind,
+        layers=maps.num_layers,
+        heads=maps.num_heads,
+        rows=list(maps.rows.tokens),
+        columns=list(maps.columns.tokens),
+        row_words=list(maps.rows.words),
+        column_words=list(maps.columns.words),
+        row_segments=list(maps.rows.segments),
+        column_segments=list(maps.columns.segments),
+        weights=_as_bytes(maps.weights) if form == "whole" or not with_vectors else None,
+        q=q,
+        k=k,
+        q_step=q_step,
+        k_step=k_step,
+        scale=maps.scale,
+        bias=None if maps.bias is None else _as_float16(maps.bias),
+        causal=maps.causal,
+        rollout=_as_bytes(rollout(maps.weights)) if maps.is_self_attention and with_rollout else None,
+        flow=_as_bytes(flow(maps.weights)) if with_flow else None,
+    )
+
+
+def _vectors(values: Floats | None, each: int) -> tuple[str | None, str | None]:
+    """Vectors as float16, or as int8 with a step for each vector."""
+    if values is None or each == 2:
+        return None if values is None else _as_float16(values), None
+    steps = np.clip(np.abs(values).max(-1) / 127, 2.0**-14, MAX_FLOAT16).astype("<f2")
+    quantized = np.clip(np.rint(values / steps[..., None].astype(np.float32)), -127, 127).astype(np.int8)
+    return _base64(quantized), _base64(steps)
+
+
+def _as_bytes(weights: NDArray[np.floating]) -> str:
+    return _base64(np.rint(np.clip(weights, 0, 1) * 255).astype(np.uint8))
+
+
+def _as_float16(values: Floats) -> str:
+    return _base64(np.clip(values, -MAX_FLOAT16, MAX_FLOAT16).astype("<f2"))
+
+
+def _base64(array: NDArray[np.generic]) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
+
+
+def _notes(record: AttentionRecord, views: Sequence[MapView], *, shortened: bool) -> list[str]:
+    notes = []
+    if record.truncated:
+        notes.append(record.truncation_note + (", as many as fit on a page" if shortened else ""))
+    pairs = list(zip(record.maps, views, strict=True))
+    if any(maps.is_self_attention and view.rollout is None for maps, view in pairs):
+        notes.append("rollout is left out: the text is too long")
+    if any(maps.is_self_attention and view.flow is None for maps, view in pairs):
+        notes.append(f"flow is left out above {MAX_FLOW_TOKENS} tokens")
+    if any(maps.query is None for maps in record.maps):
+        notes.append("neurons are left out: the scores of this attention are not products of a query and a key")
+    if any(maps.query is not None and view.q is None for maps, view in pairs):
+        notes.append("neurons are left out: queries and keys would make the page too large")
+    return notes
+
+
+def _describe(maps: Sequence[AttentionMaps]) -> str:
+    layers, heads, rows, columns = max(maps, key=lambda one: one.weights.size).weights.shape
+    return f"{layers} x {heads} maps of {rows} x {columns} tokens"

@@ -1,0 +1,1 @@
+"""Which tokens a prediction depends on: attention maps, gradients and the evidence made of them."""

@@ -1,0 +1,193 @@
+"""What a tuned model says of examples, with the evidence beside it, as a page takes it: the view "tasks".
+
+Knows the page's names and which line of the command line or Python says the same. Knows no HTML.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+
+from regard.checkpoints.ready import family_of
+from regard.data.examples import Choice, Example, Picture, Question, Tagged, Text
+from regard.data.files import STANDARD_INPUT
+from regard.data.readers import words_of
+from regard.errors import InputError
+from regard.interpret.attribution.prediction_evidence import prediction_evidence
+from regard.render.png import data_uri
+from regard.tasks.base import Prediction
+from regard.tasks.folder import Solved
+from regard.tasks.solve import predict
+from regard.training.finetuning.sources import Table
+
+__all__ = ["EXPECTED_INPUT", "parse_example", "predict_texts", "predictions_payload"]
+
+EXPECTED_INPUT = {  # what the texts of an example are, beside the first
+    "pair": "This model compares two texts: give both.",
+    "answer": "This model answers a question from a text: give the question first, and second the text that holds the "
+    "answer.",
+    "choose": "This model chooses how a text goes on: give the endings as second text, one a line.",
+    "pictures": "This model looks at pictures: give the path of an image file on this machine as text.",
+}
+
+
+def predict_texts(solved: Solved, *texts: str) -> Prediction:
+    """What `regard predict` says of one text, or of two where the task reads two."""
+    example = parse_example(solved, *texts)
+    return predict(solved, [example], device=next(solved.model.parameters()).device)[0]
+
+
+def parse_example(solved: Solved, text: str, second: str | None = None) -> Example:
+    """One example as a user types it; InputError says what the task reads where that is something else."""
+    task = solved.task.name
+    kind = "pictures" if solved.tokenizer is None else task
+    if kind in EXPECTED_INPUT and kind != "pictures" and not (second or "").strip():
+        raise InputError(EXPECTED_INPUT[kind])
+    match kind:
+        case "pictures":
+            from regard.interpret.images import read_image
+
+            return read_image(os.path.expanduser(text.strip()))
+        case "tag":
+            return Tagged(text, tuple(words_of(text)))
+        case "answer":
+            return Question("", text, second or "")
+        case "choose":
+            return Choice(text, tuple(line.strip() for line in (second or "").splitlines() if line.strip()))
+        case "classify":
+            return Text(text)
+    return Text(text, second if (second or "").strip() else None)
+
+
+def predictions_payload(
+    name: str,
+    solved: Solved,
+    examples: Sequence[Example],
+    predictions: Sequence[Prediction] | None = None,
+    *,
+    source: str | None = None,
+    table: Table | None = None,
+    threshold: float | None = None,
+    notes: Sequence[str] = (),
+    on_done: Callable[[], None] = lambda: None,
+) -> dict[str, object]:
+    """The document of the view "tasks" for a tuned model in the folder `name`.
+
+    `predictions` are what `regard predict` said of the examples, where that is known. `source` is the file they come
+    from, or the text itself, and `table` and `threshold` are what was said with it; `on_done` is called after each
+    example.
+    """
+    if predictions is None:
+        predictions = predict(solved, list(examples), device=next(solved.model.parameters()).device)
+    shown = []
+    for example, prediction in zip(examples, predictions, strict=True):
+        shown.append(_shown(solved, example, prediction))
+        on_done()
+    return {
+        "view": "tasks",
+        "model": {
+            "name": name,
+            "family": family_of(solved.model.encoder),
+            "task": solved.task.name,
+            "labels": list(solved.task.labels),
+            "several": bool(getattr(solved.task, "several", False)),
+        },
+        "predictions": shown,
+        "notes": list(notes),
+        "cli": _command(name, examples, source, _options(table if source else None, threshold)),
+        "python": _python(name, examples, source, table or Table(), threshold),
+    }
+
+
+def _shown(solved: Solved, example: Example, prediction: Prediction) -> dict[str, object]:
+    found: list[object] = []
+    why = ""
+    try:
+        found = [one.document() for one in prediction_evidence(solved, example, prediction)]
+    except InputError as error:
+        why = str(error)
+    return {
+        "texts": _texts(example),
+        "image": data_uri(example.pixels) if isinstance(example, Picture) else None,
+        "prediction": prediction,
+        "evidence": found,
+        "why": why,
+    }
+
+
+def _texts(example: Example) -> list[str]:
+    match example:
+        case Text(text, second):
+            return [text] if second is None else [text, second]
+        case Tagged(text):
+            return [text]
+        case Question(_, question, context):
+            return [question, context]
+        case Choice(text, endings):
+            return [text, *endings]
+        case Picture(name=name):
+            return [name]
+
+
+def _record(example: Example) -> Mapping[str, object]:
+    """An example as a line of JSON that `regard predict` reads."""
+    match example:
+        case Text(text, None) | Tagged(text):
+            return {"text": text}
+        case Text(text, second):
+            return {"text_a": text, "text_b": second}
+        case Question(_, question, context):
+            return {"question": question, "context": context}
+        case Choice(text, endings):
+            return {"ctx": text, "endings": list(endings)}
+    raise InputError("a picture is no line of JSON")
+
+
+def _options(given: Table | None, threshold: float | None) -> list[str]:
+    table = given or Table()
+    found = [] if table.columns is None else ["--columns", ",".join(table.columns)]
+    if table.header is not None:
+        found.append("--header" if table.header else "--no-header")
+    if table.delimiter is not None:
+        found += ["--delimiter", "\\t" if table.delimiter == "\t" else table.delimiter]
+    if table.quoting is not None:
+        found.append("--quoted" if table.quoting else "--unquoted")
+    return found if threshold is None else [*found, f"--threshold={threshold!r}"]
+
+
+def _command(name: str, examples: Sequence[Example], source: str | None, options: Sequence[str]) -> str:
+    if source is None and len(examples) == 1 and isinstance(examples[0], Picture):
+        source = examples[0].name
+    said = [shlex.quote(json.dumps(_record(one), ensure_ascii=False)) for one in examples] if source is None else []
+    given = STANDARD_INPUT if source is None else source
+    plain = ["--", name, given] if given.startswith("-") and given != STANDARD_INPUT else [name, given]
+    line = shlex.join(["regard", "predict", *options, "--page", "page.html", *plain])
+    return f"printf '%s\\n' {' '.join(said)} | {line}" if said else line
+
+
+def _python(name: str, examples: Sequence[Example], source: str | None, table: Table, threshold: float | None) -> str:
+    solved = f"read_task({name!r})" + ("" if threshold is None else f".with_threshold({threshold!r})")
+    opening = "from regard.tasks.folder import read_task\n"
+    if len(examples) == 1:
+        first, *rest = _texts(examples[0])
+        said = ", ".join(map(repr, [first, *(["\n".join(rest)] if rest else [])]))
+        return (
+            f"from regard.interpret.attribution.predictions import predict_texts\n{opening}"
+            f"predict_texts({solved}, {said})"
+        )
+    if source is None:
+        texts = [_texts(one) for one in examples]
+        said = repr([(first, "\n".join(rest)) if rest else (first,) for first, *rest in texts])
+        return (
+            f"from regard.interpret.attribution.predictions import predict_texts\n{opening}solved = {solved}\n"
+            f"[predict_texts(solved, *texts) for texts in {said}]"
+        )
+    return (
+        "from regard.training.finetuning.sources import Table, new_examples\n"
+        f"{opening}from regard.tasks.solve import stream\n"
+        f"solved = {solved}\n"
+        f"examples = new_examples(solved.task.name, {source!r}, table={table!r})\n"
+        "list(stream(solved, examples, device=next(solved.model.parameters()).device))"
+    )

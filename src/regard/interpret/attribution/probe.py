@@ -1,0 +1,388 @@
+"""One text, one model, and the outputs of the model that an analysis studies.
+
+A BERT predicts the tokens of its blanks, a GPT the next token, a fine-tuned model its labels. With `at`, a pretrained
+model also predicts every token: a BERT with each token masked in turn ("masked") or left in place ("plain"), a GPT what
+follows each token ("plain"). A probe runs on the text as it is, on other token embeddings, or on a subset of the
+tokens, always in float32.
+
+B copies, T tokens, P targets, O outputs per target, W width.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from regard.checkpoints import loading
+from regard.checkpoints.ready import Masked, evaluating, family_of, kind_of
+from regard.data.examples import Example, Question, Tagged, Text
+from regard.data.readers import words_of
+from regard.errors import InputError, choice
+from regard.inference.generation.text_generator import TextGenerator
+from regard.inference.masked_lm import BLANK_PATTERN, find_blanks
+from regard.interpret.attention.token_axis import display_token
+from regard.models import Bert, Gpt
+from regard.nn import Padded
+from regard.tasks.base import Item
+from regard.tasks.folder import Solved, is_solved, read_task
+from regard.tasks.model import Tuned
+from regard.tasks.rows import Rows
+from regard.text import Tokenizer
+
+__all__ = [
+    "MAX_MASKED_TOKENS",
+    "OutputKind",
+    "Probe",
+    "open_probe",
+    "pretrained_probe",
+    "probe_modes",
+    "subsample_targets",
+    "task_probe",
+]
+
+OutputKind = Literal["one", "several", "value"]  # single label, multi-label, regression
+MODES = ("auto", "blanks", "masked", "plain")
+MAX_MASKED_TOKENS = 128  # tokens masked in turn: the cost grows with the square of their number
+SECOND_TEXT = {"pair": "the second text", "answer": "the context, the first being the question"}
+SINGLE_TEXT = ("classify", "tag")
+TASKS = ("answer", "classify", "pair", "regress", "tag")
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """A text encoded for a model, with named targets (what is predicted) and outputs (the possible values).
+
+    Attributes:
+        task: "fill", "next", or the task of a fine-tuned model.
+        read: Computes logits (B, P, O) from the last hidden states (B, T, W).
+        positions: The token that each target stands for, if there is one; T stands for the token after the text.
+        mask: If given, each position is masked in a row of its own, and `read` gets the states there, (B, P, W).
+        at: Where a pretrained model predicts: "blanks", "masked" or "plain".
+        name: The name of the model, for the results.
+    """
+
+    task: str
+    texts: tuple[str, ...]
+    model: nn.Module
+    encoder: Bert | Gpt
+    tokenizer: Tokenizer
+    ids: Tensor
+    segments: Tensor | None
+    targets: tuple[str, ...]
+    outputs: tuple[str, ...]
+    kind: OutputKind
+    read: Callable[[Tensor], Tensor]
+    positions: tuple[int, ...] = ()
+    mask: int | None = None
+    at: str = "blanks"
+    name: str = ""
+
+    @property
+    def rows_per_copy(self) -> int:
+        """Rows that the model reads for one copy of the text."""
+        return 1 if self.mask is None else len(self.positions)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return tuple(self.tokenizer.token(number) for number in self.ids.tolist())
+
+    @property
+    def special(self) -> tuple[bool, ...]:
+        """True for tokens that are not part of the text."""
+        special = _special_ids(self.tokenizer)
+        return tuple(number in special for number in self.ids.tolist())
+
+    @property
+    def num_layers(self) -> int:
+        return self.encoder.config.depth
+
+    @property
+    def num_heads(self) -> int:
+        return self.encoder.config.heads
+
+    @property
+    def summary_position(self) -> int:
+        """The token whose state stands for the whole text: the last of a GPT, the first of other models."""
+        return len(self.ids) - 1 if isinstance(self.encoder, Gpt) else 0
+
+    @property
+    def predicts_tokens(self) -> bool:
+        """Whether the outputs are the vocabulary, not labels."""
+        return self.task in ("fill", "next")
+
+    def token_embeddings(self) -> Tensor:
+        """The embeddings of the tokens, (T, W)."""
+        embeddings: Tensor = self.encoder.embedding.tokens(self.ids)
+        return embeddings
+
+    def logits(self, inputs: Tensor | None = None, *, segments: Tensor | None = None) -> Tensor:
+        """Logits (B, P, O) for ids (B, T) or token embeddings (B, T, W); by default for the text itself."""
+        inputs = self.ids[None] if inputs is None else inputs
+        if self.mask is not None:
+            return self._masked_logits(inputs, self.mask)
+        if self.segments is None:
+            hidden = self.encoder(inputs, Padded())
+        else:
+            segments = self.segments.expand(inputs.shape[:2]) if segments is None else segments
+            hidden = self.encoder(inputs, Padded(), segments)
+        return self.read(hidden).float()
+
+    def _masked_logits(self, ids: Tensor, mask: int) -> Tensor:
+        if ids.is_floating_point():
+            raise ValueError("a text whose tokens are masked in turn is read by its ids, not by embeddings")
+        copies, positions = len(ids), torch.tensor(self.positions, device=ids.device)
+        rows = ids.repeat_interleave(len(positions), 0)
+        where = torch.arange(len(rows), device=ids.device), positions.repeat(copies)
+        rows[where] = mask
+        states = self.encoder(rows, Padded())[where]
+        return self.read(states.view(copies, len(positions), -1)).float()
+
+    def logits_of_subsets(self, keep: Tensor) -> Tensor:
+        """Logits (B, P, O) of copies without some tokens; `keep` (B, T) has the same number of True in each row."""
+        rows = self.ids.expand(keep.shape)[keep].view(len(keep), -1)
+        segments = None if self.segments is None else self.segments.expand(keep.shape)[keep].view(len(keep), -1)
+        return self.logits(rows, segments=segments)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Softmax or, for multi-label outputs, sigmoid in float64; regression values as they are."""
+        match self.kind:
+            case "one":
+                return logits.double().softmax(-1)
+            case "several":
+                return logits.double().sigmoid()
+        return logits.double()
+
+    def token_text(self, number: int) -> str:
+        """A token id as text; white space is shown as signs."""
+        return display_token(self.tokenizer, number)
+
+    def output_index(self, name: str) -> int:
+        """The index of an output; InputError if there is none of this name."""
+        if name not in self.outputs:
+            if self.predicts_tokens:
+                self.tokenizer.id(name)  # its error suggests similar tokens instead of listing them all
+            choice("label", name, self.outputs)
+        return self.outputs.index(name)
+
+    @contextmanager
+    def evaluating(self, *, gradients: bool = False) -> Iterator[None]:
+        """Evaluation mode without dropout, and without gradients unless requested."""
+        with evaluating(self.model), torch.inference_mode(not gradients), torch.set_grad_enabled(gradients):
+            yield
+
+
+def open_probe(
+    name_or_path: str | os.PathLike[str],
+    text: str,
+    second: str | None = None,
+    *,
+    at: str = "blanks",
+    device: torch.device | str = "cpu",
+) -> Probe:
+    """Load a model by its name or folder, and probe it with a text; see `pretrained_probe` and `task_probe`."""
+    folder = loading.find(name_or_path)
+    if not is_solved(folder):
+        return pretrained_probe(*loading.load(folder, device=device), text, second, at=at)
+    return task_probe(read_task(folder, device=device), text, second, at=at)
+
+
+def pretrained_probe(
+    model: nn.Module, tokenizer: Tokenizer | None, text: str, second: str | None = None, *, at: str = "blanks"
+) -> Probe:
+    """Probe a pretrained model at the blanks (BERT) or the end (GPT) of a text, or at every token.
+
+    "auto" is "masked" if the model and the length of the text allow it, else "plain".
+    """
+    choice("--at", at, MODES)
+    if not isinstance(model, Bert | Gpt):
+        raise InputError(
+            f"expected a BERT or a GPT, or what `regard train` made of one, and this is {kind_of(model)} model"
+        )
+    if second is not None:
+        raise InputError(
+            f"a second text is for a fine-tuned model that reads two, and this is a pretrained {family_of(model)} "
+            "model; leave it out"
+        )
+    if at not in ("auto", *probe_modes(model)):
+        raise InputError(f"{kind_of(model)} model has no masked tokens: 'masked' is for a BERT; use 'plain'")
+    if isinstance(model, Gpt):
+        return _next_token(model, tokenizer, text, "plain" if at == "auto" else at)
+    if at != "auto":
+        return _masked(model, tokenizer, text, at)
+    plain = _masked(model, tokenizer, text, "plain")
+    return plain if len(plain.positions) > MAX_MASKED_TOKENS else _masked(model, tokenizer, text, "masked")
+
+
+def probe_modes(model: nn.Module) -> tuple[str, ...]:
+    """Values of `at` that a pretrained model supports, the most informative first."""
+    if isinstance(model, Gpt):
+        return "plain", "blanks"
+    return ("masked", "plain", "blanks") if isinstance(model, Bert) else ("blanks",)
+
+
+def subsample_targets(probe: Probe, count: int) -> Probe:
+    """The same probe with at most `count` evenly spaced targets, if each target costs a row of its own."""
+    total = len(probe.targets)
+    if probe.mask is None or total <= count:
+        return probe
+    kept = [index * total // count for index in range(count)]
+    targets, positions = tuple(probe.targets[i] for i in kept), tuple(probe.positions[i] for i in kept)
+    return replace(probe, targets=targets, positions=positions)
+
+
+def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
+    asked = Masked.of(model, tokenizer, doing="filling in blanks" if at == "blanks" else "predicting every token")
+    names = asked.tokenizer
+    if at == "blanks":
+        marked = find_blanks(text, names, asked.mask)
+        ids, positions = marked.ids, tuple(marked.positions)
+        several = len(positions) > 1
+        targets = [f"blank {number}" for number in range(1, len(positions) + 1)] if several else ["blank"]
+    else:
+        has_blank = re.search(f"{re.escape(names.token(asked.mask))}|{BLANK_PATTERN}", text)
+        ids = find_blanks(text, names, asked.mask).ids if has_blank else names.encode(text).ids
+        special = _special_ids(names)
+        positions = tuple(position for position, number in enumerate(ids) if number not in special)
+        targets = [f"{position} {names.token(ids[position])}" for position in positions]
+    _check_length(len(ids), asked.limit)
+    if not positions:
+        raise InputError("the text is empty; expected some words")
+    if at == "masked" and len(positions) > MAX_MASKED_TOKENS:
+        raise InputError(
+            f"the text has {len(positions)} tokens, and at most {MAX_MASKED_TOKENS} are masked in turn; "
+            "shorten it, or use 'plain'"
+        )
+    return Probe(
+        task="fill",
+        texts=(text,),
+        model=model,
+        encoder=model,
+        tokenizer=names,
+        ids=torch.tensor(ids, device=asked.head.bias.device),
+        segments=None,
+        targets=tuple(targets),
+        outputs=_output_names(names, len(asked.head.bias)),
+        kind="one",
+        read=asked.head if at == "masked" else lambda hidden: asked.head(hidden[:, list(positions)]),
+        positions=positions,
+        mask=asked.mask if at == "masked" else None,
+        at=at,
+    )
+
+
+def _next_token(model: Gpt, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
+    """What a GPT predicts after the text or, with "plain", after each token; the first token is never predicted."""
+    writer = TextGenerator(model, tokenizer)
+    prompt = writer.encode_prompt(text, max_new_tokens=1)
+    _check_length(len(prompt.ids) + prompt.truncated, model.config.positions)
+    every = [f"{n} {display_token(writer.tokenizer, prompt.ids[n]).strip()}" for n in range(1, len(prompt.ids))]
+    plain = at == "plain"
+    return Probe(
+        task="next",
+        texts=(text,),
+        model=model,
+        encoder=model,
+        tokenizer=writer.tokenizer,
+        ids=torch.tensor(prompt.ids, device=model.embedding.tokens.weight.device),
+        segments=None,
+        targets=(*every, "next token") if plain else ("next token",),
+        outputs=_output_names(writer.tokenizer, model.config.vocabulary),
+        kind="one",
+        read=model.logits if plain else lambda hidden: model.logits(hidden[:, -1:]),
+        positions=tuple(range(1, len(prompt.ids) + 1)) if plain else (len(prompt.ids),),
+        at=at,
+    )
+
+
+def task_probe(solved: Solved, text: str, second: str | None = None, *, at: str = "blanks") -> Probe:
+    """Probe a fine-tuned model.
+
+    classify and tag take one text, regress one or two, pair two, answer a question and its context.
+    """
+    choice("--at", at, MODES)
+    if at not in ("auto", "blanks"):
+        raise InputError(f"a fine-tuned model predicts its labels, not every token; leave out 'at', which is {at}")
+    task, model, name = solved.task, solved.model, solved.task.name
+    if not isinstance(model, Tuned) or not isinstance(model.encoder, Bert | Gpt) or name not in TASKS:
+        raise InputError(
+            f"expected a fine-tuned BERT or GPT that does one of {', '.join(TASKS)}; this is "
+            f"{kind_of(model.encoder)} model for {name}"
+        )
+    rows, encoder, tokenizer = solved.rows, model.encoder, solved.tokenizer
+    assert isinstance(rows, Rows)
+    assert tokenizer is not None
+    item = _item(solved, rows, text, second)
+    row = item.rows[0]
+    # Counted from the end, so that it is still the last token when tokens are removed.
+    read_at = [-1] if task.pooled and rows.causal else row.places
+    targets: tuple[str, ...] = ("text",)
+    if name == "tag":
+        words = words_of(text)
+        targets = tuple(text[words[word][0] : words[word][1]] for word in item.note)
+    elif name == "answer":
+        targets = "start", "end"
+
+    def read(hidden: Tensor) -> Tensor:
+        logits: Tensor = model.head(hidden if read_at is None else hidden[:, read_at])
+        return logits.transpose(1, 2) if name == "answer" else logits
+
+    device = encoder.embedding.tokens.weight.device
+    segments = torch.tensor(row.segments, device=device)
+    return Probe(
+        task=name,
+        texts=(text,) if second is None else (text, second),
+        model=model,
+        encoder=encoder,
+        tokenizer=tokenizer,
+        ids=torch.tensor(row.ids, device=device),
+        segments=segments if isinstance(encoder, Bert) and encoder.config.segments else None,
+        targets=targets,
+        outputs=tuple(map(tokenizer.token, row.ids)) if name == "answer" else task.labels,
+        kind="value" if name == "regress" else "several" if getattr(task, "several", False) else "one",
+        read=read,
+        positions=tuple(row.places or ()) if name == "tag" else (),
+    )
+
+
+def _item(solved: Solved, rows: Rows, text: str, second: str | None) -> Item:
+    """The model input of a text; InputError if it takes more than one row or is truncated."""
+    name = solved.task.name
+    if name in SECOND_TEXT and second is None:
+        raise InputError(f"{name} reads two texts; give {SECOND_TEXT[name]} too")
+    if name in SINGLE_TEXT and second is not None:
+        raise InputError(f"{name} reads one text, and two were given; leave the second out")
+    example: Example = Text(text, second)
+    if name == "tag":
+        example = Tagged(text, tuple(words_of(text)))
+    elif name == "answer":
+        example = Question("", text, second or "")
+    items: list[Item] = solved.task.items([example], rows)
+    count = sum(len(item.rows) for item in items)
+    if count != 1:
+        why = f"this one takes {count}; shorten it" if count else "this one has no words"
+        raise InputError(f"expected a text that fits into one row of the model, and {why}")
+    if cut := items[0].rows[0].cut:
+        raise InputError(f"the text is {cut} tokens longer than the {solved.length} that this model reads; shorten it")
+    return items[0]
+
+
+def _special_ids(tokenizer: Tokenizer) -> set[int | None]:
+    return {tokenizer.cls, tokenizer.sep, tokenizer.bos, tokenizer.eos, tokenizer.pad}
+
+
+def _output_names(tokenizer: Tokenizer, count: int) -> tuple[str, ...]:
+    """A name for each output; the output layer may be wider than the vocabulary."""
+    tokens = {number: token for token, number in tokenizer.vocabulary.items()}
+    return tuple(tokens.get(number, f"#{number}") for number in range(count))
+
+
+def _check_length(tokens: int, limit: int) -> None:
+    if tokens > limit:
+        raise InputError(f"the text has {tokens} tokens, and this model reads {limit}; shorten it by {tokens - limit}")

@@ -1,0 +1,72 @@
+"""Reads the one image that a Vision Transformer looks at, from a file or from uploaded bytes."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from regard.data.examples import Picture
+from regard.data.readers.images import read_pictures
+from regard.errors import InputError
+
+__all__ = ["IMAGE_SUFFIXES", "MAX_PIXELS", "check_image", "decode_image", "read_image"]
+
+IMAGE_SUFFIXES = {"PNG": ".png", "JPEG": ".jpg"}  # formats that can be uploaded
+MAX_PIXELS = 50_000_000  # a model reads a few thousand of them
+
+
+def read_image(path: str | os.PathLike[str]) -> Picture:
+    """Read an image file that holds one image."""
+    if not Path(path).is_file():
+        raise InputError(f"{os.fspath(path)}: no such file; expected an image")
+    if find_spec("PIL"):  # IDX files do not need it
+        _image_format(Path(path), os.fspath(path))
+    images = read_pictures(path, labelled=False).examples
+    if len(images) != 1:
+        raise InputError(f"{os.fspath(path)} holds {len(images):,} images; expected an image file with one")
+    return images[0]
+
+
+def decode_image(content: bytes, name: str) -> Picture:
+    """Decode an uploaded PNG or JPEG file; `name` is the file name on the sender's side."""
+    image_format = check_image(content, name)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"upload{IMAGE_SUFFIXES[image_format]}"
+        path.write_bytes(content)
+        try:
+            return replace(read_pictures(path, labelled=False).examples[0], name=name)
+        except InputError as error:
+            raise InputError(str(error).replace(str(path), name)) from None
+
+
+def check_image(content: bytes, name: str) -> str:
+    """Return "PNG" or "JPEG" from the header alone; raise InputError for other formats and for too many pixels."""
+    image_format = _image_format(io.BytesIO(content), name)
+    if image_format not in IMAGE_SUFFIXES:
+        raise InputError(f"{name} is {image_format or 'no image'}; expected a PNG or JPEG file")
+    return image_format
+
+
+def _image_format(source: Path | io.BytesIO, name: str) -> str:
+    """Return Pillow's name of the format, "" if it is no image; raise InputError for too many pixels."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise InputError(f"{name} is an image, which needs Pillow: pip install 'regard[images]'") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # reported below as an InputError
+            with Image.open(source) as image:
+                image_format, (width, height) = image.format or "", image.size
+    except Image.DecompressionBombError:
+        raise InputError(f"{name} has too many pixels; expected at most {MAX_PIXELS:,}. Make it smaller") from None
+    except (OSError, ValueError, SyntaxError, EOFError):
+        return ""
+    if width * height > MAX_PIXELS:
+        raise InputError(f"{name} has {width:,} x {height:,} pixels; expected at most {MAX_PIXELS:,}. Make it smaller")
+    return image_format

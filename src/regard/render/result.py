@@ -1,0 +1,145 @@
+"""`Result`: the base class of what verbs return. A result shows itself as text, JSON, a table, a page or a drawing."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+
+from regard.errors import InputError, RegardError
+from regard.files.disk import atomic_write
+
+if TYPE_CHECKING:
+    from regard.render.drawing import Drawing
+
+__all__ = ["Result", "Table"]
+
+Table = tuple[Sequence[str], Sequence[Sequence[object]]]  # headers and rows
+
+
+class Result(BaseModel):
+    """A typed answer. Its fields are the JSON document that `--json`, `.to_dict()` and `POST /v1/NAME` return.
+
+    Subclasses define what else they offer: `to_text()` for the terminal, `to_table()` for pandas and CSV, `page_view`
+    and `view_data()` for the interactive page, `to_drawing()` for SVG and PNG.
+    """
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    page_view: ClassVar[str | None] = None  # the page's view that shows this result
+    _reproduce: dict[str, str] = PrivateAttr(default_factory=dict)  # "cli" and "python": the lines that repeat it
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain Python values that JSON can hold."""
+        return self.model_dump(mode="json")
+
+    def to_json(self) -> str:
+        """The result as one indented JSON document."""
+        try:
+            return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=2)
+        except ValueError as error:
+            if "JSON compliant" not in str(error):
+                raise
+            raise RegardError(
+                "the result contains NaN or infinity, which JSON cannot represent; check for a damaged checkpoint or "
+                "an overflow"
+            ) from None
+
+    def to_text(self) -> str:
+        """The result as the command line prints it."""
+        return self.to_json()
+
+    def to_table(self) -> Table | None:
+        """Headers and rows, if the result is a table."""
+        return None
+
+    def view_data(self) -> Mapping[str, object]:
+        """The data of the page's view, without the lines that reproduce it; by default the JSON document."""
+        return self.to_dict()
+
+    def to_drawing(self) -> Drawing | None:
+        """A still drawing, if the result has one."""
+        return None
+
+    def page_data(self) -> dict[str, object]:
+        """What the page needs: the view's name, its data and the lines that reproduce it."""
+        if self.page_view is None:
+            raise InputError(f"{type(self).__name__} has no page")
+        return {"view": self.page_view, **self.view_data(), "cli": "", "python": "", **self._reproduce}
+
+    def with_reproduction(self, cli: str, python: str) -> None:
+        """Set the lines that repeat this result; called by the doors."""
+        self._reproduce.update(cli=cli, python=python)
+
+    def to_html(self) -> str:
+        """A complete page with the interactive view; it needs no network."""
+        from regard.render.bundle import page
+
+        return page(self.page_data(), title=f"Regard: {self.page_view}")
+
+    def to_pandas(self) -> Any:
+        """The table as a DataFrame; needs pandas."""
+        table = self.to_table()
+        if table is None:
+            raise InputError(f"{type(self).__name__} is not a table; use .to_dict()")
+        try:
+            import pandas  # type: ignore[import-untyped,unused-ignore]
+        except ImportError:
+            raise InputError("to_pandas() needs pandas: pip install pandas; .to_table() needs nothing") from None
+        headers, rows = table
+        return pandas.DataFrame([list(row) for row in rows], columns=list(headers))
+
+    @classmethod
+    def formats(cls) -> tuple[str, ...]:
+        """The file name extensions that `save` writes for this kind of result."""
+        return (
+            *((".html",) if cls.page_view is not None else ()),
+            *((".svg", ".png") if cls.to_drawing is not Result.to_drawing else ()),
+            *((".csv",) if cls.to_table is not Result.to_table else ()),
+            ".json",
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result; the extension chooses the format. The file appears whole or not at all."""
+        suffix = Path(path).suffix.lower()
+        if suffix not in self.formats():
+            raise InputError(f"{path}: expected a file name that ends in {', '.join(self.formats())}")
+        atomic_write(path, self._content(suffix))
+
+    def _content(self, suffix: str) -> bytes:
+        if suffix == ".html":
+            return self.to_html().encode()
+        if suffix == ".json":
+            return (self.to_json() + "\n").encode("utf-8", "backslashreplace")
+        if suffix == ".csv":
+            table = self.to_table()
+            if table is None:
+                raise InputError("this result is not a table; save it as .json")
+            buffer = io.StringIO()
+            csv.writer(buffer, lineterminator="\n").writerows([table[0], *table[1]])
+            return buffer.getvalue().encode("utf-8", "backslashreplace")
+        from regard.render.drawing import png, svg
+
+        drawing = self.to_drawing()
+        if drawing is None:
+            raise InputError("this result has no drawing; save it as .html or .json")
+        return svg(drawing).encode() if suffix == ".svg" else png(drawing)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        """The interactive view inside a notebook, offline; a table or the text where there is no view."""
+        if self.page_view is None:
+            return f"<pre>{html.escape(self.to_text())}</pre>"
+        return (
+            f'<iframe srcdoc="{html.escape(self.to_html())}" width="100%" height="640" '
+            'style="border: 1px solid #d0d7de" sandbox="allow-scripts allow-downloads"></iframe>'
+        )

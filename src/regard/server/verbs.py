@@ -1,0 +1,96 @@
+"""The HTTP door: `POST /v1/NAME` for every verb, and the OpenAPI description of all of them.
+
+The body is the request as a JSON object and the answer the result's document; `/v1/NAME/view` answers with the data of
+the page's view. A blank string means that an optional field is not given, as forms send it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic.json_schema import models_json_schema
+
+from regard.errors import InputError, nearest
+from regard.server.model_registry import ModelRegistry
+from regard.server.request_queue import check_connected
+from regard.verbs import VERBS, find
+from regard.verbs.base import Verb
+
+if TYPE_CHECKING:
+    from regard.render.result import Result
+
+__all__ = ["MAX_CHARACTERS", "answer", "http_verbs", "openapi"]
+
+MAX_CHARACTERS = 20_000  # of one text
+
+
+def http_verbs() -> dict[str, Verb]:
+    """The verbs that clients may call, by name."""
+    found = (find(name) for name in VERBS)
+    return {verb.name: verb for verb in found if verb.http}
+
+
+def answer(registry: ModelRegistry, name: str, arguments: Mapping[str, object]) -> Result:
+    """Run a verb with the arguments of a client. Strings are texts: no file of the server is read."""
+    verbs = http_verbs()
+    if name not in verbs:
+        raise InputError(f"there is no verb {name!r}; {nearest(name, verbs)}")
+    verb = verbs[name]
+    for key, value in arguments.items():
+        if isinstance(value, str) and len(value) > MAX_CHARACTERS:
+            raise InputError(
+                f"{key!r} has {len(value):,} characters; the studio takes at most {MAX_CHARACTERS:,}. Shorten it"
+            )
+    fields = verb.request.model_fields
+    given = {
+        key: value
+        for key, value in arguments.items()
+        if not (isinstance(value, str) and not value.strip() and key in fields and not fields[key].is_required())
+    }
+    events = verb.run(verb.parse(given, files=False), registry)
+    while True:
+        try:
+            next(events)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        check_connected()
+
+
+def openapi() -> dict[str, Any]:
+    """The OpenAPI 3.1 description of every verb's route."""
+    verbs = http_verbs()
+    requests = [(verb.request, "validation") for verb in verbs.values()]
+    results = [(verb.result_type(), "serialization") for verb in verbs.values()]
+    schemas, definitions = models_json_schema(
+        [*requests, *results],  # type: ignore[list-item]
+        ref_template="#/components/schemas/{model}",
+    )
+    paths = {}
+    for verb, request, result in zip(verbs.values(), requests, results, strict=True):
+        body = {"required": True, "content": {"application/json": {"schema": schemas[request]}}}  # type: ignore[index]
+        success = {"description": "The result.", "content": {"application/json": {"schema": schemas[result]}}}  # type: ignore[index]
+        summary, _, description = verb.help.partition("\n")
+        paths[f"/v1/{verb.name}"] = {
+            "post": {
+                "operationId": verb.name,
+                "summary": summary,
+                "description": description.strip(),
+                "requestBody": body,
+                "responses": {"200": success, "400": {"description": "The request is not valid; `error` says why."}},
+            }
+        }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Regard", "version": "1"},
+        "paths": paths,
+        "components": {"schemas": _without_cli(definitions.get("$defs", {}))},
+    }
+
+
+def _without_cli(schema: Any) -> Any:
+    """The schema without the notes for the command line."""
+    if isinstance(schema, dict):
+        return {key: _without_cli(value) for key, value in schema.items() if key != "cli"}
+    return [_without_cli(item) for item in schema] if isinstance(schema, list) else schema

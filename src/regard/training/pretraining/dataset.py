@@ -1,0 +1,207 @@
+"""From text files to what a run reads: a tokenizer, token shards, and text that is kept for evaluation.
+
+Knows where these lie in the output folder and repeats no finished work. Knows no model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from regard.checkpoints.files import checksums
+from regard.checkpoints.files import verify as verify_folder
+from regard.data.corpus import Corpus, Progress, Report, build_corpus, read_documents, train_tokenizer
+from regard.data.corpus.documents import find_sources
+from regard.data.corpus.manifest import MANIFEST
+from regard.data.corpus.vocabulary import SizeError
+from regard.errors import InputError
+from regard.files.checksums import Verify
+from regard.files.disk import replacing_folder
+from regard.files.json_files import json_bytes, read_checked_json, with_checksum
+from regard.known import one_of
+from regard.text import Tokenizer
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.sections import Family
+from regard.training.pretraining.sentinels import sentinels_of, train_with_sentinels
+from regard.training.pretraining.token_stream import TokenStream
+
+__all__ = ["Dataset", "Said", "open_dataset", "prepare"]
+
+CORPUS, HELD_OUT, VOCABULARY = "corpus", "heldout", "vocabulary"
+ORIGIN = "origin.json"  # what a vocabulary was trained on, and how
+Said = Callable[[str], None]
+
+# The special tokens that a family cannot do without.
+ROLES: dict[Family, tuple[str, ...]] = {
+    "bert": ("cls", "sep", "mask", "pad"),
+    "gpt": ("eos",),
+    "t5": ("pad", "eos"),
+    "elmo": ("cls", "sep"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """What a model reads: text to learn from, text to be asked about, and the tokenizer of both.
+
+    `digest` is the same for the same text to learn from, and for no other.
+    """
+
+    text: TokenStream
+    held_out: TokenStream
+    tokenizer: Tokenizer
+    digest: str
+
+
+def prepare(
+    config: PretrainingConfig,
+    sources: Sequence[str],
+    output: Path,
+    *,
+    held_out: Sequence[str] = (),
+    verify: Verify = "auto",
+    say: Said,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> None:
+    """Make what `open_dataset` opens. `sources` are text files and folders, or the folders of finished corpora.
+
+    Finished corpora must match their checksums. Of a corpus that this run made itself, what is damaged is made anew.
+    """
+
+    def on_damaged(problem: str) -> None:
+        say(f"{problem}; it is made anew from the text")
+
+    if _are_corpora(sources):
+        first, *others = (Corpus.open(source, verify=verify) for source in sources)
+        for corpus in others:
+            if corpus.manifest.tokenizer != first.manifest.tokenizer:
+                raise InputError(f"{corpus.folder} has another tokenizer than {first.folder}; build them with one")
+        tokenizer = first.tokenizer
+        _refuse_unfit(tokenizer, config)
+    else:
+        tokenizer = _tokenizer(config, sources, output / VOCABULARY, say)
+        _refuse_unfit(tokenizer, config)
+        report = build_corpus(
+            sources,
+            output / CORPUS,
+            tokenizer=tokenizer,
+            verify=verify,
+            on_progress=on_progress,
+            on_damaged=on_damaged,
+        )
+        _say(say, report)
+    if held_out:
+        build_corpus(held_out, output / HELD_OUT, tokenizer=tokenizer, verify=verify, on_damaged=on_damaged)
+
+
+def open_dataset(config: PretrainingConfig, sources: Sequence[str], output: Path, *, held_out: bool) -> Dataset:
+    """Open what `prepare` made and verified. Without text of its own for evaluation, the corpus' end is kept for it."""
+    corpora = [
+        Corpus.open(folder, verify="never") for folder in (sources if _are_corpora(sources) else [output / CORPUS])
+    ]
+    text, kept = TokenStream.of(*corpora), None
+    if held_out:
+        kept = TokenStream.of(Corpus.open(output / HELD_OUT, verify="never"))
+    else:
+        text, kept = text.split()
+    tokenizer = corpora[0].tokenizer
+    if config.model.family == "gpt":
+        assert tokenizer.eos is not None
+        text, kept = text.ended(tokenizer.eos), kept.ended(tokenizer.eos)
+    return Dataset(text, kept, tokenizer, _digest(corpora, whole=held_out))
+
+
+def _are_corpora(sources: Sequence[str]) -> bool:
+    return bool(sources) and all((Path(source) / MANIFEST).is_file() for source in sources)
+
+
+def _tokenizer(config: PretrainingConfig, sources: Sequence[str], place: Path, say: Said) -> Tokenizer:
+    settings = config.vocabulary
+    if settings.path:
+        path = Path(settings.path)
+        return Tokenizer.open(path.parent if path.is_file() else path)
+    origin = _origin(config, sources)
+    if (place / ORIGIN).is_file():
+        try:
+            before: dict[str, Any] = read_checked_json(place / ORIGIN)
+            verify_folder(place)
+            if before | {"settings": config.with_new_keys(VOCABULARY, before["settings"])} == origin:
+                return Tokenizer.open(place)
+        except InputError as error:
+            say(f"{error}; the vocabulary is trained anew")
+    texts = (paragraph for document in read_documents(sources) for paragraph in document.paragraphs)
+    first = next(texts, None)
+    if first is None:
+        raise InputError(f"the corpus is empty: there is no text in {', '.join(sources)}")
+    say(f"training a {settings.kind} vocabulary of {settings.vocab_size:,} entries")
+    try:
+        tokenizer = _trained(chain([first], texts), config)
+    except SizeError as error:
+        raise InputError(f"{error}: --set vocabulary.vocab_size={error.size}") from None
+    with replacing_folder(place) as staging:
+        tokenizer.save(staging)
+        (staging / ORIGIN).write_bytes(json_bytes(with_checksum(origin)))
+        for name, data in checksums(tokenizer.files()).items():
+            (staging / name).write_bytes(data)
+    return tokenizer
+
+
+def _trained(texts: Iterator[str], config: PretrainingConfig) -> Tokenizer:
+    settings, limit = config.vocabulary, config.model.max_position_embeddings
+    if config.model.family == "t5":
+        return train_with_sentinels(
+            texts,
+            size=settings.vocab_size,
+            lowercase=settings.lowercase,
+            minimum=settings.min_frequency,
+            max_length=limit,
+        )
+    return train_tokenizer(
+        texts,
+        kind=settings.kind,
+        size=settings.vocab_size,
+        lowercase=settings.lowercase,
+        minimum=settings.min_frequency,
+        max_length=limit,
+    )
+
+
+def _origin(config: PretrainingConfig, sources: Sequence[str]) -> dict[str, Any]:
+    """All that a vocabulary follows from. Of files not the content: at worst the same vocabulary is trained again."""
+    states = [(str(path), path.stat()) for path in find_sources(sources).files]
+    return {
+        "settings": config.vocabulary.model_dump(),
+        "sentinels": config.model.family == "t5",
+        "positions": config.model.max_position_embeddings,
+        "sources": [[name, state.st_size, state.st_mtime_ns] for name, state in states],
+    }
+
+
+def _digest(corpora: Sequence[Corpus], *, whole: bool) -> str:
+    shards = [shard.json() for corpus in corpora for shard in corpus.manifest.shards or ()]
+    return hashlib.sha256(json_bytes([corpora[0].manifest.tokenizer, shards, whole])).hexdigest()
+
+
+def _refuse_unfit(tokenizer: Tokenizer, config: PretrainingConfig) -> None:
+    missing = [role for role in ROLES[config.model.family] if getattr(tokenizer, role) is None]
+    if config.model.family == "t5" and not sentinels_of(tokenizer):
+        missing.append("a dropped stretch (<extra_id_0>)")
+    if missing:
+        raise InputError(
+            f"this tokenizer has no token for {', '.join(missing)}, which {one_of(config.model.family)} needs; "
+            "use another, or leave vocabulary.path empty to train one"
+        )
+
+
+def _say(say: Said, report: Report) -> None:
+    counts = report.counts
+    say(
+        f"corpus: {counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens "
+        f"({counts.bytes / 1e6:,.1f} MB of text)"
+    )
+    for note in report.notes:
+        say(note)

@@ -1,0 +1,53 @@
+"""The verbs: everything Regard does for a user, each defined once in the file of its name (see `base`)."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from regard.verbs.base import Verb
+
+__all__ = ["FUNCTIONS", "VERBS", "find"]
+
+# In the order of the help page. A verb's file has the verb's name.
+ORDER = (
+    "embed",
+    "fill",
+    "compare",
+    "next",
+    "perplexity",
+    "generate",
+    "score",
+    "benchmark",
+    "cost",
+    "pretrain",
+    "train",
+    "translate",
+    "evaluate",
+    "predict",
+    "doctor",
+    "faithfulness",
+    "features",
+    "layers",
+    "look",
+    "figure",
+    "senses",
+    "heads",
+    "ablate",
+    "map",
+    "models",
+)
+VERBS = tuple(name for name in ORDER if (Path(__file__).parent / f"{name}.py").is_file())
+
+# `regard.NAME` for each verb; a name that Python or a package of Regard has already gets another.
+RENAMED = {"layers": "compare_layers", "map": "sentence_map", "models": "list_models", "next": "next_sentence"}
+FUNCTIONS = {RENAMED.get(name, name): name for name in VERBS}
+
+
+def find(name: str) -> Verb:
+    """The verb of a name that is in `VERBS`."""
+    module = import_module(f"regard.verbs.{name}")
+    found: Verb = getattr(module, name)
+    return found

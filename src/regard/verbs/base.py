@@ -1,0 +1,262 @@
+"""One definition per verb: a typed request, a typed result and one function.
+
+The command (`regard.cli.commands`), the Python function (`regard.verbs.python`), the HTTP route
+(`regard.server.verbs`), the lines that reproduce a result and the TypeScript types are derived from the definition:
+
+    class FillRequest(Request):
+        text: str = argument(help="Text with blanks: _ or [MASK].")
+        model: ModelName = model_option()
+        top: int = option(10, "-k", help="Number of candidates per blank.", ge=1)
+
+    @verb(FillRequest, result="regard.inference.masked_lm:FillResult")
+    def fill(request: FillRequest, models: Models) -> FillResult:
+        '''Fill in the blanks of a text.'''
+
+A function that takes long yields events (`regard.events`) and returns the result. Files of this package import torch
+inside functions only, so that the command line starts quickly.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shlex
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic.fields import FieldInfo
+
+from regard.errors import InputError, InputErrors, nearest
+from regard.events import Event
+from regard.known import DEFAULT
+from regard.verbs import RENAMED
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from regard.checkpoints.loaded_model import LoadedModel
+    from regard.render.result import Result
+
+__all__ = [
+    "Device",
+    "ModelName",
+    "Models",
+    "Request",
+    "Texts",
+    "Verb",
+    "argument",
+    "layer_option",
+    "model_option",
+    "option",
+    "seed_option",
+    "verb",
+]
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+class Models(Protocol):
+    """Where a verb gets its models from: loaded on demand, or kept by a server."""
+
+    def use(self, name: str) -> AbstractContextManager[LoadedModel]:
+        """The model with its tokenizer, for one user at a time."""
+
+
+class Request(BaseModel):
+    """The arguments of a verb. Fields made by `argument` are positional; the others are options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class _ModelMarker:
+    """Marks fields that name a model."""
+
+
+ModelName = Annotated[str, _ModelMarker()]
+
+
+def _read_texts(value: object, info: ValidationInfo) -> object:
+    files = (info.context or {}).get("files", True)
+    if isinstance(value, str | os.PathLike):
+        if files:
+            return Path(value)
+        return [line for line in os.fspath(value).splitlines() if line.strip()]
+    return list(value) if isinstance(value, Sequence) else value
+
+
+# Texts as a list, or the file that holds one text per line ("-" is standard input). Over HTTP a string holds the lines
+# themselves: a client cannot make the server read a file.
+Texts = Annotated[list[str] | Path, BeforeValidator(_read_texts)]
+
+
+def argument(default: Any = ..., *, help: str, metavar: str | None = None, **limits: Any) -> Any:
+    """A positional argument. `limits` are pydantic's (`ge`, `le`, `max_length`, ...)."""
+    return Field(default, description=help, json_schema_extra={"cli": {"position": True, "metavar": metavar}}, **limits)
+
+
+def option(
+    default: Any = ..., *flags: str, help: str, metavar: str | None = None, hidden: bool = False, **limits: Any
+) -> Any:
+    """An option; its flag is the field's name, and `flags` may add or replace it ("-k", or "--text")."""
+    cli: Any = {"flags": list(flags), "metavar": metavar, "hidden": hidden}
+    return Field(default, description=help, json_schema_extra={"cli": cli}, **limits)
+
+
+def model_option(default: str = DEFAULT, help: str = "A model folder, a hub name or a built-in name.") -> Any:
+    return option(default, "-m", help=help, metavar="MODEL")
+
+
+def seed_option(default: int = 0) -> Any:
+    return option(default, help="The same seed gives the same result.", metavar="N", ge=0, le=2**63 - 1)
+
+
+def layer_option(default: str = "-1") -> Any:
+    help = "-1 is the last layer, 0 the output of the embeddings; or an expression such as concat(-4:)."
+    return option(default, help=help, metavar="EXPRESSION")
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb and everything the doors need to know of it."""
+
+    name: str
+    request: type[Request]
+    function: Callable[[Any, Any], Any]
+    result: str  # "module:Class"; a path, so that listing the verbs imports no torch
+    formats: tuple[str, ...]  # extensions that `--output` takes; empty: the verb has no such option
+    http: bool  # whether clients of the server may call it
+    aliases: tuple[str, ...] = field(default=())
+
+    @property
+    def help(self) -> str:
+        return inspect.getdoc(self.function) or ""
+
+    def result_type(self) -> type[Result]:
+        module, _, name = self.result.partition(":")
+        found: type[Result] = getattr(import_module(module), name)
+        return found
+
+    def model_fields(self) -> list[str]:
+        """The fields that name models, or lists of models."""
+        return [name for name, info in self.request.model_fields.items() if _names_models(info)]
+
+    def parse(self, values: Mapping[str, object], *, files: bool = True) -> Request:
+        """Validate the arguments; InputErrors names each fault. `files`: whether strings may name files to read."""
+        unknown = [name for name in values if name not in self.request.model_fields]
+        if unknown:
+            raise InputError(
+                f"{self.name} has no argument {unknown[0]!r}; {nearest(unknown[0], self.request.model_fields)}"
+            )
+        try:
+            return self.request.model_validate(dict(values), context={"files": files})
+        except ValidationError as error:
+            raise InputErrors(dict.fromkeys(_explain(fault, values) for fault in error.errors())) from None
+
+    def run(self, request: Request, models: Models) -> Generator[Event, None, Result]:
+        """Run the verb: yields its events and returns its result, with the lines that reproduce it."""
+        outcome = self.function(request, models)
+        result: Result = (yield from outcome) if inspect.isgenerator(outcome) else outcome
+        result.with_reproduction(self.command_line(request), self.python_code(request))
+        return result
+
+    def command_line(self, request: Request) -> str:
+        """The command that makes the same request."""
+        options, positional, source = [], [], ""
+        for name, info, value in _given(request):
+            if isinstance(value, list) and "Path" in str(info.annotation):  # texts that are not in a file
+                source, value = shlex.join(["printf", "%s\\n", *value]) + " | ", "-"
+            if cli_of(info).get("position"):
+                positional.append(_word(value))
+            elif isinstance(value, bool):
+                options.append(flag_of(name, info) if value else f"--no-{name.replace('_', '-')}")
+            else:
+                options += [flag_of(name, info), _word(value)]
+        separator = ["--"] if any(word.startswith("-") and word != "-" for word in positional) else []
+        return source + shlex.join(["regard", self.name, *options, *separator, *positional])
+
+    def python_code(self, request: Request) -> str:
+        """The Python call that makes the same request."""
+        positional = [name for name, info in self.request.model_fields.items() if cli_of(info).get("position")]
+        parts, skipped = [], False  # after an argument that is not given, the others need their names
+        given = {name: value for name, _, value in _given(request)}
+        for name in positional:
+            skipped = skipped or name not in given
+            if name in given:
+                parts.append(f"{name}={_literal(given[name])}" if skipped else _literal(given[name]))
+        parts += [f"{name}={_literal(value)}" for name, value in given.items() if name not in positional]
+        return f"import regard\n\nregard.{RENAMED.get(self.name, self.name)}({', '.join(parts)})"
+
+
+def verb(
+    request: type[Request],
+    *,
+    result: str,
+    name: str | None = None,
+    formats: tuple[str, ...] = (),
+    http: bool = True,
+    aliases: tuple[str, ...] = (),
+) -> Callable[[Callable[[Any, Any], Any]], Verb]:
+    """Make a verb of a function that takes a request and models, and returns a result, or yields events on the way."""
+
+    def define(function: Callable[[Any, Any], Any]) -> Verb:
+        return Verb(name or function.__name__.strip("_"), request, function, result, formats, http, aliases)
+
+    return define
+
+
+def cli_of(info: FieldInfo) -> Mapping[str, Any]:
+    """What `argument` or `option` noted for the command line."""
+    extra = info.json_schema_extra
+    found = extra.get("cli") if isinstance(extra, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def flag_of(name: str, info: FieldInfo) -> str:
+    """The long flag of an option."""
+    flags = [flag for flag in cli_of(info).get("flags", ()) if flag.startswith("--")]
+    return flags[0] if flags else f"--{name.replace('_', '-')}"
+
+
+def _names_models(info: FieldInfo) -> bool:
+    if any(isinstance(item, _ModelMarker) for item in info.metadata):
+        return True
+    pending = [info.annotation]
+    while pending:
+        annotation = pending.pop()
+        if get_origin(annotation) is Annotated and any(isinstance(m, _ModelMarker) for m in get_args(annotation)[1:]):
+            return True
+        if get_origin(annotation) in (list, tuple, Union, UnionType, Annotated):
+            pending += get_args(annotation)
+    return False
+
+
+def _given(request: Request) -> list[tuple[str, FieldInfo, object]]:
+    """The fields that differ from their defaults."""
+    fields = type(request).model_fields
+    values = [(name, info, getattr(request, name)) for name, info in fields.items()]
+    return [(name, info, value) for name, info, value in values if info.is_required() or value != info.get_default()]
+
+
+def _word(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _literal(value: object) -> str:
+    return repr(str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value)
+
+
+def _explain(fault: Any, values: Mapping[str, object]) -> str:
+    """One of pydantic's complaints in our words: the argument, what it is, what was expected."""
+    message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    if not fault["loc"]:
+        return str(message)
+    name = str(fault["loc"][0])
+    if fault["type"] == "missing":
+        return f"{name} is missing"
+    shown = repr(values.get(name))
+    return f"{name} is {shown if len(shown) <= 80 else shown[:77] + '...'}; {message}"

@@ -1,0 +1,43 @@
+"""`regard heads`: which known pattern every attention head follows over a set of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard.events import Event, Note
+from regard.verbs.base import ModelName, Models, Request, Texts, model_option, option, seed_option, verb
+
+if TYPE_CHECKING:
+    from regard.interpret.heads.census import HeadCensus
+
+__all__ = ["HeadsRequest", "heads"]
+
+
+class HeadsRequest(Request):
+    text: Texts = option(..., "-t", help="Texts, one per line, or pairs with a tab; - is stdin.", metavar="FILE")
+    model: ModelName = model_option()
+    limit: int = option(100, help="Number of texts or pairs to read.", metavar="N", ge=1)
+    seed: int = seed_option()
+
+
+@verb(HeadsRequest, result="regard.interpret.heads.census:HeadCensus", formats=(".html", ".csv", ".json"))
+def heads(request: HeadsRequest, models: Models) -> Generator[Event, None, HeadCensus]:
+    """Take a census of a model's heads: next word, previous word, same word, delimiter and other known patterns.
+
+    A score is the share of attention that falls on the targets of a pattern. Chance is the score with shuffled key
+    tokens. A head is named after a pattern that is significant at 5% after Holm's correction for all heads and
+    patterns, and exceeds chance by at least 10 points; of several, after the one furthest above chance.
+    """
+    from regard.data.files import open_text
+    from regard.interpret.heads.census import head_census, read_text_pairs
+
+    with open_text(request.text) if isinstance(request.text, Path) else nullcontext(request.text) as lines:
+        pairs = read_text_pairs(lines, limit=request.limit)
+    with models.use(request.model) as loaded:
+        result = yield from head_census(loaded.model, loaded.tokenizer, pairs, name=request.model, seed=request.seed)
+    for note in result.notes:
+        yield Note(message=note)
+    return result

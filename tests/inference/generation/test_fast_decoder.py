@@ -1,0 +1,62 @@
+"""Decodings that follow one another use the same packed matrices where that is asked for, and say the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from regard.inference.generation import greedy_search
+from regard.inference.generation.fast_decoder import reuse_packed_weights
+from regard.models import Gpt, GptConfig
+
+ROWS, TOKENS = 4, 20
+
+
+@pytest.fixture(scope="module")
+def model() -> Gpt:
+    torch.manual_seed(0)
+    return Gpt(GptConfig(vocabulary=300, width=256, depth=2, heads=4, ffn=512, positions=64)).eval()
+
+
+def said(model: Gpt) -> list[tuple[int, ...]]:
+    prompts = torch.arange(ROWS * 3).view(ROWS, 3)
+    return [one.ids for one in greedy_search(model, prompts, end=None, max_new_tokens=TOKENS)]
+
+
+@pytest.fixture
+def packed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the matrices that are packed, as they are."""
+    if not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
+        pytest.skip("no MKL here, and nothing is packed without it")
+    sizes: list[int] = []
+    real = torch.ops.mkl._mkl_reorder_linear_weight
+
+    def reorder(weight: torch.Tensor, rows: int) -> torch.Tensor:
+        sizes.append(weight.numel())
+        found: torch.Tensor = real(weight, rows)
+        return found
+
+    monkeypatch.setattr(torch.ops.mkl, "_mkl_reorder_linear_weight", reorder)
+    return sizes
+
+
+def test_each_decoding_packs_for_itself(model: Gpt, packed: list[int]) -> None:
+    first = said(model)
+    once = len(packed)
+    assert once > 0
+    assert said(model) == first
+    assert len(packed) == 2 * once
+
+
+def test_inside_keeping_matrices_are_packed_once(model: Gpt, packed: list[int]) -> None:
+    expected = said(model)
+    packed.clear()
+    with reuse_packed_weights():
+        assert said(model) == expected
+        once = len(packed)
+        with reuse_packed_weights():
+            assert said(model) == expected
+        assert said(model) == expected
+    assert len(packed) == once > 0
+    said(model)
+    assert len(packed) == 2 * once  # and afterwards each packs for itself again

@@ -1,0 +1,71 @@
+"""New models: their sizes, and that both kinds say what the search says when they are told its words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from regard.errors import InputError
+from regard.inference.generation.beam_search import greedy_search
+from regard.inference.translation.model import as_translation_model, teacher_forced_logits, vocab_sizes
+from regard.inference.translation.subwords import train_subwords
+from regard.models import Bert, BertConfig, Seq2Seq, Transformer
+from regard.nn import Padded
+from regard.training.translation.build import new_model
+from regard.training.translation.config import TranslationConfig
+from tests.inference.translation.conftest import SMALL, sentences
+
+PAIRS = sentences(60)
+SUBWORDS = {joint: train_subwords(PAIRS, size=300 if joint else 280, joint=joint) for joint in (True, False)}
+VARIANTS = [("transformer", "dot", "luong")] + [
+    ("lstm", score, recipe) for score in ("none", "dot", "general", "additive") for recipe in ("luong", "deck")
+]
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize(("kind", "score", "recipe"), VARIANTS)
+def test_told_words_score_as_those_that_are_found(
+    kind: str, score: str, recipe: str, joint: bool, randomised: Callable[..., Any]
+) -> None:
+    """The sum of log-probabilities of a greedy translation, from one forward over it."""
+    settings = TranslationConfig.read(
+        overrides=[*SMALL, f"model.family={kind}", f"model.score={score}", f"model.recipe={recipe}"]
+    )
+    subwords = SUBWORDS[joint]
+    model = randomised(new_model(settings.model, subwords, seed=0)).eval()
+    rows = subwords.encode_sources([PAIRS[0].source, PAIRS[1].source + " dog dog"])
+    ids = torch.zeros(2, max(map(len, rows)), dtype=torch.long)
+    for place, row in enumerate(rows):
+        ids[place, : len(row)] = torch.tensor(row)
+    layout = Padded.from_lengths([len(row) for row in rows])
+    found = greedy_search(model, ids, layout, end=None, max_new_tokens=5)
+    target = torch.tensor([one.ids for one in found])
+    with torch.no_grad():
+        scores = teacher_forced_logits(model, ids, layout, target).log_softmax(-1)
+    assert scores.argmax(-1).equal(target)
+    sums = scores.gather(2, target[..., None]).sum((1, 2))
+    assert sums.tolist() == pytest.approx([one.log_probability for one in found], abs=1e-4)
+    assert vocab_sizes(model) == (subwords.source.size, subwords.target.size)
+
+
+def test_a_seed_draws_the_same_weights_and_joint_ones_are_shared() -> None:
+    settings = TranslationConfig.read(overrides=SMALL).model
+    one, same, other = (new_model(settings, SUBWORDS[True], seed=seed) for seed in (1, 1, 2))
+    assert isinstance(one, Transformer) and isinstance(same, Transformer) and isinstance(other, Transformer)
+    assert one.embedding.tokens.weight.equal(same.embedding.tokens.weight)
+    assert not one.embedding.tokens.weight.equal(other.embedding.tokens.weight)
+    assert one.said is one.embedding
+    apart = new_model(settings, SUBWORDS[False], seed=1)
+    assert isinstance(apart, Transformer) and apart.said is not apart.embedding
+
+
+def test_what_does_not_translate_is_refused() -> None:
+    with pytest.raises(InputError, match="a BERT does not translate"):
+        as_translation_model(Bert(BertConfig(vocabulary=10, width=8, depth=1, heads=1, ffn=8)))
+    with pytest.raises(InputError, match="a Seq2Seq does not translate"):
+        from regard.models import Seq2SeqConfig
+
+        as_translation_model(Seq2Seq(Seq2SeqConfig()))

@@ -1,0 +1,93 @@
+"""Words and texts of tokens, whatever the tokenizer marks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.interpret.attention import token_axis
+from regard.interpret.attention.token_axis import TokenAxis
+from regard.text import Tokenizer
+from tests.inference.folders import byte_level, tiny_roberta
+from tests.inference.generation.folders import unigram
+
+
+@pytest.fixture(scope="module")
+def words(tiny_bert_folder: Path) -> Tokenizer:
+    return Tokenizer.open(tiny_bert_folder)
+
+
+@pytest.fixture(scope="module")
+def bytes_(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return byte_level(tmp_path_factory.mktemp("bytes") / "x", specials=["<|endoftext|>"], kind="gpt2")
+
+
+def test_pieces_share_a_word_and_marks_have_their_own(words: Tokenizer) -> None:
+    side = token_axis.axis_of_encoding(words, words.encode("films, it", "it is"))
+    assert side.tokens == ("[CLS]", "film", "##s", ",", "it", "[SEP]", "it", "is", "[SEP]")
+    assert side.words == (0, 1, 1, 2, 3, 4, 5, 6, 7)
+    assert side.segments == (0, 0, 0, 0, 0, 0, 1, 1, 1)
+
+
+def test_the_same_word_at_the_end_of_one_text_and_the_start_of_the_next(words: Tokenizer) -> None:
+    side = token_axis.axis_of_encoding(words, words.encode("it", "it"))
+    assert side.words == (0, 1, 2, 3, 4)
+
+
+def test_two_texts_without_segments(tmp_path: Path) -> None:
+    roberta = Tokenizer.open(tiny_roberta(tmp_path))
+    side = token_axis.axis_of_encoding(roberta, roberta.encode("the film", "good day"))
+    first = [token for token, part in zip(side.tokens, side.segments, strict=True) if part == 0]
+    assert first == ["<s>", "the", " film", "</s>"]
+    assert side.tokens[len(first)] == "</s>"
+    alone = token_axis.axis_of_encoding(roberta, roberta.encode("the film"))
+    assert set(alone.segments) == {0}
+
+
+def test_white_space_alone_is_seen_as_signs(bytes_: Tokenizer) -> None:
+    text = "the  film\n\tgood ▁"
+    side = token_axis.axis_of_encoding(bytes_, bytes_.encode(text))
+    half = ("\\xE2", "\\x96", "\\x81")  # the bytes of a sign that no token of this vocabulary has
+    assert side.tokens == ("the", "␣", " film", "⏎", "⇥", "good", "␣", *half)
+    assert token_axis.axis_of_ids(bytes_, bytes_.encode(text).ids, special=0).tokens == side.tokens
+
+
+def test_a_space_alone_where_spaces_are_signs_of_the_vocabulary(tmp_path: Path) -> None:
+    pieces = unigram(tmp_path)
+    encoding = pieces.encode("the x")
+    assert encoding.tokens == ["▁the", "▁", "x", "</s>"]
+    assert token_axis.axis_of_encoding(pieces, encoding).tokens == ("the", "␣", "x", "</s>")
+
+
+def test_a_word_that_is_spelled_as_that_sign_stays(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁", "x"]), "utf-8")
+    pieces = Tokenizer.open(tmp_path)
+    assert token_axis.axis_of_encoding(pieces, pieces.encode("x ▁")).tokens == ("[CLS]", "x", "▁", "[SEP]")
+
+
+def test_what_a_decoder_heard() -> None:
+    heard = token_axis.shift_right("<s>", TokenAxis(("ein", " Hund", "</s>"), (0, 1, 2), (0, 0, 0)))
+    assert heard == TokenAxis(("<s>", "ein", " Hund"), (0, 1, 2), (0, 0, 0))
+
+
+def test_sides_of_unequal_length_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 tokens, 1 words, 2 segments"):
+        TokenAxis(("a", "b"), (0,), (0, 0))
+
+
+@given(text=st.text(min_size=1, max_size=30))
+def test_any_text(bytes_: Tokenizer, words: Tokenizer, text: str) -> None:
+    for tokenizer in (bytes_, words):
+        found = tokenizer.encode(text)
+        ids = tokenizer.encode(text, special=False).ids
+        for side in (
+            token_axis.axis_of_encoding(tokenizer, found),
+            token_axis.axis_of_ids(tokenizer, [*ids, 0], special=1),
+        ):
+            assert all(token.strip() for token in side.tokens)
+            assert list(side.words) == sorted(side.words)
+            assert not side.words or side.words[0] == 0
+            assert set(side.words) == set(range(len(set(side.words))))

@@ -1,0 +1,164 @@
+"""Putting texts to models: the numbers are those of the verbs that predict, and what cannot be asked is refused."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import regard
+from regard.data.examples import Question, Tagged, Text
+from regard.data.readers import words_of
+from regard.errors import InputError
+from regard.inference import fill_blanks
+from regard.interpret.attribution.probe import Probe, open_probe, pretrained_probe, task_probe
+from regard.models import Bert, BertConfig, Gpt, GptConfig, Vit, VitConfig
+from regard.tasks.answer import Answering
+from regard.tasks.choose import Choose
+from regard.tasks.folder import Solved, write_task
+from regard.tasks.model import Tuned
+from regard.tasks.solve import predict
+from regard.tasks.tag import Tag
+from regard.tasks.texts import Classify, Pair, Regress
+from regard.text import Tokenizer
+from tests.inference.folders import byte_level, randomised, tiny_gpt
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def bert_tokens(tiny_bert_folder: Path) -> Tokenizer:
+    return Tokenizer.open(tiny_bert_folder)
+
+
+@pytest.fixture(scope="module")
+def gpt_tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return byte_level(tmp_path_factory.mktemp("gpt") / "v", specials=["<|endoftext|>"], kind="gpt2")
+
+
+def tuned(task: object, tokenizer: Tokenizer, *, causal: bool = False, length: int = 48) -> Solved:
+    sizes = {"vocabulary": tokenizer.size, "width": 24, "depth": 2, "heads": 4, "ffn": 40, "positions": 48}
+    encoder = Gpt(GptConfig(**sizes, begin=0, end=0)) if causal else Bert(BertConfig(**sizes))
+    model = Tuned.new(encoder, task)  # type: ignore[arg-type]
+    return Solved(task, randomised(model).eval(), tokenizer, length)  # type: ignore[arg-type]
+
+
+def shares(trial: Probe) -> torch.Tensor:
+    with trial.evaluating():
+        return trial.probabilities(trial.logits())[0]
+
+
+def test_a_bert_fills_its_blanks_as_fill_does(tiny_bert_folder: Path) -> None:
+    model, tokenizer = regard.load(tiny_bert_folder)
+    trial = pretrained_probe(model, tokenizer, "the _ was [MASK]")
+    filled = fill_blanks(model, tokenizer, "the _ was [MASK]", top=5)
+    assert trial.targets == ("blank 1", "blank 2")
+    assert trial.tokens == ("[CLS]", "the", "[MASK]", "was", "[MASK]", "[SEP]")
+    assert trial.special == (True, False, False, False, False, True)
+    for row, candidates in zip(shares(trial), filled.masks, strict=True):
+        best = row.topk(5)
+        assert [trial.outputs[i] for i in best.indices.tolist()] == [one.token for one in candidates]
+        assert best.values.tolist() == pytest.approx([one.probability for one in candidates], rel=1e-5)
+
+
+def test_a_gpt_says_the_next_token(tmp_path: Path) -> None:
+    model, tokenizer = regard.load(tiny_gpt(tmp_path))
+    trial = pretrained_probe(model, tokenizer, "the good")
+    assert trial.targets == ("next token",)
+    with torch.no_grad():
+        logits, _ = model.start(trial.ids[None])
+        assert torch.allclose(trial.logits()[0], logits, atol=1e-5)
+
+
+def test_classes_are_those_of_predict(bert_tokens: Tokenizer, gpt_tokens: Tokenizer) -> None:
+    for causal, tokens in ((False, bert_tokens), (True, gpt_tokens)):
+        for task in (Classify(["a", "b", "c"]), Classify(["a", "b"], several=True)):
+            solved = tuned(task, tokens, causal=causal)
+            said = predict(solved, [Text("the good film")], device=CPU)[0]["probabilities"]
+            trial = task_probe(solved, "the good film")
+            assert trial.kind == ("several" if task.several else "one")
+            assert dict(zip(trial.outputs, shares(trial)[0].tolist(), strict=True)) == pytest.approx(said, abs=1e-6)
+
+
+def test_pairs_have_their_segments(bert_tokens: Tokenizer) -> None:
+    solved = tuned(Pair(["a", "b"]), bert_tokens)
+    said = predict(solved, [Text("the good film", "a dull day")], device=CPU)[0]["probabilities"]
+    found = shares(task_probe(solved, "the good film", "a dull day"))[0].tolist()
+    assert found == pytest.approx(list(said.values()), abs=1e-6)
+    with pytest.raises(InputError, match="pair reads two texts"):
+        task_probe(solved, "the good film")
+
+
+def test_values_tags_and_answers(bert_tokens: Tokenizer) -> None:
+    regress = tuned(Regress(0.0, 1.0), bert_tokens)
+    value = predict(regress, [Text("the film")], device=CPU)[0]["value"]
+    assert shares(task_probe(regress, "the film")).item() == pytest.approx(value, abs=1e-5)
+
+    tag, text = tuned(Tag(["O", "B-X", "I-X"]), bert_tokens), "the film, now"
+    found = task_probe(tag, text)
+    assert found.targets == ("the", "film", ",", "now")
+    tags = predict(tag, [Tagged(text, tuple(words_of(text)))], device=CPU)[0]["tags"]
+    assert [found.outputs[i] for i in shares(found).argmax(-1).tolist()] == tags
+
+    answer = tuned(Answering(), bert_tokens)
+    trial = task_probe(answer, "what film", "the good film was long")
+    assert trial.targets == ("start", "end")
+    assert shares(trial).shape == (2, len(trial.ids))
+    assert shares(trial).sum(-1).tolist() == pytest.approx([1.0, 1.0])
+    best = predict(answer, [Question("", "what film", "the good film was long")], device=CPU)[0]["nbest"]
+    spans = {(one["start"], one["end"]): one["probability"] for one in best}
+    with trial.evaluating():
+        first, last = trial.logits()[0].double()
+    # [CLS] what film [SEP] the good film was long [SEP]: a span's score is the sum of both its ends'.
+    places = {0: 4, 4: 5, 9: 6, 14: 7, 18: 8}
+    ends = {3: 4, 8: 5, 13: 6, 17: 7, 22: 8}
+    (a, p), (b, q) = list(spans.items())[:2]
+    scores = [(first[places[start]] + last[ends[end]]).item() for start, end in (a, b)]
+    assert scores[0] - scores[1] == pytest.approx(math.log(p / q), abs=1e-4)
+
+
+def test_parts_are_shorter_texts(bert_tokens: Tokenizer) -> None:
+    solved = tuned(Classify(["a", "b"]), bert_tokens)
+    trial, shorter = task_probe(solved, "the good film"), task_probe(solved, "the film")
+    keep = torch.tensor([[True, True, False, True, True], [True, True, True, True, False]])
+    with trial.evaluating():
+        assert torch.allclose(trial.logits_of_subsets(keep)[0], shorter.logits()[0], atol=1e-5)
+
+
+def test_a_folder_of_a_task_opens_as_one(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_folder: Path) -> None:
+    write_task(tuned(Classify(["a", "b"]), bert_tokens), tmp_path / "task")
+    assert open_probe(tmp_path / "task", "the film").task == "classify"
+    assert open_probe(tiny_bert_folder, "the _").task == "fill"
+
+
+def test_what_cannot_be_asked(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_folder: Path) -> None:
+    with pytest.raises(
+        InputError, match="one of answer, classify, pair, regress, tag; this is a BERT model for choose"
+    ):
+        task_probe(tuned(Choose(), bert_tokens), "the film")
+    classify = tuned(Classify(["a", "b"]), bert_tokens, length=8)
+    with pytest.raises(InputError, match="classify reads one text, and two were given"):
+        task_probe(classify, "the", "film")
+    with pytest.raises(InputError, match="the text is 2 tokens longer than the 8"):
+        task_probe(classify, "the film was good and the day long")
+    with pytest.raises(InputError, match="one row of the model, and this one takes 2; shorten it"):
+        task_probe(tuned(Tag(["O", "B-X"]), bert_tokens, length=8), "the film was good and the day long")
+    with pytest.raises(InputError, match="this one has no words"):
+        task_probe(tuned(Tag(["O", "B-X"]), bert_tokens), " ")
+    model, tokenizer = regard.load(tiny_bert_folder)
+    with pytest.raises(InputError, match="second text is for a fine-tuned model"):
+        pretrained_probe(model, tokenizer, "the _", "film")
+    with pytest.raises(InputError, match="has 203 tokens, and this model reads 128; shorten it by 75"):
+        pretrained_probe(model, tokenizer, "the " * 200 + "_")
+    gpt, tokens = regard.load(tiny_gpt(tmp_path))
+    with pytest.raises(InputError, match="tokens, and this model reads 16; shorten it by"):
+        pretrained_probe(gpt, tokens, "the film " * 20)
+    picture = Vit(VitConfig(width=8, depth=1, heads=2, ffn=8, image=(4, 4), patch=(2, 2), channels=1, labels=2))
+    with pytest.raises(InputError, match="expected a BERT or a GPT"):
+        pretrained_probe(picture, None, "the film")
+    with pytest.raises(InputError, match="unknown label 'aa'; did you mean 'a'"):
+        task_probe(classify, "the film").output_index("aa")
+    with pytest.raises(InputError, match="is not a token of this vocabulary"):
+        pretrained_probe(model, tokenizer, "the _").output_index("filmm")

@@ -1,0 +1,45 @@
+"""Positional encodings: the formula by hand, both layouts, and what a model has learned."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import InputError
+from regard.interpret.figure.positional_encoding import model_positional_encoding, positional_encoding
+from tests.interpret.conftest import Both
+from tests.interpret.figure.conftest import Drawn
+
+
+@given(st.integers(1, 64).map(lambda half: 2 * half), st.integers(1, 60), st.data())
+def test_both_layouts_are_the_formula(width: int, count: int, data: st.DataObject) -> None:
+    t, k = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, width // 2 - 1))
+    angle = t / 10000 ** (2 * k / width)
+    interleaved, halves = positional_encoding(width, count).matrix, positional_encoding(width, count, "halves").matrix
+    assert interleaved.shape == halves.shape == (count, width)
+    assert interleaved[t, 2 * k] == pytest.approx(math.sin(angle), abs=1e-5)
+    assert interleaved[t, 2 * k + 1] == pytest.approx(math.cos(angle), abs=1e-5)
+    assert np.array_equal(halves, np.concatenate([interleaved[:, 0::2], interleaved[:, 1::2]], axis=1))
+
+
+def test_a_models_own(drawn: Drawn, gpt: Both) -> None:
+    found = model_positional_encoding(drawn.model, 10)
+    assert found is not None
+    if drawn.kind in ("post", "pre"):
+        assert found.arrangement == "interleaved"
+        assert np.array_equal(found.matrix, positional_encoding(16, 10).matrix)
+    else:
+        assert found.arrangement is None
+        weight = drawn.model.embedding.positions.weight  # type: ignore[union-attr]
+        assert np.array_equal(found.matrix, weight[:10].detach().numpy())  # type: ignore[index]
+    assert model_positional_encoding(gpt.ours, 1000).matrix.shape == (40, 24)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("width", "count"), [(7, 5), (0, 5), (2048, 5), (8, 0), (8, 513)])
+def test_bad_sizes(width: int, count: int) -> None:
+    with pytest.raises(InputError, match="expected"):
+        positional_encoding(width, count)

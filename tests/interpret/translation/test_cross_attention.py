@@ -1,0 +1,137 @@
+"""The four sub-steps: scores as the papers write them, their softmax, and the context that the model really used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.inference.generation.beam_search import Beam
+from regard.inference.generation.decoder import as_decoder
+from regard.inference.translation import Translator
+from regard.interpret.translation.cross_attention import Floats
+from regard.interpret.translation.decoding_steps import (
+    DecodedHypothesis,
+    TranslationSteps,
+    replay_translations,
+    translate_in_steps,
+)
+from regard.models import Seq2Seq, Transformer
+from regard.nn import Attention
+
+TEXT = "a dog sees the red house"
+BEAM = Beam(num_beams=3, num_return_sequences=3)
+
+
+def attentions(translator: Translator) -> list[Attention]:
+    model = translator.model
+    if isinstance(model, Seq2Seq):
+        assert model.decoder.cross is not None
+        return [model.decoder.cross]
+    return [layer.cross for layer in model.decoder.layers]  # type: ignore[misc]
+
+
+def decode_plainly(translator: Translator, told: DecodedHypothesis) -> list[list[Tensor]]:
+    """What each layer's attention handed on at each step of an ordinary decoding, which nothing records."""
+    used: list[list[Tensor]] = [[] for _ in attentions(translator)]
+
+    def keep(place: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        return lambda module, given: place.append(given[0][0, 0])
+
+    hooks = [
+        attention.output.register_forward_pre_hook(keep(place))
+        for attention, place in zip(attentions(translator), used, strict=True)
+    ]
+    speaker = as_decoder(translator.model)
+    with torch.inference_mode():
+        _, state = speaker.start(torch.tensor(translator.subwords.encode_sources([TEXT])))
+        for token in told.translation.ids[: len(told.steps) - 1]:
+            _, state = speaker.step(torch.tensor([token]), state)
+    for hook in hooks:
+        hook.remove()
+    return used
+
+
+def values_of(found: TranslationSteps) -> Floats:
+    assert found.seen is not None
+    return found.seen.states[None, None] if found.seen.values is None else found.seen.values
+
+
+def test_the_context_is_the_one_the_model_used(translator: Translator) -> None:
+    found = translate_in_steps(translator, TEXT, beam=BEAM)
+    assert len(found.hypotheses) == 3
+    for told in found.hypotheses:
+        looks = told.looks
+        assert looks is not None
+        powers = np.exp(looks.scores - looks.scores.max(-1, keepdims=True))
+        np.testing.assert_allclose(looks.weights, powers / powers.sum(-1, keepdims=True), atol=1e-6)
+        np.testing.assert_allclose(looks.context, looks.weights @ values_of(found), atol=1e-5)
+        used = decode_plainly(translator, told)
+        for layer, steps in enumerate(used):
+            assert len(steps) == len(told.steps) == looks.weights.shape[2]
+            joined = looks.context[layer].swapaxes(0, 1).reshape(len(steps), -1)
+            np.testing.assert_allclose(joined, torch.stack(steps).numpy(), atol=1e-4)
+            assert np.ptp(looks.weights[layer], axis=-1).max() > 0.01  # it is no flat look
+
+
+@pytest.mark.parametrize("recipe", ["luong", "deck"])
+@pytest.mark.parametrize("score", ["dot", "general", "additive"])
+def test_scores_of_a_recurrent_model_are_the_papers(made: Callable[[str], Translator], score: str, recipe: str) -> None:
+    """Step by step from the cell: luong looks with the new state, deck with the one before."""
+    translator = made(f"lstm {score} {recipe}")
+    model = translator.model
+    assert isinstance(model, Seq2Seq)
+    found = translate_in_steps(translator, TEXT, beam=None)
+    [told] = found.hypotheses
+    assert found.seen is not None and told.looks is not None and found.seen.values is None
+    project = model.decoder.cross.project  # type: ignore[union-attr]
+    with torch.inference_mode():
+        state = model.read(torch.tensor(translator.subwords.encode_sources([TEXT])))
+        memory = state.memory[0]
+        np.testing.assert_allclose(found.seen.states, memory.numpy(), atol=1e-6)
+        expected = []
+        for number, token in enumerate(
+            [model.config.begin, *translator.subwords.encode_targets([""])[0][:0], *told.translation.ids]
+        ):
+            if number == len(told.steps):
+                break
+            before = state.output[0]
+            _, state = model.step(torch.tensor([token]), state)
+            query = before if recipe == "deck" else state.output[0]
+            if score == "dot":
+                expected.append(memory @ query)
+            elif score == "general":
+                expected.append((memory @ project.key.weight.T) @ query)  # type: ignore[union-attr, operator]
+            else:
+                both = query @ project.query.weight.T + memory @ project.key.weight.T  # type: ignore[union-attr, operator]
+                expected.append(torch.tanh(both) @ model.decoder.cross.score.v.weight[0])  # type: ignore[union-attr, index]
+    np.testing.assert_allclose(told.looks.scores[0, 0], torch.stack(expected).numpy(), atol=1e-5)
+
+
+def test_scores_of_a_transformer_are_scaled_products(made: Callable[[str], Translator]) -> None:
+    translator = made("transformer")
+    assert isinstance(translator.model, Transformer)
+    found = translate_in_steps(translator, TEXT, beam=BEAM)
+    assert found.seen is not None and found.seen.values is not None
+    assert found.seen.scale == pytest.approx(8**-0.5)  # 16 numbers, 2 heads
+    for told in found.hypotheses:
+        assert told.looks is not None
+        for layer, attention in enumerate(attentions(translator)):
+            states = torch.tensor(found.seen.states)
+            with torch.inference_mode():
+                key = attention.project.key(states).view(-1, 2, 8).transpose(0, 1).numpy()  # type: ignore[union-attr, operator]
+                value = attention.project.value(states).view(-1, 2, 8).transpose(0, 1).numpy()  # type: ignore[union-attr, operator]
+            scores = told.looks.query[layer] @ key.swapaxes(1, 2) / np.sqrt(8)
+            np.testing.assert_allclose(told.looks.scores[layer], scores, atol=1e-5)
+            np.testing.assert_allclose(found.seen.values[layer], value, atol=1e-5)
+
+
+def test_a_hypothesis_is_not_changed_by_those_beside_it(translator: Translator) -> None:
+    several = translate_in_steps(translator, TEXT, beam=BEAM)
+    for told in several.hypotheses:
+        [alone] = replay_translations(translator, TEXT, [told.translation]).hypotheses
+        assert alone.looks is not None and told.looks is not None
+        np.testing.assert_allclose(alone.looks.weights, told.looks.weights, atol=1e-4)

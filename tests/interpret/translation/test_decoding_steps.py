@@ -1,0 +1,103 @@
+"""What is said at each step, with its probability; pieces and words; what cannot be decoded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from regard.errors import InputError
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation import Translator
+from regard.inference.translation.model import teacher_forced_logits
+from regard.interpret.translation.decoding_steps import (
+    LIKELIEST,
+    MAX_SOURCE_TOKENS,
+    SubwordTokens,
+    replay_translations,
+    translate_in_steps,
+)
+from regard.nn import Padded
+
+TEXT = "a dog sees the red house"
+
+
+def test_probabilities_are_those_of_the_search(translator: Translator) -> None:
+    found = translate_in_steps(translator, TEXT, beam=Beam(num_beams=3, num_return_sequences=3))
+    assert [told.translation for told in found.hypotheses] == translator.translate(
+        [TEXT], beam=Beam(num_beams=3, num_return_sequences=3)
+    )[0]
+    for told in found.hypotheses:
+        total = sum(math.log(step.probability) for step in told.steps)
+        assert total == pytest.approx(told.translation.log_probability, abs=1e-3)
+        ids = [*told.translation.ids, *([translator.subwords.end] if told.translation.finished else [])]
+        assert len(told.steps) == len(ids) == len(told.pieces.tokens)
+        with torch.inference_mode():
+            source = torch.tensor(translator.subwords.encode_sources([TEXT]))
+            shares = (
+                teacher_forced_logits(translator.model, source, Padded(), torch.tensor([ids]))[0].double().softmax(-1)
+            )
+        for step, token, row in zip(told.steps, ids, shares, strict=True):
+            assert step.probability == pytest.approx(float(row[token]), abs=1e-6)
+            best = row.topk(LIKELIEST).values.tolist()
+            assert [probability for _, probability in step.likeliest] == pytest.approx(best, abs=1e-6)
+
+
+def test_the_greedy_one_says_the_likeliest(translator: Translator) -> None:
+    [told] = translate_in_steps(translator, TEXT).hypotheses
+    assert [step.token for step in told.steps] == [step.likeliest[0][0] for step in told.steps]
+
+
+def test_words_gathered_from_weights_are_the_alignment(translator: Translator) -> None:
+    """As the page gathers them: sums over a source word, means over a target word, the end left out."""
+    found = translate_in_steps(translator, TEXT, beam=Beam(num_beams=3, num_return_sequences=3))
+    layer, heads = translator.alignment_heads.layer, list(translator.alignment_heads.heads)
+    for told in found.hypotheses:
+        assert told.looks is not None
+        expected = translator.align(TEXT, told.translation.ids)
+        assert [list(found.source.words), list(told.pieces.words)] == [expected.source, expected.target]
+        weights = told.looks.weights[layer, heads].mean(0).astype(np.float64)
+        columns = np.zeros((weights.shape[1], len(found.source.words) + 1))
+        columns[np.arange(len(columns)), [*found.source.places, len(found.source.words)]] = 1
+        rows = np.zeros((len(told.pieces.words), weights.shape[0]))
+        rows[list(told.pieces.places), np.arange(len(told.pieces.places))] = 1
+        gathered = rows / np.maximum(rows.sum(1, keepdims=True), 1) @ weights @ columns
+        np.testing.assert_allclose(gathered[:, -1], expected.outside, atol=1e-5)
+        shares = gathered[:, :-1] / np.maximum(gathered[:, :-1].sum(1, keepdims=True), 1e-12)
+        np.testing.assert_allclose(shares, expected.weights, atol=1e-5)
+
+
+def test_pieces_of_a_source_end_with_its_end(made: Callable[[str], Translator]) -> None:
+    translator = made("transformer")
+    source = translate_in_steps(translator, "a dög").source
+    assert source.words == ("a", "dög") and len(source.places) == len(source.tokens) - 1
+    assert source.places[0] == 0 and source.places[-1] == 1 and source.tokens[-1] == "<|endoftext|>"
+
+
+def test_a_translation_that_is_empty_or_cut_off(made: Callable[[str], Translator]) -> None:
+    translator = made("transformer")
+    [found] = translator.translate([TEXT])[0]
+    ids = tuple(translator.encode_translation("ein Hund"))
+    ended, cut = (replace(found, text="", ids=(), finished=True), replace(found, text="x", ids=ids, finished=False))
+    shown = replay_translations(translator, TEXT, [ended, cut])
+    assert shown.hypotheses[0].pieces == SubwordTokens(("<|endoftext|>",), (), ())
+    assert len(shown.hypotheses[0].steps) == 1
+    assert shown.hypotheses[1].pieces.words == ("ein", "Hund") and len(shown.hypotheses[1].steps) == len(ids)
+
+
+def test_without_attention_there_are_words_and_no_looks(made: Callable[[str], Translator]) -> None:
+    found = translate_in_steps(made("lstm none"), TEXT, beam=Beam(num_beams=2, num_return_sequences=2))
+    assert found.seen is None and all(told.looks is None and told.steps for told in found.hypotheses)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(" \n", "the text is empty"), ("house " * MAX_SOURCE_TOKENS, f"expected at most {MAX_SOURCE_TOKENS}: give one")],
+)
+def test_what_cannot_be_decoded(made: Callable[[str], Translator], text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        translate_in_steps(made("transformer"), text)

@@ -1,0 +1,238 @@
+"""Layer-wise learning rates and gradual unfreezing."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import regard
+from regard.data.examples import Text
+from regard.errors import InputError
+from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig
+from regard.tasks.folder import read_task
+from regard.tasks.model import Tuned
+from regard.tasks.rows import Rows
+from regard.tasks.solve import predict
+from regard.tasks.texts import Classify
+from regard.text import Tokenizer
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.layer_schedule import LayerStart, layer_starts, parameter_levels, unfreeze_layers
+from regard.training.finetuning.trainer import FineTuner
+from regard.training.stopping import Stop
+
+CPU = torch.device("cpu")
+TASK = Classify(["bad", "good"])
+EXAMPLES = [Text(f"the {label} film, number {n}", label=label) for n in range(8) for label in ("bad", "good")]
+SHAPE: dict[str, Any] = {"width": 16, "depth": 3, "heads": 2, "ffn": 24, "positions": 32}
+
+
+def tuned(family: str, size: int) -> Tuned:
+    torch.manual_seed(0)
+    encoder: Bert | Gpt | Elmo
+    if family == "bert":
+        encoder = Bert(BertConfig(vocabulary=size, **SHAPE))
+    elif family == "gpt":
+        encoder = Gpt(GptConfig(vocabulary=size, **SHAPE))
+    else:
+        encoder = Elmo(ElmoConfig(vocabulary=size, characters=0, width=8, cell=8, depth=3))
+    return Tuned.new(encoder, TASK)
+
+
+@pytest.fixture
+def tokenizer(tiny_bert_folder: Path) -> Tokenizer:
+    return Tokenizer.open(tiny_bert_folder)
+
+
+def made(family: str, tokenizer: Tokenizer, *settings: str, folder: Path | None = None) -> FineTuner:
+    model = tuned(family, tokenizer.size)
+    items = TASK.items(EXAMPLES, Rows(tokenizer, family=model.encoder.config.family, limit=32))
+    config = FineTuningConfig.load(
+        overrides=["training.num_epochs=4", "training.batch_size=4", "training.learning_rate=1e-2", *settings]
+    )
+    return FineTuner(model, TASK, items, config, seed=0, device=CPU, folder=folder)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt", "elmo"])
+def test_levels_are_counted_from_the_top(family: str) -> None:
+    model = tuned(family, 20)
+    found = parameter_levels(model, 3)
+    named = {name: found[parameter] for name, parameter in model.named_parameters()}
+    stack = {"bert": "encoder.layers", "gpt": "decoder.layers", "elmo": "encoder.forwards"}[family]
+    for number in range(3):
+        inside = {level for name, level in named.items() if name.startswith(f"encoder.{stack}.{number}.")}
+        assert inside == {3 - number}
+    assert {level for name, level in named.items() if name.startswith("encoder.embedding")} == {4}
+    assert {level for name, level in named.items() if name.startswith(("head", "mix", "encoder.decoder.norm"))} == {0}
+    assert set(found.values()) == {0, 1, 2, 3, 4} and len(found) == len([*model.parameters()])
+
+
+@pytest.mark.parametrize("family", ["bert", "elmo"])
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_a_layer_learns_more_slowly_than_the_one_above(family: str, name: str, tokenizer: Tokenizer) -> None:
+    if (family, name) == ("elmo", "muon"):
+        with pytest.raises(InputError, match="use adamw"):
+            made(family, tokenizer, "training.optimizer=muon")
+        return
+    run = made(family, tokenizer, "training.layerwise_lr_decay=0.5", f"training.optimizer={name}")
+    level = run.levels
+    rates: dict[torch.nn.Parameter, list[float]] = {}
+
+    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                rates.setdefault(parameter, []).append(group["lr"])
+
+    for optimizer in run.optimizers:
+        optimizer.register_step_pre_hook(note)
+    run.go(Stop())
+    assert rates.keys() == level.keys()
+    top = next(rates[parameter] for parameter, number in level.items() if number == 0)
+    assert 9e-3 < max(top) <= 1e-2 and len(top) == 16
+    for parameter, number in level.items():
+        assert rates[parameter] == pytest.approx([rate * 0.5**number for rate in top])
+
+
+@pytest.mark.parametrize("family", ["bert", "elmo"])
+def test_layers_begin_to_learn_one_after_the_other(family: str, tokenizer: Tokenizer) -> None:
+    run = made(family, tokenizer, "training.unfreeze=0.5", "training.weight_decay=0.1")
+    level = run.levels
+    before = {parameter: parameter.detach().clone() for parameter in level}
+    moved: list[set[int]] = []
+    for _ in run._steps(0):
+        now = {number for parameter, number in level.items() if not torch.equal(parameter, before[parameter])}
+        moved.append(now)
+    # Half of 16 steps for levels 0 to 4: one more every two steps.
+    assert moved == [set(range(min(step // 2, 4) + 1)) for step in range(16)]
+    assert all(parameter.requires_grad for parameter in level)
+
+
+@pytest.mark.parametrize("family", ["bert", "elmo"])
+def test_what_is_told_of_the_layers_is_what_happens(family: str, tokenizer: Tokenizer) -> None:
+    told: list[dict[str, Any]] = []
+    run = made(family, tokenizer, "training.unfreeze=0.6", "training.layerwise_lr_decay=0.5", "training.warmup_ratio=0")
+    run.note = lambda event, **values: told.append({"event": event, **values})
+    begun: dict[int, int] = {}
+    rates: dict[int, float] = {}
+
+    (optimizer,) = run.optimizers
+    steps = count(1)
+
+    def look(*_: Any) -> None:
+        step = next(steps)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                number = run.levels[parameter]
+                rates.setdefault(number, group["lr"])  # of the first step, when the schedule is at its height
+                if parameter.grad is not None:
+                    begun.setdefault(number, step)
+
+    optimizer.register_step_pre_hook(look)
+    run.go(Stop())
+    (event,) = [one for one in told if one["event"] == "layers"]
+    assert event["steps"] == 16 and [one["layer"] for one in event["layers"]] == [None, 3, 2, 1, 0]
+    assert [one["step"] for one in event["layers"]] == [begun[number] for number in range(5)]
+    assert [one["learning_rate"] for one in event["layers"]] == pytest.approx([rates[number] for number in range(5)])
+
+
+def test_nothing_is_told_where_all_layers_learn_alike(tokenizer: Tokenizer) -> None:
+    for settings in ((), ("training.frozen=true", "training.unfreeze=0.5", "training.layerwise_lr_decay=0.5")):
+        told: list[str] = []
+        run = made("bert", tokenizer, *settings)
+        run.note = lambda event, told=told, **values: told.append(event)
+        run.go(Stop())
+        assert told and "layers" not in told
+
+
+def test_a_run_may_be_too_short_for_all_levels() -> None:
+    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(4)]
+    level = {parameter: number for number, parameter in enumerate(parameters)}
+    optimizer = torch.optim.SGD([{"params": [p], "share": 0.5**n} for n, p in enumerate(parameters)], lr=1.0)
+
+    def found(unfreeze: float, steps: int) -> list[LayerStart]:
+        return layer_starts([optimizer], level, depth=2, learning_rate=0.8, unfreeze=unfreeze, steps=steps)
+
+    assert found(1.0, 2) == [
+        LayerStart(None, 1, 0.8),
+        LayerStart(2, 2, 0.4),
+        LayerStart(1, None, 0.2),
+        LayerStart(0, None, 0.1),
+    ]
+    assert [turn.step for turn in found(0.5, 12)] == [1, 3, 5, 7]
+    assert [turn.step for turn in found(0.0, 12)] == [1, 1, 1, 1]
+
+
+def test_a_level_comes_when_its_time_has_come() -> None:
+    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(3)]
+    level = {parameter: number for number, parameter in enumerate(parameters)}
+    for progress, expected in ((0.0, 1), (0.19, 1), (0.2, 2), (0.39, 2), (0.4, 3), (1.0, 3)):
+        unfreeze_layers(level, progress, 0.4)
+        assert [parameter.requires_grad for parameter in parameters] == [True] * expected + [False] * (3 - expected)
+
+
+def test_words_that_do_not_learn_yet_cannot_be_moved() -> None:
+    with pytest.raises(InputError, match=r"training\.adversarial_epsilon moves word vectors, which training\.unfreeze"):
+        FineTuningConfig.load(overrides=["training.adversarial_epsilon=0.5", "training.unfreeze=0.5"])
+
+
+class Asked(Stop):
+    """Asks to stop in the middle."""
+
+    steps = 0
+
+    @property
+    def asked(self) -> bool:
+        self.steps += 1
+        return self.steps > 8
+
+
+def test_it_goes_on_bit_for_bit(tokenizer: Tokenizer, tmp_path: Path, one_thread: None) -> None:
+    settings = ("training.unfreeze=0.5", "training.layerwise_lr_decay=0.4", "run.checkpoint_every=1 steps")
+    whole = made("bert", tokenizer, *settings)
+    whole.go(Stop())
+    cut = made("bert", tokenizer, *settings, folder=tmp_path)
+    assert cut.go(Asked()) is None
+    again = made("bert", tokenizer, *settings, folder=tmp_path)
+    assert again._resume() in range(1, 15)
+    outcome = made("bert", tokenizer, *settings, folder=tmp_path)
+    assert outcome.go(Stop()) is not None
+    expected = whole.model.state_dict()
+    for name, tensor in outcome.model.state_dict().items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+def test_the_best_epoch_is_that_of_all_layers(tokenizer: Tokenizer) -> None:
+    """Of the first epoch, in which only the new layer has learned, the others come back as they were."""
+    run = made("bert", tokenizer, "training.unfreeze=1.0")
+    scores = iter([4.0, 3.0, 2.0, 1.0])
+    run.judge, run.main = lambda model: {TASK.main: next(scores)}, TASK.main
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    outcome = run.go(Stop())
+    assert outcome is not None and outcome.epoch == 1
+    after = run.model.state_dict()
+    changed = {name for name in after if not torch.equal(after[name], before[name])}
+    assert changed and all(name.startswith("head") for name in changed)
+
+
+def test_an_elmo_learns_at_a_rate_of_its_own(tokenizer: Tokenizer) -> None:
+    rates = {family: made(family, tokenizer, "training.learning_rate=0").rate for family in ("bert", "elmo")}
+    assert rates == {"bert": 3e-4, "elmo": pytest.approx(3e-3)}
+    assert made("elmo", tokenizer).rate == 1e-2
+
+
+def test_a_tuned_elmo_learns_and_comes_back(tune: Any, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    torch.manual_seed(0)
+    elmo = Elmo(ElmoConfig(vocabulary=tokenizer.size, characters=0, width=16, cell=16, depth=2, dropout=0.0))
+    regard.save(elmo, tmp_path / "elmo", tokenizer)
+    report = tune(
+        tmp_path / "run", "training.learning_rate=2e-2", "training.num_epochs=6", model=str(tmp_path / "elmo")
+    )
+    assert report.mean["accuracy"] > 90
+    solved = read_task(tmp_path / "run")
+    found = predict(solved, [Text("the film is so good"), Text("they see it now , dull")], device=CPU)
+    assert [one["label"] for one in found] == ["pos", "neg"]
+    assert isinstance(solved.model, Tuned) and solved.model.mix is not None
+    assert solved.model.mix.s.abs().sum() > 0  # it has learned how much each layer counts

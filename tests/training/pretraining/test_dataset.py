@@ -1,0 +1,161 @@
+"""Text to material: nothing that is finished is done again, and nothing that was made of something else is taken."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.data.corpus import Corpus, Progress
+from regard.errors import InputError
+from regard.text import Tokenizer
+from regard.training.pretraining import prepare as module
+from regard.training.pretraining.dataset import Dataset, open_dataset, prepare
+from tests.training.pretraining.runs import config, story
+
+
+def made(
+    sources: list[Path], output: Path, *, held_out: list[Path] | None = None, family: Any = "bert", **changed: object
+) -> tuple[Dataset, list[str]]:
+    """The material, and what was said on the way."""
+    said: list[str] = []
+    chosen, names = config(family, **changed), [str(source) for source in sources]
+    prepare(chosen, names, output, held_out=[str(path) for path in held_out or []], say=said.append)
+    return open_dataset(chosen, names, output, held_out=bool(held_out)), said
+
+
+def test_from_text_to_material(source: Path, tmp_path: Path) -> None:
+    material, said = made([source], tmp_path)
+    assert said[0] == "training a wordpiece vocabulary of 120 entries"
+    assert said[1].startswith("corpus: 120 documents, ")
+    assert material.tokenizer.size == 120 and material.tokenizer.max_length == 32
+    corpus = Corpus.open(tmp_path / "corpus")
+    assert material.text.tokens + material.held_out.tokens == corpus.tokens
+    assert 0 < material.held_out.tokens < 0.03 * corpus.tokens
+
+
+def test_a_text_to_evaluate_on(source: Path, unseen: Path, tmp_path: Path) -> None:
+    material, _ = made([source], tmp_path, held_out=[unseen])
+    assert material.text.tokens == Corpus.open(tmp_path / "corpus").tokens
+    assert material.held_out.tokens == Corpus.open(tmp_path / "heldout").tokens
+    assert material.tokenizer.vocabulary == Corpus.open(tmp_path / "heldout").tokenizer.vocabulary
+
+
+def test_documents_of_a_gpt_end(source: Path, tmp_path: Path) -> None:
+    material, _ = made([source], tmp_path, family="gpt")
+    end = material.tokenizer.eos
+    assert sum((piece == end).sum() for piece in material.text.pieces) == len(material.text.documents) - 1
+    assert material.held_out.pieces[-1][-1] == end
+
+
+def test_a_finished_corpus_is_read_where_it_lies(corpus: Path, tmp_path: Path) -> None:
+    material, said = made([corpus], tmp_path / "output")
+    assert not said and not (tmp_path / "output").exists()
+    assert material.tokenizer.vocabulary == Corpus.open(corpus).tokenizer.vocabulary
+
+
+def test_finished_work_is_not_done_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = made([source], tmp_path)
+    shard = tmp_path / "corpus" / "shard-000000"
+    before = shard.stat().st_ino
+    monkeypatch.setattr(module, "train_tokenizer", lambda *_, **__: pytest.fail("trained again"))
+    again, said = made([source], tmp_path)
+    assert again.digest == first.digest and shard.stat().st_ino == before
+    assert [line.split(":")[0] for line in said] == ["corpus"]
+
+
+def test_a_vocabulary_of_other_settings_is_made_anew(source: Path, tmp_path: Path) -> None:
+    made([source], tmp_path)
+    with pytest.raises(InputError, match="holds another corpus: the tokenizer changed"):
+        made([source], tmp_path, vocabulary_vocab_size=110)
+    assert Tokenizer.open(tmp_path / "vocabulary").size == 110
+
+
+def test_a_vocabulary_of_another_text_is_made_anew(source: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes(source.read_bytes())
+    before, _ = made([text], tmp_path / "output")
+    text.write_text(story(50, seed=7).replace("river", "planet"), encoding="utf-8")
+    with pytest.raises(InputError, match=r"holds another corpus: the source .*text\.txt changed"):
+        made([text], tmp_path / "output")
+    assert Tokenizer.open(tmp_path / "output" / "vocabulary").vocabulary != before.tokenizer.vocabulary
+
+
+def test_the_digest_tells_texts_apart(source: Path, unseen: Path, tmp_path: Path) -> None:
+    plain, _ = made([source], tmp_path / "a")
+    same, _ = made([source], tmp_path / "b")
+    other, _ = made([source, unseen], tmp_path / "c")
+    whole, _ = made([source], tmp_path / "d", held_out=[unseen])
+    assert plain.digest == same.digest
+    assert len({plain.digest, other.digest, whole.digest}) == 3
+
+
+def test_a_vocabulary_of_ones_own(source: Path, corpus: Path, tmp_path: Path) -> None:
+    path = corpus / "tokenizer"
+    material, said = made([source], tmp_path / "a", vocabulary_path=path)
+    assert material.tokenizer.vocabulary == Tokenizer.open(path).vocabulary
+    assert not (tmp_path / "a" / "vocabulary").exists() and len(said) == 1
+    by_file, _ = made([source], tmp_path / "b", vocabulary_path=path / "tokenizer.json")
+    assert by_file.digest == material.digest
+
+
+@pytest.mark.parametrize(
+    ("family", "other", "missing"),
+    [
+        ("bert", "gpt", "cls, sep, mask, pad"),
+        ("gpt", "bert", "eos"),
+        ("t5", "gpt", r"pad, a dropped stretch \(<extra_id_0>\)"),
+        ("elmo", "gpt", "cls, sep"),
+    ],
+)
+def test_a_tokenizer_without_the_special_tokens_is_refused(
+    family: Any, other: Any, missing: str, source: Path, tmp_path: Path
+) -> None:
+    made([source], tmp_path / "other", family=other)
+    path = tmp_path / "other" / "vocabulary"
+    named = {"bert": "a BERT", "gpt": "a GPT", "t5": "a T5", "elmo": "an ELMo"}[family]
+    message = f"this tokenizer has no token for {missing}, which {named} needs"
+    with pytest.raises(InputError, match=message):
+        made([source], tmp_path / "mine", family=family, vocabulary_path=path)
+    assert not (tmp_path / "mine" / "corpus").exists()
+    with pytest.raises(InputError, match=message):
+        made([tmp_path / "other" / "corpus"], tmp_path / "mine", family=family)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_ctrl_c_while_a_corpus_is_built(
+    error: type[BaseException], source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is whole stays, and the next call goes on behind it to the same bytes."""
+    monkeypatch.setattr(module, "build_corpus", partial(module.build_corpus, shard_bytes=6000))
+    reports: list[Progress] = []
+
+    def interrupt(report: Progress) -> None:
+        reports.append(report)
+        if len(reports) == 3:
+            raise error
+
+    chosen, names = config(), [str(source)]
+    with pytest.raises(error):
+        prepare(chosen, names, tmp_path / "a", say=lambda text: None, on_progress=interrupt)
+    left = sorted(os.listdir(tmp_path / "a" / "corpus"))
+    assert "shard-000000" in left and "shard-000004" not in left
+    again: list[Progress] = []
+    prepare(chosen, names, tmp_path / "a", say=lambda text: None, on_progress=again.append)
+    assert again[0].resumed > 0 and again[-1].done == 120
+    prepare(chosen, names, tmp_path / "b", say=lambda text: None)
+    materials = [open_dataset(chosen, names, tmp_path / name, held_out=False) for name in "ab"]
+    assert materials[0].digest == materials[1].digest
+
+
+def test_finished_corpora_are_read_together(corpus: Path, source: Path, tmp_path: Path) -> None:
+    one, _ = made([corpus], tmp_path / "output")
+    both, _ = made([corpus, corpus], tmp_path / "output")
+    assert both.text.tokens + both.held_out.tokens == 2 * (one.text.tokens + one.held_out.tokens)
+    assert both.digest != one.digest
+    made([source], tmp_path / "other", vocabulary_vocab_size=100)
+    with pytest.raises(InputError, match="another tokenizer than"):
+        made([corpus, tmp_path / "other" / "corpus"], tmp_path / "output")

@@ -1,0 +1,157 @@
+"""Text as one line: what is cut off for evaluation, the ends of documents, and reading across shards."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from regard.data.corpus import Corpus, build_corpus, train_tokenizer
+from regard.errors import InputError
+from regard.training.pretraining.token_stream import TokenStream
+from tests.training.pretraining.texts import DOCUMENTS, FIRST, made, places
+
+PIECES = st.integers(1, 5)
+
+
+def whole(text: TokenStream) -> None:
+    """The arrays tell of the same tokens, and no document lies in two pieces."""
+    assert text.starts.tolist() == np.cumsum([0, *map(len, text.pieces)]).tolist()
+    assert all(len(piece) for piece in text.pieces)
+    for array in (text.sentences, text.documents):
+        assert array[0] == 0 and array[-1] == text.tokens
+        assert all(start < stop for start, stop in pairwise(array.tolist()))
+    assert set(text.starts.tolist()) <= set(text.documents.tolist()) <= set(text.sentences.tolist())
+
+
+@given(DOCUMENTS, PIECES, st.floats(0, 0.5))
+@example([[1], [1]], 1, 0.01)
+@example([[1, 1]], 1, 0.5)
+@example([[2]], 1, 0.01)
+def test_a_split_gives_two_texts_that_are_the_whole(documents: list[list[int]], pieces: int, share: float) -> None:
+    text = made([*documents, [1]], pieces=pieces)
+    kept, held = text.split(share)
+    whole(kept), whole(held)
+    assert places(kept) + places(held) == list(range(text.tokens))
+    cut = {place + kept.tokens for place in held.sentences.tolist()} | set(kept.sentences.tolist())
+    assert cut - {kept.tokens} <= set(text.sentences.tolist())
+    cut = {place + kept.tokens for place in held.documents.tolist()} | set(kept.documents.tolist())
+    assert cut - {kept.tokens} <= set(text.documents.tolist())
+
+
+@given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), min_size=40, max_size=60), PIECES)
+@example([*[[1]] * 39, [1, 5]], 1)
+def test_a_split_holds_out_whole_documents_that_are_just_enough(documents: list[list[int]], pieces: int) -> None:
+    text = made(documents, pieces=pieces)
+    kept, held = text.split(0.1)
+    assert kept.tokens in text.documents
+    assert held.tokens >= 0.1 * text.tokens
+    # Without its first document too little, or only one document.
+    assert held.tokens - held.documents[1] < 0.1 * text.tokens + 1 or len(held.documents) == 3
+
+
+def test_one_percent_is_held_out() -> None:
+    text = made([[5, 5]] * 500, pieces=3)
+    kept, held = text.split()
+    assert (kept.tokens, held.tokens) == (4950, 50)
+    assert len(held.documents) - 1 == 5 and len(held.sentences) - 1 == 10
+
+
+def test_two_documents_are_held_out_where_one_would_do() -> None:
+    kept, held = made([[50] * 10] * 20, pieces=2).split()
+    assert (kept.tokens, held.tokens) == (9000, 1000)
+    assert held.documents.tolist() == [0, 500, 1000]
+
+
+def test_the_only_document_is_cut_between_sentences() -> None:
+    kept, held = made([[30, 30, 30, 5, 5]]).split(0.07)
+    assert (kept.tokens, held.tokens) == (90, 10)
+    assert kept.documents.tolist() == [0, 90] and held.documents.tolist() == [0, 10]
+    assert held.sentences.tolist() == [0, 5, 10]
+
+
+def test_the_only_sentence_is_cut_anywhere() -> None:
+    kept, held = made([[100]]).split(0.25)
+    assert (kept.tokens, held.tokens) == (75, 25)
+    kept, held = made([[100]]).split(0.0)
+    assert (kept.tokens, held.tokens) == (99, 1)
+
+
+def test_a_long_last_document_is_not_held_out_whole() -> None:
+    kept, held = made([[10], [40, 40, 5, 5]]).split(0.05)
+    assert (kept.tokens, held.tokens) == (95, 5)
+    assert kept.documents.tolist() == [0, 10, 95]
+
+
+def test_a_short_last_document_is_enough() -> None:
+    kept, held = made([[95, 100], [1]]).split(0.01)
+    assert (kept.tokens, held.tokens) == (195, 1)
+
+
+@pytest.mark.parametrize("documents", [[[2]], [[1, 1]], [[1], [1]]])
+def test_two_tokens_can_be_split(documents: list[list[int]]) -> None:
+    kept, held = made(documents).split()
+    assert (kept.tokens, held.tokens) == (1, 1)
+
+
+def test_one_token_cannot_be_split() -> None:
+    with pytest.raises(InputError, match="1 tokens, too few"):
+        made([[1]]).split()
+
+
+@given(DOCUMENTS, PIECES)
+def test_an_end_stands_behind_each_document(documents: list[list[int]], pieces: int) -> None:
+    before = made(documents, pieces=pieces)
+    text = before.ended(7)
+    whole(text)
+    expected: list[int] = []
+    sentences, starts, token = [], [], FIRST
+    for document in documents:
+        starts.append(len(expected))
+        for size in document:
+            sentences.append(len(expected))
+            expected += range(token, token + size)
+            token += size
+        expected.append(7)
+    assert [int(token) for piece in text.pieces for token in piece] == expected
+    assert text.sentences.tolist() == [*sentences, len(expected)]
+    assert text.documents.tolist() == [*starts, len(expected)]
+    assert text.pieces[0].dtype == before.pieces[0].dtype
+
+
+@given(DOCUMENTS, PIECES, st.data())
+def test_reading_gives_the_tokens_of_a_stretch(documents: list[list[int]], pieces: int, data: st.DataObject) -> None:
+    text = made(documents, pieces=pieces)
+    piece = data.draw(st.integers(0, len(text.pieces) - 1))
+    first, last = int(text.starts[piece]), int(text.starts[piece + 1])
+    start = data.draw(st.integers(first, last - 1))
+    stop = data.draw(st.integers(start, last))
+    assert text.read(start, stop).tolist() == list(range(FIRST + start, FIRST + stop))
+
+
+def test_a_corpus_of_several_shards(tmp_path: Path) -> None:
+    lines = [f"The garden of house {number} is old. It has {number} trees." for number in range(40)]
+    (tmp_path / "text.txt").write_text("\n\n".join(lines), encoding="utf-8")
+    tokenizer = train_tokenizer(lines, size=90)
+    build_corpus(tmp_path / "text.txt", tmp_path / "corpus", tokenizer=tokenizer, shard_bytes=300)
+    corpus = Corpus.open(tmp_path / "corpus")
+    text = TokenStream.of(corpus)
+    whole(text)
+    assert corpus.shards > 3 and len(text.pieces) == corpus.shards
+    assert (len(text.documents) - 1, len(text.sentences) - 1) == (40, 80)
+    assert text.tokens == corpus.tokens
+    for number, (start, stop) in enumerate(pairwise(text.documents.tolist())):
+        assert text.read(start, stop).tolist() == corpus.text(number).tolist()
+        assert tokenizer.decode(text.read(start, stop)) == lines[number].lower()
+    for number, (start, stop) in enumerate(pairwise(text.sentences.tolist())):
+        assert text.read(start, stop).tolist() == corpus.sentence(number).tolist()
+    twice = TokenStream.of(corpus, corpus)
+    whole(twice)
+    assert twice.tokens == 2 * text.tokens
+    for found, once in ((twice.sentences, text.sentences), (twice.documents, text.documents)):
+        assert found.tolist() == [*once[:-1].tolist(), *(once + text.tokens).tolist()]
+    assert twice.read(text.tokens, text.tokens + 5).tolist() == text.read(0, 5).tolist()

@@ -1,0 +1,172 @@
+"""A run's folder: what may begin, what may go on, what is over, and what a run leaves."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from regard.checkpoints.files import write_folder
+from regard.errors import InputError
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.run_folder import RunFolder
+from tests.crashes import Crash, die_after
+
+
+def folder(path: Path, *overrides: str, **run: object) -> RunFolder:
+    config = FineTuningConfig.load(overrides=overrides)
+    return RunFolder(path, config, {"data": (1, 2), **run}, work="work", work_files=["checkpoint", "0.json", "best/"])
+
+
+def test_a_run_begins_ends_and_leaves_no_work(tmp_path: Path) -> None:
+    run, told = folder(tmp_path / "new"), []
+    run.open(resume=False)
+    with run.running(told.append) as note:
+        note("step", loss=1.5)
+        (run.work / "checkpoint").write_text("half way")
+        (run.path / "report.json").write_text('{"score": 3}')
+        assert folder(run.path).finished() is None, "there is still work"
+    assert not run.work.exists() and told[0]["loss"] == 1.5
+    assert (run.path / "events.jsonl").read_text().count("\n") == 1
+    assert folder(run.path).finished() == {"score": 3}
+    assert folder(run.path, "training.num_epochs=9").finished() is None
+    assert folder(run.path, data=(1, 3)).finished() is None
+
+
+def test_a_run_that_was_cut_goes_on_with_the_same_settings_only(tmp_path: Path) -> None:
+    run = folder(tmp_path)
+    run.open(resume=False)
+    with pytest.raises(KeyboardInterrupt), run.running(lambda event: None):
+        raise KeyboardInterrupt
+    assert run.work.is_dir()
+    with pytest.raises(InputError, match="holds a run that was begun: go on with --resume"):
+        folder(tmp_path).open(resume=False)
+    with pytest.raises(InputError, match=r"begun otherwise: training\.num_epochs was 3 and is 9"):
+        folder(tmp_path, "training.num_epochs=9").open(resume=True)
+    with pytest.raises(InputError, match="begun otherwise: data"):
+        folder(tmp_path, data=(1, 3)).open(resume=True)
+    folder(tmp_path).open(resume=True)
+
+
+def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for resume in (False, True):
+        with pytest.raises(InputError, match="holds a model, which this run would write over"):
+            folder(tmp_path).open(resume=resume)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        folder(tmp_path / "file" / "new").open(resume=False)
+
+
+def finish(run: RunFolder) -> None:
+    run.open(resume=True)
+    with run.running(lambda event: None):
+        write_folder(run.path, tensors={}, files={"report.json": b'{"score": 3}'})
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_one_command_begins_goes_on_and_reports(tmp_path: Path, resume: bool) -> None:
+    """A folder that is missing, empty, begun or finished: with --resume all of them are the same command."""
+    for path in (tmp_path / "missing" / "new", tmp_path):
+        run = folder(path)
+        run.open(resume=resume)
+        with pytest.raises(KeyboardInterrupt), run.running(lambda event: None):
+            raise KeyboardInterrupt
+        finish(folder(path))
+        assert folder(path).finished() == {"score": 3}
+        with pytest.raises(
+            InputError, match=r"no run to resume: it is finished, and training\.num_epochs was 3 and is 9"
+        ):
+            folder(path, "training.num_epochs=9").open(resume=True)
+        if path != tmp_path:
+            shutil.rmtree(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("name", ["work/thesis.txt", "notes.md", "config.toml", "run.json", "seeds/0.json", "lock"])
+def test_a_folder_with_foreign_content_is_refused(tmp_path: Path, name: str, resume: bool) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match=f"not empty: it holds '{Path(name).parts[0]}'"):
+        folder(tmp_path).open(resume=resume)
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()] == [name]
+
+
+def test_foreign_files_in_a_run_survive_it(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "0.json").write_text("mine")
+    run = folder(tmp_path / "run")
+    run.open(resume=False)
+    mine = ["notes.txt", "work/notes.txt", "work/1.json", "work/best/notes.txt"]
+    with pytest.raises(KeyboardInterrupt), run.running(lambda event: None):
+        write_folder(run.work / "best", tensors={}, files={"config.json": b"{}"})
+        (run.work / "0.json").write_text("ours")
+        (run.work / "checkpoint").symlink_to(tmp_path / "elsewhere")
+        for name in mine:
+            (run.path / name).write_text("mine")
+        raise KeyboardInterrupt
+    finish(folder(run.path))
+    saved = {"checksums.json", "model.safetensors"}
+    left = {str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file()}
+    assert left == {"config.toml", "run.json", "events.jsonl", "report.json", "regard.json", "lock", *saved, *mine}
+    assert all((run.path / name).read_text() == "mine" for name in mine)
+    assert (run.work / "checkpoint").is_symlink() and (tmp_path / "elsewhere" / "0.json").exists()
+    assert folder(run.path).finished() == {"score": 3}, "the folder of work is still there, and yet the run is over"
+
+
+@pytest.mark.parametrize("name", ["report.md", "config.json", "tokenizer.json"])
+def test_a_foreign_file_where_the_result_goes_is_found_before_any_work(tmp_path: Path, name: str) -> None:
+    run = folder(tmp_path)
+    run.open(resume=False)
+    with pytest.raises(KeyboardInterrupt), run.running(lambda event: None):
+        raise KeyboardInterrupt
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match=f"{name}: this file is in the way"):
+        folder(tmp_path).open(resume=True)
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    """Without a manifest, by its run.json and config.toml."""
+    run = folder(tmp_path)
+    run.open(resume=False)
+    with pytest.raises(KeyboardInterrupt), run.running(lambda event: None):
+        (run.work / "0.json").write_text("ours")
+        raise KeyboardInterrupt
+    (tmp_path / "regard.json").unlink()
+    with pytest.raises(InputError, match="holds a run that was begun"):
+        folder(tmp_path).open(resume=False)
+    finish(folder(tmp_path))
+    assert not run.work.exists()
+    (tmp_path / "regard.json").unlink()
+    assert folder(tmp_path).finished() == {"score": 3}
+
+
+def test_another_kind_of_run(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path, FineTuningConfig.load(), {}, work="work", kind="translation run")
+    run.open(resume=False)
+    run.claim()
+    with pytest.raises(InputError, match="holds a translation run, expected a training run"):
+        folder(tmp_path).open(resume=True)
+
+
+def test_a_kill_amid_the_removal_of_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for moment in range(100):
+        run = folder(tmp_path / str(moment))
+        run.open(resume=False)
+        with monkeypatch.context() as patch, suppress(Crash), run.running(lambda event: None):
+            for name in ("checkpoint", "0.json"):
+                (run.work / name).write_text("ours")
+            write_folder(run.work / "best", tensors={}, files={"config.json": b"{}"})
+            write_folder(run.path, tensors={}, files={"report.json": b'{"score": 3}'})
+            die_after(patch, moment)
+        finished = (run.path / "regard.json").read_text().count('"work": []')
+        if folder(run.path).finished() is None:  # it was not yet over: it goes on
+            assert sorted(path.name for path in run.work.iterdir()) == ["0.json", "best", "checkpoint"]
+            finish(folder(run.path))
+        assert folder(run.path).finished() == {"score": 3} and not run.work.exists(), moment
+        if finished:
+            break
+    assert 5 < moment < 99

@@ -1,0 +1,78 @@
+"""One example of every verb: arguments that are answered, and arguments that are refused.
+
+`MODEL`, `GPT` and so on stand for the tiny models' folders (see `test_doors.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+__all__ = ["EXAMPLES", "Example"]
+
+
+class Example(NamedTuple):
+    good: dict[str, Any]
+    bad: dict[str, Any]
+    error: str  # part of the message about `bad`
+
+
+EXAMPLES: dict[str, Example] = {
+    # in the order of regard.verbs.ORDER
+    "fill": Example(
+        {"text": "the _ was good", "model": "MODEL", "top": 3}, {"text": "no blank", "model": "MODEL"}, "_ or [MASK]"
+    ),
+    # embed:
+    #
+    # compare:
+    #
+    # next:
+    #
+    # perplexity:
+    #
+    # generate:
+    #
+    # score:
+    #
+    # benchmark:
+    #
+    # cost:
+    #
+    # pretrain:
+    #
+    # train:
+    #
+    # translate:
+    #
+    # evaluate:
+    #
+    # predict:
+    #
+    # doctor:
+    #
+    # faithfulness:
+    #
+    # features:
+    #
+    # layers:
+    #
+    "look": Example(
+        {"text": "the film", "text_b": "was good", "model": "MODEL", "layer": 1, "head": 2},
+        {"text": "a", "model": "MODEL", "layer": 7},
+        "no layer 7",
+    ),
+    # figure:
+    #
+    # senses:
+    #
+    "heads": Example(
+        {"text": ["the film was good", "the film was bad", "we love the water"], "model": "MODEL", "limit": 2},
+        {"text": [" "], "model": "MODEL"},
+        "there is no text",
+    ),
+    # ablate:
+    #
+    # map:
+    #
+    # models:
+    #
+}

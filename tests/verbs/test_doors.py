@@ -1,0 +1,127 @@
+"""Every verb gives the same answer and the same error at all of its doors: command line, Python, HTTP."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import regard
+from regard.cli.app import run
+from regard.errors import InputError
+from regard.render.result import Result
+from regard.server.model_registry import ModelRegistry
+from regard.verbs import FUNCTIONS, VERBS, find
+from regard.verbs.base import cli_of, flag_of
+from tests.server.conftest import BEARER, create_app
+from tests.verbs.examples import EXAMPLES
+
+NAMES = {verb: name for name, verb in FUNCTIONS.items()}
+
+
+@pytest.fixture(scope="session")
+def places(tiny_bert_folder: Path) -> dict[str, str]:
+    """What the placeholders in the examples stand for."""
+    return {"MODEL": str(tiny_bert_folder)}
+
+
+@pytest.fixture(scope="session")
+def client(places: dict[str, str]) -> TestClient:
+    registry = ModelRegistry(list(places.values()))
+    registry.start().join()
+    return TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
+
+
+def filled(arguments: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
+    return {key: places.get(value, value) if isinstance(value, str) else value for key, value in arguments.items()}
+
+
+def command_line(name: str, arguments: dict[str, Any], folder: Path) -> list[str]:
+    verb, line, positional = find(name), [name], []
+    for key, value in arguments.items():
+        info = verb.request.model_fields[key]
+        if isinstance(value, list) and "Path" in str(info.annotation):  # texts: the command reads them from a file
+            (folder / f"{key}.txt").write_text("".join(f"{text}\n" for text in value), encoding="utf-8")
+            value = folder / f"{key}.txt"
+        words = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        if cli_of(info).get("position"):
+            positional.append(words)
+        else:
+            line += [flag_of(key, info)] if value is True else [flag_of(key, info), words]
+    return [*line, "--json", "--", *positional]
+
+
+def test_every_verb_has_an_example() -> None:
+    assert set(EXAMPLES) == set(VERBS)
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_doors_give_the_same_answer(
+    name: str, places: dict[str, str], client: TestClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = filled(EXAMPLES[name].good, places)
+    assert run(command_line(name, arguments, tmp_path)) == 0
+    printed = json.loads(capsys.readouterr().out)
+    verb = find(name)
+    if name in NAMES:
+        result = getattr(regard, NAMES[name])(**arguments)
+        assert isinstance(result, verb.result_type())
+        assert result.to_dict() == printed
+        assert json.loads(result.to_json()) == printed
+    if verb.http:
+        response = client.post(f"/v1/{name}", json=arguments)
+        assert response.status_code == 200, response.text
+        assert response.json() == printed
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_doors_give_the_same_error(
+    name: str, places: dict[str, str], client: TestClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = EXAMPLES[name]
+    arguments = filled(example.bad, places)
+    assert run(command_line(name, arguments, tmp_path)) == 2
+    printed = capsys.readouterr().err
+    assert example.error in printed
+    message = printed.splitlines()[-1].removeprefix("error: ")
+    if name in NAMES:
+        with pytest.raises(InputError) as error:
+            getattr(regard, NAMES[name])(**arguments)
+        assert message in str(error.value)
+    if find(name).http:
+        response = client.post(f"/v1/{name}", json=arguments)
+        assert response.status_code == 400
+        assert message in response.json()["error"]
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_reproducing_lines_make_the_same_request(name: str, places: dict[str, str]) -> None:
+    verb = find(name)
+    request = verb.parse(filled(EXAMPLES[name].good, places))
+    words = shlex.split(verb.command_line(request).rpartition(" | ")[2])
+    assert words[:2] == ["regard", name]
+    code = verb.python_code(request)
+    if name in NAMES:
+        calls: list[dict[str, Any]] = []
+        scope = {"regard": type("Module", (), {NAMES[name]: staticmethod(lambda *a, **k: calls.append({"a": a, **k}))})}
+        exec(code.partition("\n\n")[2], scope)
+        positional = [key for key, info in verb.request.model_fields.items() if cli_of(info).get("position")]
+        given = dict(zip(positional, calls[0].pop("a"), strict=False)) | calls[0]
+        assert verb.parse(given) == request
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_formats_are_those_of_the_result(name: str) -> None:
+    verb = find(name)
+    assert set(verb.formats) <= set(verb.result_type().formats())
+    assert issubclass(verb.result_type(), Result)
+
+
+def test_the_description_covers_every_route(client: TestClient) -> None:
+    document = client.get("/v1/openapi.json").json()
+    assert set(document["paths"]) == {f"/v1/{name}" for name in VERBS if find(name).http}
+    assert '"cli"' not in json.dumps(document)
