@@ -27,7 +27,7 @@ function Show({ payload }: { payload: AttentionPayload }) {
       <p class="muted">
         {model.name} ({model.family}): {plural(maps.layers, "layer")} × {plural(maps.heads, "head")}, {maps.raw.rows.length} × {maps.raw.columns.length} tokens
       </p>
-      <Notes notes={payload.notes ?? []} class="muted" />
+      <Notes notes={payload.notes} class="muted" />
       <Controls payload={payload} selection={selection} />
       {mode === "lines" && <Lines selection={selection} />}
       {mode === "grid" && <Grid selection={selection} />}

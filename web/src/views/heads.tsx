@@ -3,48 +3,11 @@ import { DataTable, Notes } from "../components";
 import { fixedPercent, range } from "../format";
 import { currentRoute, integerParameter, onArrowKeys, setParameters, type Route } from "../route";
 import { colors, series } from "../theme";
+import type { HeadCensus, HeadExample, HeadPatterns } from "../types";
 import type { Drawing, Payload, Table, View } from "../view";
 import "./heads/heads.css";
 
-interface Finding {
-  readonly pattern: string;
-  readonly tokens: number;
-  readonly score: number | null;
-  readonly chance: number | null;
-  readonly p: number | null;
-  readonly corrected: number | null;
-}
-
-interface Example {
-  readonly text: number;
-  readonly row: number;
-  readonly column: number;
-  readonly weights: readonly number[];
-}
-
-interface Head {
-  readonly layer: number;
-  readonly head: number;
-  readonly pattern: string | null;
-  readonly nearest: string;
-  readonly findings: readonly Finding[];
-  readonly examples: readonly Example[];
-}
-
-interface HeadsPayload extends Payload {
-  readonly model: string;
-  readonly layers: number;
-  readonly heads_each: number;
-  readonly read: number;
-  readonly notes: readonly string[];
-  readonly correction: string;
-  readonly level: number;
-  readonly excess: number;
-  readonly about: Readonly<Record<string, string>>;
-  readonly counts: Readonly<Record<string, number>>;
-  readonly heads: readonly Head[];
-  readonly texts: Readonly<Record<string, readonly string[]>>;
-}
+type HeadsPayload = HeadCensus & Payload;
 
 const score = (value: number | null) => (value === null ? "–" : value.toFixed(3));
 const pValue = (value: number | null) => (value !== null && value < 0.001 ? "< 0.001" : score(value));
@@ -68,7 +31,7 @@ function selectionOf(payload: HeadsPayload, { parameters }: Route) {
 }
 
 /** Color, opacity and text of a cell: the label of the head, or its score for the selected pattern. */
-function cellOf(payload: HeadsPayload, head: Head, selected: string): { color: string; opacity: number; text: string } {
+function cellOf(payload: HeadsPayload, head: HeadPatterns, selected: string): { color: string; opacity: number; text: string } {
   const pattern = selected || head.pattern;
   if (pattern === null) return { color: "", opacity: 0, text: "" };
   const finding = head.findings.find((one) => one.pattern === pattern)!;
@@ -144,7 +107,7 @@ function Show({ payload }: { payload: HeadsPayload }) {
   );
 }
 
-function HeadDetails({ payload, head }: { payload: HeadsPayload; head: Head }) {
+function HeadDetails({ payload, head }: { payload: HeadsPayload; head: HeadPatterns }) {
   return (
     <div>
       <h2>
@@ -173,7 +136,7 @@ function HeadDetails({ payload, head }: { payload: HeadsPayload; head: Head }) {
 }
 
 /** A text in which the outlined token attends to the shaded ones. */
-function ExampleText({ payload, example: { text, row, column, weights } }: { payload: HeadsPayload; example: Example }) {
+function ExampleText({ payload, example: { text, row, column, weights } }: { payload: HeadsPayload; example: HeadExample }) {
   const tokens = payload.texts[String(text)]!;
   return (
     <li>

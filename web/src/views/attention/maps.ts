@@ -1,7 +1,8 @@
 // Attention maps as numbers: of one head, rolled out over layers, or as flow; by subwords or words; of all tokens or from
 // one segment to another.
 import { bytes, halves } from "../../binary";
-import { VectorArray, type RawMap } from "./payload";
+import type { MapView } from "../../types";
+import { VectorArray } from "./payload";
 
 export type Source = "heads" | "rollout" | "flow";
 export type Level = "piece" | "word";
@@ -39,13 +40,13 @@ export class AttentionMaps {
   private readonly cache = new Map<string, Float32Array>();
   private readonly axes = new Map<string, Axis>();
 
-  constructor(readonly raw: RawMap) {
+  constructor(readonly raw: MapView) {
     this.layers = raw.layers;
     this.heads = raw.heads;
     this.headWeights = raw.weights === null ? null : bytes(raw.weights);
     const maps = raw.layers * raw.heads;
-    this.q = raw.q === null ? null : new VectorArray(raw.q, raw.q_step ?? null, maps * raw.rows.length);
-    this.k = raw.k === null ? null : new VectorArray(raw.k, raw.k_step ?? null, maps * raw.columns.length);
+    this.q = raw.q === null ? null : new VectorArray(raw.q, raw.q_step, maps * raw.rows.length);
+    this.k = raw.k === null ? null : new VectorArray(raw.k, raw.k_step, maps * raw.columns.length);
     this.bias = raw.bias ? halves(bytes(raw.bias)) : null;
     this.rollout = raw.rollout === null ? null : bytes(raw.rollout);
     this.flow = raw.flow === null ? null : bytes(raw.flow);

@@ -56,7 +56,7 @@ export function Alignment({ selection }: { selection: Selection }) {
           size={[rows.length, columns.length]}
           layout={(room) => alignmentLayout(data, room)}
           inputs={[data, hard]}
-          label={`${hard ? "Hard" : "Soft"} alignment of ${rows.length} target by ${columns.length} source ${level}s`}
+          label={`${hard ? "Hard" : "Soft"} alignment of ${rows.length} target by ${columns.length} source ${level === "word" ? "words" : "subwords"}`}
           draw={(painter, layout) => drawAlignment(painter, data, hard, layout)}
           onPress={([row]) => goToStep(Math.max(0, data.steps[row]!), selection)}
           describe={(cell) =>

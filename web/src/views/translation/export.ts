@@ -31,7 +31,7 @@ export function drawing(selection: Selection | null): Drawing {
       painter.text(`${model.name}. ${about}`, MARGIN, 72, { size: 12, color: colors.get().muted });
       if (attention) drawSteps(painter, selection, attention);
       if (layout && data) {
-        painter.text(`${hard ? "Hard" : "Soft"} alignment of ${level}s`, MARGIN, bottom + 12, { bold: true });
+        painter.text(`${hard ? "Hard" : "Soft"} alignment of ${level === "word" ? "words" : "subwords"}`, MARGIN, bottom + 12, { bold: true });
         drawAlignment(painter, data, hard, layout, MARGIN, bottom + 30);
       }
     },
