@@ -21,10 +21,10 @@ import torch
 import regard
 from benchmarks.finetune_sst2 import SST2
 from benchmarks.race import keep, machine, race
-from regard.data.readers import read_texts
-from regard.tasks.folder import Solved
-from regard.tasks.model import Tuned
-from regard.tasks.texts import Classify
+from regard.data.readers import read_text_examples
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.text_classification import TextClassification
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.trainer import FineTuner
 from regard.training.stopping import Stop
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, default=SST2, metavar="DIR")
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results/finetune_speed.json")
     options = parser.parse_args(arguments)
-    examples = read_texts(options.data / "train.tsv", task="classify", labelled=True).examples
+    examples = read_text_examples(options.data / "train.tsv", task="classify", labeled=True).examples
     examples = examples[: options.rows or len(examples)]
     contestants = {
         OURS: ours(options.model, examples, options.batch),
@@ -63,9 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def ours(folder: str, examples: list[Any], batch: int) -> Callable[[], None]:
     encoder, tokenizer = regard.load(folder)
     assert tokenizer is not None
-    task = Classify.learn(examples)
-    tuned = Tuned.new(encoder, task)
-    items = task.items(examples, Solved(task, tuned, tokenizer, LENGTH).rows)
+    task = TextClassification.from_examples(examples)
+    tuned = EncoderWithHead.from_encoder(encoder, task)
+    items = task.preprocess(examples, FineTunedModel(task, tuned, tokenizer, LENGTH).rows)
     config = FineTuningConfig.load(
         overrides=["training.num_epochs=1", f"training.batch_size={batch}", f"training.learning_rate={RATE}"]
     )

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.race import keep
-from regard.data.examples import Text
-from regard.data.readers import Read, read_texts
+from regard.data.examples import TextExample
+from regard.data.readers import ExampleSet, read_text_examples
 from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
 from regard.training.finetuning.run import fit
 
@@ -52,15 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(json.dumps(figures))
 
 
-def rows(path: Path) -> Read[Text]:
+def rows(path: Path) -> ExampleSet[TextExample]:
     """The sentences and their labels."""
-    return read_texts(path, task="classify", labelled=True)
+    return read_text_examples(path, task="classify", labeled=True)
 
 
 def accuracies(
     model: str | os.PathLike[str],
-    train: Read[Text],
-    dev: Read[Text],
+    train: ExampleSet[TextExample],
+    dev: ExampleSet[TextExample],
     *,
     seeds: int,
     device: str,

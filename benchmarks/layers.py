@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.finetune_sst2 import SST2
 from benchmarks.race import keep, machine
 from regard import Embedder
-from regard.data.readers import read_tagged, read_texts
+from regard.data.readers import read_tagged_examples, read_text_examples
 from regard.interpret.probes.layers import score_layers
 
 
@@ -32,8 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     print(machine())
     examples: dict[str, list[Any]] = {
-        "classify": list(read_texts(options.data / "sst2" / "train.tsv", task="classify").examples),
-        "tag": list(read_tagged(options.data / "conll2003" / "eng.train").examples),
+        "classify": list(read_text_examples(options.data / "sst2" / "train.tsv", task="classify").examples),
+        "tag": list(read_tagged_examples(options.data / "conll2003" / "eng.train").examples),
     }
     found = {
         task: compared(options.model, all_of[: options.rows], rounds=options.rounds, pooling=pooling)

@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from benchmarks.pretrain_speed import CONFIGS, OURS, PEER, Work, begun, ours
 from benchmarks.race import keep, machine, race
 from regard.checkpoints import loading
-from regard.data.masking import IGNORED
+from regard.data.masking import IGNORE_INDEX
 from regard.training.optimizer import groups
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import Dataset, open_dataset, prepare
@@ -128,10 +128,10 @@ def _peer(run: Pretrainer) -> Any:
 
 def padded(inputs: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
     """A packed portion in transformers' format, one row per sequence, without filler tokens."""
-    following = inputs["labels"][inputs["labels"] != IGNORED]
+    following = inputs["labels"][inputs["labels"] != IGNORE_INDEX]
     sizes = inputs["starts"][: len(following) + 1].diff().tolist()
     ids = inputs["ids"].long()
-    asked = torch.full_like(ids, IGNORED)
+    asked = torch.full_like(ids, IGNORE_INDEX)
     asked[inputs["holes"]] = inputs["targets"]
 
     def rows(values: Tensor, filling: int) -> Tensor:
@@ -141,7 +141,7 @@ def padded(inputs: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
         "input_ids": rows(ids, padding),
         "attention_mask": rows(torch.ones_like(ids), 0),
         "token_type_ids": rows(inputs["segments"].long(), 0),
-        "labels": rows(asked, IGNORED),
+        "labels": rows(asked, IGNORE_INDEX),
         "next_sentence_label": following,
     }
 

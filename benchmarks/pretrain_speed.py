@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.race import keep, machine, race
-from regard.data.masking import IGNORED
+from regard.data.masking import IGNORE_INDEX
 from regard.device import choose, half_type
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import Dataset, open_dataset
@@ -167,7 +167,7 @@ def theirs(config: PretrainingConfig, vocabulary: int, device: torch.device) -> 
     inputs = {"input_ids": ids, "labels": ids}
     if config.model.family == "bert":
         hidden = torch.rand(ids.shape, device=device) < config.objective.mlm_probability
-        inputs["labels"] = torch.where(hidden, ids, IGNORED)
+        inputs["labels"] = torch.where(hidden, ids, IGNORE_INDEX)
         inputs["next_sentence_label"] = torch.randint(2, (len(ids),), device=device)
     model = _peer(config, vocabulary).to(device).train()
     if device.type == "cuda":

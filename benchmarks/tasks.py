@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.race import RESULTS, keep
-from regard.data.readers import Read
+from regard.data.readers import ExampleSet
 from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
 from regard.training.finetuning.data import read_data
 from regard.training.finetuning.run import distill, fit
@@ -147,20 +147,20 @@ def recipe(name: str, called: str) -> Path:
     return own if own.exists() else ROOT / f"configs/tasks/{name}.toml"
 
 
-def data(figure: Figure, folder: Path, *, tenth: bool) -> tuple[Read[Any], Read[Any]]:
+def data(figure: Figure, folder: Path, *, tenth: bool) -> tuple[ExampleSet[Any], ExampleSet[Any]]:
     """Training data and evaluation data."""
-    files = [read_examples(figure.task, str(folder / name), labelled=True) for name in figure.train]
-    train = Read([example for read in files for example in read.examples], " + ".join(figure.train), files[0].how)
+    files = [read_examples(figure.task, str(folder / name), labeled=True) for name in figure.train]
+    train = ExampleSet([example for read in files for example in read.examples], " + ".join(figure.train), files[0].how)
     if not figure.dev:
         parts = read_data(figure.task, train, None, table=None, parts="80/10/10")
         train, dev, test = (parts[name] for name in ("train", "dev", "test"))
         if tenth:
             return train, dev
-        return Read([*train.examples, *dev.examples], train.path, train.how), test
+        return ExampleSet([*train.examples, *dev.examples], train.path, train.how), test
     if tenth:
         parts = read_data(figure.task, train, None, table=None, parts="90/10")
         return parts["train"], parts["dev"]
-    return train, read_examples(figure.task, str(folder / figure.dev), labelled=True)
+    return train, read_examples(figure.task, str(folder / figure.dev), labeled=True)
 
 
 def table() -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.race import keep, machine
 from benchmarks.translate import show
-from regard.data.translation_pairs import Pair, parted, read_pairs
+from regard.data.translation_pairs import TranslationPair, read_translation_pairs, split_held_out
 from regard.device import choose
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import Translator, load_translator
@@ -69,8 +69,8 @@ def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]
     """Train, convert to half precision, evaluate once, and write."""
     archive, language, sentence = PAIRS[options.pair]
     config = TranslationConfig.read(options.config, overrides=options.set)
-    train, dev, test = parted(
-        read_pairs(options.data / archive, columns="1,0"), None, out=options.held_out, seed=config.run.seed
+    train, dev, test = split_held_out(
+        read_translation_pairs(options.data / archive, columns="1,0"), None, out=options.held_out, seed=config.run.seed
     )
     assert test is not None
     report = fit(train, dev, output=work, config=config, resume=options.resume, device=options.device, on_event=show)
@@ -98,13 +98,13 @@ def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]
     return {**figures, "bytes": size}
 
 
-def scored(translator: Translator, pairs: Sequence[Pair]) -> dict[str, Any]:
+def scored(translator: Translator, pairs: Sequence[TranslationPair]) -> dict[str, Any]:
     found = translator.translate([pair.source for pair in pairs], beam=Beam(num_beams=BEAM))
     scores = bleu([several[0].text for several in found], [pair.target for pair in pairs])
     return {"beam": BEAM, **scores.document()}
 
 
-def lecture(translator: Translator, sentence: str, parts: dict[str, list[Pair]]) -> dict[str, Any]:
+def lecture(translator: Translator, sentence: str, parts: dict[str, list[TranslationPair]]) -> dict[str, Any]:
     """The translation of the lectures' sentence, and its occurrences in the data."""
     found = translator.translate([sentence], beam=Beam(num_beams=BEAM))[0][0]
     stands = {name: [pair.target for pair in pairs if pair.source == sentence] for name, pairs in parts.items()}

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.race import keep
-from regard.data.translation_pairs import read_pairs
+from regard.data.translation_pairs import read_translation_pairs
 from regard.device import choose
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import load_translator
@@ -62,7 +62,9 @@ def run(
 ) -> dict[str, Any]:
     """Train, select on val, and translate the set `test` once."""
     sides = pair.split("-")
-    train, dev, last = (read_pairs(*(data / f"{name}.{side}.gz" for side in sides)) for name in ("train", "val", test))
+    train, dev, last = (
+        read_translation_pairs(*(data / f"{name}.{side}.gz" for side in sides)) for name in ("train", "val", test)
+    )
     begin = time.perf_counter()
     report = fit(train, dev, output=output, config=config, device=device, on_event=show)
     trained = time.perf_counter() - begin

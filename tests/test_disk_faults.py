@@ -16,7 +16,7 @@ import torch
 
 from regard.checkpoints.files import read_tensors, write_folder
 from regard.errors import RegardError
-from regard.files.disk import COMMITTED, REMOVALS, TEMPORARY, atomic_write, replacing_folder, settle
+from regard.files.disk import COMMITTED, REMOVALS, TEMPORARY, atomic_write, finish_save, replace_folder
 from regard.training.checkpoint import Checkpoints
 from tests.faults import CODES, DiskFaults
 
@@ -40,7 +40,7 @@ def file(folder: Path, version: int) -> None:
 
 def plain_folder(folder: Path, version: int) -> None:
     removed = ["b", "sub/c"] if version > 1 else []
-    with replacing_folder(folder / "f", remove=removed) as staging:
+    with replace_folder(folder / "f", remove=removed) as staging:
         (staging / "sub").mkdir()
         for name in ("a", "sub/d", *([] if removed else ["b", "sub/c"])):
             (staging / name).write_bytes(b"%d" % version * 20)
@@ -83,7 +83,7 @@ def test_a_fault_at_any_operation(tmp_path: Path, name: str, fresh: bool, code: 
         if not disk.failed:
             break
         for place in ("f", "m"):
-            settle(folder / place)  # as every reader does first
+            finish_save(folder / place)  # as every reader does first
         found, where = contents(folder), f"{number}: {disk.failed}; {said}"
         assert found in (old, new), where
         if found == new:
@@ -110,10 +110,10 @@ def test_a_folder_that_cannot_be_listed_loses_nothing(tmp_path: Path) -> None:
         pass
     for number in range(2):  # the folder, and the one in it
         with DiskFaults(tmp_path / "f", fail_at=number) as disk, pytest.raises(RegardError, match="is saved in"):
-            settle(tmp_path / "f")
+            finish_save(tmp_path / "f")
         assert disk.failed is not None and disk.failed.startswith("scandir")
         assert (tmp_path / "f" / "old").exists() and (committed / "sub" / "b").exists()
-    settle(tmp_path / "f")
+    finish_save(tmp_path / "f")
     assert sorted(contents(tmp_path / "f")) == ["a", "sub/b"]
 
 
@@ -154,10 +154,10 @@ def test_a_folder_in_the_way_is_found_before_anything_changes(tmp_path: Path) ->
     before = contents(tmp_path)
     with (
         pytest.raises(RegardError, match=r"f/new: a folder is in the way"),
-        replacing_folder(tmp_path / "f") as staging,
+        replace_folder(tmp_path / "f") as staging,
     ):
         (staging / "new").write_text("a file")
-    with pytest.raises(RegardError, match=r"f/a: a file is in the way"), replacing_folder(tmp_path / "f") as staging:
+    with pytest.raises(RegardError, match=r"f/a: a file is in the way"), replace_folder(tmp_path / "f") as staging:
         (staging / "a").mkdir()
         (staging / "a" / "b").write_text("a file in a folder")
     assert contents(tmp_path) == before and not (tmp_path / "f" / COMMITTED).exists()

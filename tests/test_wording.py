@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from regard.wording import amount
+from regard.wording import count_of
 
 
 @pytest.mark.parametrize(
     ("count", "said"), [(0, "0 pairs"), (1, "1 pair"), (2, "2 pairs"), (1001, "1,001 pairs"), (1200, "1,200 pairs")]
 )
 def test_a_noun_agrees_with_its_number(count: int, said: str) -> None:
-    assert amount(count, "pair") == said
+    assert count_of(count, "pair") == said

@@ -19,7 +19,9 @@ from regard.checkpoints.loading import load as load
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
 from regard.inference.masked_lm import FillResult
+from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
+from regard.interpret.faithfulness import FaithfulnessResult
 from regard.interpret.heads.census import HeadCensus
 
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
@@ -36,6 +38,20 @@ def fill(
     on_event: Callable[[Event], object] | None = None,
 ) -> FillResult:
     """Fill in the blanks of a text with the words a masked language model finds likely."""
+
+def faithfulness(
+    model: _Model,
+    text: str,
+    text_b: str | None = None,
+    *,
+    label: str | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> FaithfulnessResult:
+    """Test the attention map of a classified text: may it be read as the reason for the class?"""
 
 def look(
     text: str = '',
@@ -61,3 +77,18 @@ def heads(
     on_event: Callable[[Event], object] | None = None,
 ) -> HeadCensus:
     """Take a census of a model's heads: next word, previous word, same word, delimiter and other known patterns."""
+
+def ablate(
+    text: str,
+    text_b: str | None = None,
+    *,
+    heads: str | None = None,
+    layers: str | None = None,
+    at: Literal['auto', 'blanks', 'masked', 'plain'] = 'blanks',
+    model: _Model = 'regard-bert',
+    top: int = 10,
+    sweep: bool = True,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> AblationResult:
+    """Remove heads or layers from a model, and see how its predictions change."""

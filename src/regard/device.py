@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from regard.errors import InputError, nearest
+from regard.errors import InputError, suggest
 
 __all__ = ["choose", "half_type", "wait"]
 
@@ -15,7 +15,7 @@ def choose(name: str = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, number = name.partition(":")
     if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
-        raise InputError(f"unknown device {name!r}; {nearest(name, ['auto', 'cpu', 'cuda'])}")
+        raise InputError(f"unknown device {name!r}; {suggest(name, ['auto', 'cpu', 'cuda'])}")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise InputError(
             f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA GPUs; use --device cpu"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["InputError", "InputErrors", "RegardError", "choice", "nearest"]
+__all__ = ["InputError", "InputErrors", "RegardError", "check_choice", "suggest"]
 
 
 class RegardError(Exception):
@@ -27,7 +27,7 @@ class InputErrors(InputError):
         super().__init__("\n".join(self.faults))
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
+def suggest(name: str, choices: Iterable[str]) -> str:
     """The hint that ends an error about an unknown name: the nearest choice if one is near, and all choices."""
     known = sorted(choices)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -35,8 +35,8 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     return f"{hint}choices: {', '.join(known)}"
 
 
-def choice(what: str, value: str, choices: Iterable[str]) -> None:
+def check_choice(what: str, value: str, choices: Iterable[str]) -> None:
     """Refuse a value that is none of the choices."""
     known = list(choices)
     if value not in known:
-        raise InputError(f"unknown {what} {value!r}; {nearest(str(value), known)}")
+        raise InputError(f"unknown {what} {value!r}; {suggest(str(value), known)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Self
 
-from regard.errors import InputError, nearest
+from regard.errors import InputError, suggest
 
 __all__ = ["Parameters"]
 
@@ -26,7 +26,7 @@ class Parameters:
     def set_params(self, **params: Any) -> Self:
         for name, value in params.items():
             if name not in (names := self.names()):
-                raise InputError(f"{type(self).__name__} has no parameter {name!r}; {nearest(name, names)}")
+                raise InputError(f"{type(self).__name__} has no parameter {name!r}; {suggest(name, names)}")
             setattr(self, name, value)
         return self
 

@@ -16,15 +16,15 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from regard.errors import InputError, InputErrors, nearest
+from regard.errors import InputError, InputErrors, suggest
 from regard.files.file_input import read_file
-from regard.files.unfinished import changes
+from regard.files.folder_lock import describe_changes
 
-__all__ = ["Document", "Precision", "Section", "Tables", "check_saved"]
+__all__ = ["Precision", "SettingsFile", "SettingsSection", "SettingsTables", "check_saved_settings"]
 
 Precision = Literal["auto", "bf16", "fp32"]
 
-Tables = dict[str, dict[str, object]]
+SettingsTables = dict[str, dict[str, object]]
 SAVED = "# SHA-256 of the lines below: "
 
 LIMIT = 1 << 20  # bytes of a file of settings
@@ -38,13 +38,13 @@ WORDS = {
 }
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     """A table of the file. Nothing is converted: 0.5 is no whole number, and "5" is no number at all."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class Document(Section):
+class SettingsFile(SettingsSection):
     """A file of settings: every field is a section."""
 
     example: ClassVar[str]  # of a setting, for errors
@@ -57,7 +57,7 @@ class Document(Section):
         *,
         overrides: Sequence[str] = (),
         defaults: Mapping[str, Mapping[str, object]] | None = None,
-        check: Callable[[Tables, Mapping[str, str]], None] = lambda document, origins: None,
+        check: Callable[[SettingsTables, Mapping[str, str]], None] = lambda document, origins: None,
         saved: bool = False,
     ) -> Self:
         """The settings in a file, or the defaults, with single ones put in their place: "optimizer.learning_rate=2e-3".
@@ -66,7 +66,7 @@ class Document(Section):
         and for each setting that was given where it came from. With `saved` the file is one that a run wrote: keys that
         have been renamed since are accepted.
         """
-        document: Tables = {name: {} for name in cls.model_fields}
+        document: SettingsTables = {name: {} for name in cls.model_fields}
         document |= {section: dict(table) for section, table in (defaults or {}).items()}
         origins: dict[str, str] = {}
         given = [(cls._read(Path(path), saved=saved), str(path))] if path is not None else []
@@ -94,7 +94,7 @@ class Document(Section):
 
     def differences(self, other: Self) -> list[str]:
         """What `other` sets otherwise, in words: "optimizer.learning_rate was 0.001 and is 0.002"."""
-        return changes(self._flat(), other._flat())
+        return describe_changes(self._flat(), other._flat())
 
     def sections(self) -> list[str]:
         """Those that are written."""
@@ -143,14 +143,14 @@ class Document(Section):
     @classmethod
     def _fields(cls, section: str) -> Mapping[str, Any]:
         kind = cls.model_fields[section].annotation
-        assert isinstance(kind, type) and issubclass(kind, Section)
+        assert isinstance(kind, type) and issubclass(kind, SettingsSection)
         return kind.model_fields
 
     @classmethod
     def _refuse_unknown(cls, tables: Mapping[str, Any], origin: str) -> None:
         for section, table in tables.items():
             if section not in cls.model_fields:
-                raise InputError(f"{origin}: unknown section {section!r}; {nearest(section, cls.model_fields)}")
+                raise InputError(f"{origin}: unknown section {section!r}; {suggest(section, cls.model_fields)}")
             if not isinstance(table, dict):
                 raise InputError(
                     f"{origin}: {section} is {table!r}; expected a section [{section}] with keys of its own"
@@ -159,10 +159,10 @@ class Document(Section):
                 if key not in (fields := cls._fields(section)):
                     if (new := cls.renamed.get(f"{section}.{key}")) in fields:
                         raise InputError(f"{origin}: {section}.{key} is now called {section}.{new}; use that name")
-                    raise InputError(f"{origin}: unknown key {key!r} in [{section}]; {nearest(key, fields)}")
+                    raise InputError(f"{origin}: unknown key {key!r} in [{section}]; {suggest(key, fields)}")
 
 
-def check_saved(path: Path) -> None:
+def check_saved_settings(path: Path) -> None:
     """InputError where the settings that a run keeps are damaged; those of older runs have no checksum and pass."""
     try:
         data = path.read_bytes()
@@ -192,7 +192,7 @@ def _fault(fault: Any, document: Mapping[str, Any], origins: Mapping[str, str], 
     return f"{origins[f'{section}.{key}']}: {section}.{key}{given} {message}"
 
 
-def _table(section: Section) -> str:
+def _table(section: SettingsSection) -> str:
     fields = type(section).model_fields
     return "".join(f"{key} = {_value(value)}  # {fields[key].description}\n" for key, value in section)
 

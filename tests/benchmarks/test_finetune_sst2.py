@@ -11,15 +11,15 @@ import pytest
 import regard
 from benchmarks import race
 from benchmarks.finetune_sst2 import accuracies, main
-from regard.data.examples import Text
-from regard.data.readers import Read
+from regard.data.examples import TextExample
+from regard.data.readers import ExampleSet
 from regard.models import Bert, BertConfig
 from regard.text import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def rows_of(count: int, *, seed: int) -> list[Text]:
+def rows_of(count: int, *, seed: int) -> list[TextExample]:
     """Sentences of 3 to 9 words; those with "good" in them are 1, those with "bad" 0."""
     draw = random.Random(seed)
     rows = []
@@ -27,25 +27,27 @@ def rows_of(count: int, *, seed: int) -> list[Text]:
         label = draw.randrange(2)
         words = draw.choices(["the", "a", "film", "day", "water", "people", "was"], k=draw.randint(2, 8))
         words.insert(draw.randint(0, len(words)), "good" if label else "bad")
-        rows.append(Text(" ".join(words), label=str(label)))
+        rows.append(TextExample(" ".join(words), label=str(label)))
     return rows
 
 
-def accuracy(model: Path, train: list[Text], dev: list[Text], *, rate: float = 2e-3, epochs: int = 3) -> float:
+def accuracy(
+    model: Path, train: list[TextExample], dev: list[TextExample], *, rate: float = 2e-3, epochs: int = 3
+) -> float:
     settings = [f"training.learning_rate={rate}", f"training.num_epochs={epochs}", "training.batch_size=16"]
     settings += [
         "training.optimizer=adamw",
         "training.adversarial_epsilon=0",
     ]  # so small a model learns little otherwise
     [found] = accuracies(
-        model, *(Read(rows, "", "") for rows in (train, dev)), seeds=1, settings=settings, device="cpu"
+        model, *(ExampleSet(rows, "", "") for rows in (train, dev)), seeds=1, settings=settings, device="cpu"
     )
     return found
 
 
 def test_learns_a_task_and_judges_it_on_other_sentences(tiny_bert_folder: Path) -> None:
     train, dev = rows_of(300, seed=0), rows_of(100, seed=1)
-    wrong = [Text(row.text, label=str(1 - int(str(row.label)))) for row in dev[:50]]
+    wrong = [TextExample(row.text, label=str(1 - int(str(row.label)))) for row in dev[:50]]
     assert accuracy(tiny_bert_folder, train, dev[50:]) > 0.95
     assert accuracy(tiny_bert_folder, train, wrong) < 0.05
     assert accuracy(tiny_bert_folder, train, dev, rate=1e-9, epochs=1) < 0.8

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import regard
-from regard.cli import ablate as verb
 from regard.cli.app import run
-from regard.interpret.ablation.ablation import ablate, sweep_heads
-from regard.interpret.ablation.payload import MAX_SWEEP_TARGETS
+from regard.interpret.ablation import ablate, sweep_heads
 from regard.interpret.attribution.probe import pretrained_probe
-from regard.tasks.folder import write_task
+from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
+from regard.verbs.ablate import MAX_SWEEP_TARGETS
 from tests.interpret.classifiers import deciding
 
 Captured = pytest.CaptureFixture[str]
@@ -25,27 +25,22 @@ TEXT = "the _ was [MASK]"
 @pytest.fixture
 def call(tiny_bert_folder: Path) -> Callable[..., int]:
     def regard_ablate(*arguments: str, model: Path = tiny_bert_folder) -> int:
-        return run(["ablate", *arguments, "--model", str(model)], registers=[verb.register])
+        return run(["ablate", *arguments, "--model", str(model)])
 
     return regard_ablate
 
 
-def test_the_document_of_heads_and_layers(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
+def test_the_document(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call(TEXT, "--heads", "0.1,1.*", "--layers", "0", "--top", "3", "--json") == 0
     out, error = capsys.readouterr()
-    trial = pretrained_probe(*regard.load(tiny_bert_folder), TEXT)
+    probe = replace(pretrained_probe(*regard.load(tiny_bert_folder), TEXT), name=str(tiny_bert_folder))
     heads = [(0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
-    assert json.loads(out) == json.loads(json.dumps(ablate(trial, heads=heads, layers=[0], top=3).document()))
+    expected = ablate(probe, heads=heads, layers=[0], top=3, sweep=sweep_heads(probe)).to_dict()
+    assert json.loads(out) == json.loads(json.dumps(expected))
+    assert len(expected["sweep"]["ranked"]) == 8
     assert error == ""
-
-
-def test_the_document_of_a_sweep(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
-    assert call(TEXT, "--json") == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document == json.loads(
-        json.dumps(sweep_heads(pretrained_probe(*regard.load(tiny_bert_folder), TEXT)).document())
-    )
-    assert len(document["ranked"]) == 8
+    assert call(TEXT, "--heads", "0.1", "--no-sweep", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["sweep"] is None
 
 
 def test_the_tables(call: Callable[..., int], capsys: Captured) -> None:
@@ -56,12 +51,12 @@ def test_the_tables(call: Callable[..., int], capsys: Captured) -> None:
     assert sum("->" in line for line in lines) in (4, 6, 8)
     assert call(TEXT, "--top", "3") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "each of 8 heads taken out alone; the 3 whose absence changes the answer most"
+    assert lines[1] == "each of 8 heads removed alone; the 3 whose removal changes the prediction most"
     assert len(lines) == 7
 
 
 def test_a_trained_folder(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
-    write_task(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), tmp_path / "task")
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), tmp_path / "task")
     assert call("it is a good day for them", "--heads", "0.0", model=tmp_path / "task") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[3].startswith("text: positive stays the likeliest; divergence 0.0000 nats")
@@ -72,13 +67,16 @@ def test_at_every_token(call: Callable[..., int], tiny_bert_folder: Path, tmp_pa
     text = "the good film was a dull day for them and him"
     assert call(text, "--at", "plain", "--heads", "1.1", "--output", str(tmp_path / "a.json")) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'a.json'}\n"
-    trial = pretrained_probe(*regard.load(tiny_bert_folder), text, at="plain")
-    wanted = json.loads(json.dumps(ablate(trial, heads=[(1, 1)]).document()))
-    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == wanted
+    document = json.loads((tmp_path / "a.json").read_text("utf-8"))
+    probe = pretrained_probe(*regard.load(tiny_bert_folder), text, at="plain")
+    assert document["effects"] == json.loads(json.dumps(ablate(probe, heads=[(1, 1)]).to_dict()))["effects"]
     assert call(text, "--at", "masked", "--top", "1") == 0
     out, error = capsys.readouterr()
     assert len(out.splitlines()) == 5
-    assert error == f"every head was tried at {MAX_SWEEP_TARGETS} of the {len(trial.targets)} tokens, evenly spread\n"
+    assert (
+        error
+        == f"every head was removed alone at {MAX_SWEEP_TARGETS} of the {len(probe.targets)} tokens, evenly spaced\n"
+    )
 
 
 def test_a_drawing(call: Callable[..., int], tmp_path: Path) -> None:
@@ -94,7 +92,7 @@ def test_a_drawing(call: Callable[..., int], tmp_path: Path) -> None:
         ((TEXT, "--layers", "x"), "expected its number from 0"),
         (("no blank",), "expected a text with a blank"),
         ((TEXT, "second"), "a second text is for a fine-tuned model"),
-        ((TEXT, "--output", "a.pdf"), "ends in .html, .svg, .png, .json"),
+        ((TEXT, "--output", "a.pdf"), "ends in .html, .svg, .png"),
         ((TEXT, "--output", "nowhere/a.svg"), "there is no folder"),
     ],
 )

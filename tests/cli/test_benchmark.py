@@ -14,7 +14,7 @@ from regard.cli import benchmark
 from regard.cli.app import run
 from regard.inference.benchmark import run_benchmark
 from regard.inference.benchmark_data import TASKS, published, read_items
-from regard.wording import amount
+from regard.wording import count_of
 from tests.inference.folders import tiny_gpt
 
 SIX = "Roof: the film\n1\nwas good.\nwas dull\nday\nthe day\nof it\n3\nday\nfilm\ngood the\ndull\n"
@@ -69,7 +69,7 @@ def test_one_document(
         assert document[key] == (value if value is None else pytest.approx(value))
     assert (document["perplexity"] is None) == (task != "lambada")
     assert (document["accuracy_normalised"] is None) == (task in ("lambada", "winogrande"))
-    assert f"scoring: {amount(n, 'example')} in" in error
+    assert f"scoring: {count_of(n, 'example')} in" in error
     assert ("1 of 2 examples are too long for this model" in error) == (task == "lambada")
 
 

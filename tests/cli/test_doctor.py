@@ -12,9 +12,9 @@ import torch
 import regard
 from regard.cli import doctor
 from regard.cli.app import run
-from regard.tasks.folder import Solved, write_task
-from regard.tasks.model import Tuned
-from regard.tasks.texts import Classify
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.text_classification import TextClassification
 from regard.training.doctor import CHECKS
 from tests.training.doctor.seeds import clean_pairs, clean_texts, write_tsv
 
@@ -82,11 +82,11 @@ def test_a_tuned_folder_says_its_task(
 ) -> None:
     encoder, tokenizer = regard.load(tiny_bert_folder)
     assert tokenizer is not None
-    task = Classify(["neg", "pos"])
-    model = Tuned.new(encoder, task)
+    task = TextClassification(["neg", "pos"])
+    model = EncoderWithHead.from_encoder(encoder, task)
     with torch.no_grad():
         model.head.output.weight.zero_()
-    write_task(Solved(task, model, tokenizer, 64), tmp_path / "tuned")
+    save_fine_tuned(FineTunedModel(task, model, tokenizer, 64), tmp_path / "tuned")
     assert call("tuned", "--data", "dev.tsv", "--json") == 1
     found = {one["check"]: one["status"] for one in json.loads(capsys.readouterr().out)}
     assert [check for check, status in found.items() if status == "error"] == ["constant predictions"]

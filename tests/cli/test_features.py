@@ -13,7 +13,7 @@ import pytest
 
 from regard.cli import features
 from regard.cli.app import run
-from regard.data.readers import read_texts
+from regard.data.readers import read_text_examples
 from regard.interpret.probes.walk import walk
 from regard.render import bundle
 
@@ -41,7 +41,7 @@ def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_stages(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("--data", "data.tsv", "--as-in-deck") == 0
     out, error = capsys.readouterr()
-    texts = read_texts("data.tsv", task="classify").examples
+    texts = read_text_examples("data.tsv", task="classify").examples
     expected = walk(tiny_bert_folder, texts, as_in_deck=True, device="cpu")
     ids = expected.ids[0]
     lines = out.splitlines()
@@ -84,7 +84,7 @@ def test_the_page(call: Call, tiny_bert_folder: Path, capsys: Captured, monkeypa
     out, _ = capsys.readouterr()
     assert out.endswith("\n\nThe page is in walk.html\n") and "1. 20 texts with labels" in out
     payload = json.loads(Path("walk.html").read_text(encoding="utf-8"))
-    texts = read_texts("data.tsv", task="classify").examples[:20]
+    texts = read_text_examples("data.tsv", task="classify").examples[:20]
     expected = walk(tiny_bert_folder, texts, as_in_deck=True, seed=1, device="cpu")
     assert (payload["view"], payload["total"], payload["notes"]) == ("features", 20, [])
     assert payload["examples"] == [[one.text, one.label] for one in texts]
@@ -107,7 +107,7 @@ def test_one_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> N
     options = ["--rows", "20", "--pooling", "mean", "--layer", "sum(-2:)", "--columns", "0,1", "--seed", "2"]
     assert call("--data", "data.tsv", "--json", *options) == 0
     document = json.loads(capsys.readouterr().out)
-    texts = read_texts("data.tsv", task="classify").examples[:20]
+    texts = read_text_examples("data.tsv", task="classify").examples[:20]
     found = walk(tiny_bert_folder, texts, pooling="mean", layer="sum(-2:)", seed=2, device="cpu")
     assert document.pop("model") == str(tiny_bert_folder)
     assert document.pop("layer") == "sum(-2:)"

@@ -13,7 +13,7 @@ from regard.cli import figure as verb
 from regard.cli.app import run
 from regard.inference.load_model import load_model
 from regard.interpret.figure.figure import draw_figure
-from regard.tasks.folder import write_task
+from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 
@@ -88,7 +88,7 @@ def test_bad_input(call: Call, capsys: Captured, arguments: list[str], said: str
 
 
 def test_a_tuned_model_is_told_what_it_lacks(tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
-    write_task(deciding(Tokenizer.open(tiny_bert_folder), 3), tmp_path / "tuned")
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), tmp_path / "tuned")
     assert run(["figure", TEXT, "--model", str(tmp_path / "tuned")], registers=[verb.register]) == 2
     error = " ".join(capsys.readouterr().err.split())
     assert "masked-word head" in error and "tuned for a task" in error and "sentence-transformers" not in error

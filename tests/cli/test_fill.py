@@ -10,7 +10,7 @@ import pytest
 
 import regard
 from regard.cli.app import run
-from regard.tasks.folder import write_task
+from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 
@@ -126,7 +126,7 @@ def test_a_sentence_encoder_is_refused_by_name(minilm_folder: Path, capsys: Capt
 
 
 def test_a_tuned_model_is_told_what_it_lacks(tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
-    write_task(deciding(Tokenizer.open(tiny_bert_folder), 3), tmp_path / "tuned")
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), tmp_path / "tuned")
     assert run(["fill", "a _ film", "--model", str(tmp_path / "tuned")]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "it was tuned for a task" in error and "sentence-transformers" not in error

@@ -13,7 +13,7 @@ import torch
 import regard
 from regard.cli import layers
 from regard.cli.app import run
-from regard.data.readers import read_tagged, read_texts
+from regard.data.readers import read_tagged_examples, read_text_examples
 from regard.interpret.probes import layers as lab
 from regard.interpret.probes.fitting import Recipe
 from regard.interpret.probes.layers import score_layers
@@ -63,7 +63,7 @@ def test_an_elmo(files: tuple[str, ...], tiny_bert_folder: Path, call: Call, cap
 def test_tables(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("--train", "train.conll", "--dev", "dev.conll") == 0
     out, error = capsys.readouterr()
-    train, dev = (read_tagged(name).examples for name in ("train.conll", "dev.conll"))
+    train, dev = (read_tagged_examples(name).examples for name in ("train.conll", "dev.conll"))
     expected = score_layers(tiny_bert_folder, train, dev, device="cpu")
     lines = out.splitlines()
     assert lines[0] == f"F1 of entities on 8 examples, heads trained on 20; layers of {tiny_bert_folder}"
@@ -85,7 +85,7 @@ def test_one_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> N
     options = ["--task", "classify", "--pooling", "cls", "--rows", "12", "--seed", "3", "--head", "bilstm"]
     assert call("--train", "train.tsv", "--dev", "train.tsv", *options, "--columns", "0,1", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    texts = read_texts("train.tsv", task="classify").examples[:12]
+    texts = read_text_examples("train.tsv", task="classify").examples[:12]
     found = score_layers(tiny_bert_folder, texts, texts, head="bilstm", pooling="cls", seed=3, device="cpu")
     expected = json.loads(json.dumps(asdict(found)))
     assert document.pop("model") == str(tiny_bert_folder)

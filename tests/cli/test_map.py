@@ -12,7 +12,7 @@ import pytest
 
 from regard.cli import map as verb
 from regard.cli.app import run
-from regard.data.examples import Text
+from regard.data.examples import TextExample
 from regard.interpret.embeddings.sentence_map import sentence_map
 
 Captured = pytest.CaptureFixture[str]
@@ -39,7 +39,7 @@ def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_text(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("labels.tsv", "--neighbours", "2") == 0
     out, error = capsys.readouterr()
-    found = sentence_map(str(tiny_bert_folder), [Text(text) for text in TEXTS], count=2, device="cpu")
+    found = sentence_map(str(tiny_bert_folder), [TextExample(text) for text in TEXTS], count=2, device="cpu")
     first, second = found.plane.explained
     lines = out.splitlines()
     assert lines[0] == "6 sentences, 32 numbers each, on a plane"
@@ -60,7 +60,7 @@ def test_text(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
 def test_json_and_a_lot(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("plain.txt", "--json", "--layer=1", "--limit", "4", "--seed", "5", "-k", "1", "--pooling", "cls") == 0
     out, error = capsys.readouterr()
-    examples = [Text(text) for text in TEXTS]
+    examples = [TextExample(text) for text in TEXTS]
     found = sentence_map(
         str(tiny_bert_folder), examples, layer="1", pooling="cls", count=1, limit=4, seed=5, device="cpu"
     )

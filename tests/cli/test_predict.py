@@ -16,9 +16,9 @@ import regard
 from regard.cli import predict
 from regard.cli.app import run
 from regard.render.bundle import is_built
-from regard.tasks.folder import Solved, write_task
-from regard.tasks.model import Tuned
-from regard.tasks.texts import Classify
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.text_classification import TextClassification
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -29,9 +29,10 @@ def call(one_thread: None, tmp_path: Path, tiny_bert_folder: Path, monkeypatch: 
     """In a folder with a tuned model, `model`."""
     monkeypatch.chdir(tmp_path)
     encoder, tokenizer = regard.load(tiny_bert_folder)
-    task = Classify(["bad", "good"])
+    task = TextClassification(["bad", "good"])
     torch.manual_seed(0)
-    write_task(Solved(task, Tuned.new(encoder, task).eval(), tokenizer, 32), tmp_path / "model")
+    with_head = EncoderWithHead.from_encoder(encoder, task).eval()
+    save_fine_tuned(FineTunedModel(task, with_head, tokenizer, 32), tmp_path / "model")
     return lambda *arguments: run(["predict", *map(str, arguments), "--device", "cpu"], registers=[predict.register])
 
 
@@ -84,7 +85,7 @@ def test_refused_before_any_work(call: Call, tmp_path: Path, capsys: Captured) -
 def test_unbuilt_page_says_what_to_run(call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     from regard.render import bundle
 
-    monkeypatch.setattr(bundle, "built", lambda static=None: False)
+    monkeypatch.setattr(bundle, "is_built", lambda static=None: False)
     assert call("model", "the film", "--page", "page.html") != 0
     printed = capsys.readouterr()
     assert "python web/build.py" in printed.err
@@ -92,6 +93,6 @@ def test_unbuilt_page_says_what_to_run(call: Call, capsys: Captured, monkeypatch
 
 
 def test_without_a_page_nothing_is_looked_into(call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.interpret.attribution.prediction_evidence.prediction_evidence", pytest.fail)
+    monkeypatch.setattr("regard.interpret.attribution.evidence.gather_evidence", pytest.fail)
     assert call("model", "the film is long") == 0
     assert json.loads(capsys.readouterr().out)["text"] == "the film is long"

@@ -14,7 +14,7 @@ import pytest
 
 from regard.cli import pretrain
 from regard.cli.app import run
-from regard.data.corpus import Progress
+from regard.data.corpus import CorpusProgress
 from regard.errors import InputError
 from regard.training.pretraining import plan
 from tests.training.pretraining.runs import command, settings, story
@@ -226,9 +226,9 @@ def test_a_bar_is_put_away_when_the_build_fails(monkeypatch: pytest.MonkeyPatch,
             seen.append("away")
             raise
 
-    def build(*_: Any, on_progress: Callable[[Progress], None], **__: Any) -> None:
-        on_progress(Progress(5, 20, 2, 100))
-        on_progress(Progress(9, 20, 2, 200))
+    def build(*_: Any, on_progress: Callable[[CorpusProgress], None], **__: Any) -> None:
+        on_progress(CorpusProgress(5, 20, 2, 100))
+        on_progress(CorpusProgress(9, 20, 2, 200))
         raise InputError("a bad line")
 
     monkeypatch.setattr(pretrain, "progress", progress)

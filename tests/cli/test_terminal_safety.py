@@ -20,15 +20,15 @@ import typer
 
 import regard
 from regard.cli.app import build, run, verbs
-from regard.data.translation_pairs import Pair
+from regard.data.translation_pairs import TranslationPair
 from regard.inference.translation import Translator
 from regard.inference.translation.alignment import default_alignment_heads
 from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.probes import layers as lab
 from regard.interpret.probes.fitting import Recipe
-from regard.tasks.folder import Solved, write_task
-from regard.tasks.texts import Classify
+from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslatorSection
@@ -95,7 +95,7 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     "evaluate": [(0, [SOLVED, "--data", ROWS]), (2, [SOLVED, "--data", "unknown.tsv"])],
     "predict": [(0, [SOLVED, TEXTS]), (2, [EVIL, TEXTS])],
     "doctor": [(1, [SOLVED, "--data", ROWS, "--train", ROWS]), (2, [SOLVED, "--data", EVIL])],
-    "honesty": [(0, [SOLVED, f"it is a good {WORD} day"]), (2, [SOLVED, "it is", "--label", EVIL])],
+    "faithfulness": [(0, [SOLVED, f"it is a good {WORD} day"]), (2, [SOLVED, "it is", "--label", EVIL])],
     "features": [(0, ["--data", ROWS, "--model", BERT]), (2, ["--data", EVIL])],
     "layers": [
         (0, ["--train", TAGS, "--dev", TAGS, "--model", BERT]),
@@ -132,9 +132,13 @@ def place(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     regard.save(model, folder / BERT, Tokenizer.open(folder / "tokens"))
     tiny_gpt(folder, positions=40).rename(folder / GPT)
     labels = (f"bad{WORD}", f"good{WORD}")
-    write_task(Solved(Classify(labels), deciding(tokenizer, 3).model, tokenizer, 64), folder / SOLVED)
+    save_fine_tuned(
+        FineTunedModel(TextClassification(labels), deciding(tokenizer, 3).model, tokenizer, 64), folder / SOLVED
+    )
     subwords = train_subwords(
-        [Pair("the film was", f"der {WORD}"), Pair("a day", f"ein {WORD}")] * 4, size=290, joint=True
+        [TranslationPair("the film was", f"der {WORD}"), TranslationPair("a day", f"ein {WORD}")] * 4,
+        size=290,
+        joint=True,
     )
     shape = TranslatorSection(
         family="transformer",

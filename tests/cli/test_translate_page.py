@@ -13,7 +13,7 @@ import pytest
 
 from regard.cli import translate
 from regard.cli.app import run
-from regard.data.translation_pairs import Pair
+from regard.data.translation_pairs import TranslationPair
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import Translator, load_translator
 from regard.inference.translation.alignment import default_alignment_heads
@@ -30,7 +30,7 @@ Captured = pytest.CaptureFixture[str]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
     place = tmp_path_factory.mktemp("translator") / "de-en"
-    subwords = train_subwords([Pair("der Hund sieht", "the dog sees")] * 4, size=270, joint=True)
+    subwords = train_subwords([TranslationPair("der Hund sieht", "the dog sees")] * 4, size=270, joint=True)
     model = new_model(
         TranslatorSection(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),
         subwords,

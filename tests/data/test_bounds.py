@@ -14,9 +14,9 @@ import pytest
 from regard.cli import embed, score
 from regard.cli.app import run
 from regard.data.files import open_bytes, open_text
-from regard.data.lines import read_texts
-from regard.data.readers import read_questions
-from regard.data.readers import read_texts as read_examples
+from regard.data.readers import read_question_examples
+from regard.data.readers import read_text_examples as read_examples
+from regard.data.text_column import read_text_column
 from regard.errors import InputError
 from tests.bombs import MIB, make_bomb
 
@@ -81,11 +81,11 @@ def test_many_short_lines_are_bounded_where_a_file_is_held_whole(suffix: str, tm
     program = """
         import sys
         from regard.data import files
-        from regard.data.readers import read_texts
+        from regard.data.readers import read_text_examples
         from regard.errors import InputError
         try:
-            files.HELD = 32 << 20
-            read_texts(sys.argv[1], task="classify")
+            files.MAX_HELD_BYTES = 32 << 20
+            read_text_examples(sys.argv[1], task="classify")
         except InputError as error:
             print(error)
     """
@@ -127,7 +127,7 @@ def test_readers_take_the_limit_too(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.tsv line 2"):
         read_examples(path, task="classify", max_line=103)
     with pytest.raises(InputError, match=r"a\.tsv line 2"):
-        list(read_texts(path, column=0, max_line=103))
+        list(read_text_column(path, column=0, max_line=103))
 
 
 @pytest.mark.parametrize("column", [0, "text"])
@@ -135,7 +135,7 @@ def test_a_quoted_field_that_never_ends_is_bounded(column: int | str, tmp_path: 
     path = tmp_path / "a.csv"
     path.write_text('text,label\n"begins here\n' + "more\n" * 1000, encoding="utf-8")
     with pytest.raises(InputError, match=r"a\.csv line 2.*quote"):
-        list(read_texts(path, column=column, max_line=1000))
+        list(read_text_column(path, column=column, max_line=1000))
     with pytest.raises(InputError, match=r"a\.csv line 2.*quote"):
         read_examples(path, task="classify", max_line=1000)
 
@@ -144,17 +144,17 @@ def test_one_json_document_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"data": [' + ("\n" * 3000) + "]}", encoding="utf-8")
     with pytest.raises(InputError, match=r"a\.json.*JSON lines"):
-        read_questions(path, max_document=2000)
+        read_question_examples(path, max_document=2000)
 
 
 def test_images_in_a_compressed_file_are_bounded(tmp_path: Path) -> None:
-    from regard.data.readers import read_pictures
+    from regard.data.readers import read_image_examples
 
     path = tmp_path / "t10k-images-idx3-ubyte.gz"
     header = b"\0\0\x08\x03" + (10**7).to_bytes(4, "big") + (28).to_bytes(4, "big") * 2
     path.write_bytes(gzip.compress(header) + gzip.compress(bytes(MIB)) * 10)
     with pytest.raises(InputError, match=r"idx3-ubyte\.gz"):
-        read_pictures(path)
+        read_image_examples(path)
 
 
 @pytest.mark.parametrize("method", ["ZIP_BZIP2", "ZIP_LZMA"])

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data.files import open_bytes, open_text, suffix_of
+from regard.data.files import content_suffix, open_bytes, open_text
 from regard.errors import InputError
 
 
@@ -196,4 +196,4 @@ def test_the_caller_s_own_error_passes(tmp_path: Path) -> None:
 
 def test_suffix_without_the_compression() -> None:
     names = ["train.TSV.gz", "a.csv.zip", "a.jsonl", "a.gz", "-", "a.tar"]
-    assert [suffix_of(name) for name in names] == [".tsv", ".csv", ".jsonl", "", "", ".tar"]
+    assert [content_suffix(name) for name in names] == [".tsv", ".csv", ".jsonl", "", "", ".tar"]

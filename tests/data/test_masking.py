@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from regard.data.masking import IGNORED, Masked, Masking
+from regard.data.masking import IGNORE_INDEX, MaskedBatch, Masking
 
 VOCABULARY, MASK = 60, 4
 SPECIAL = torch.arange(VOCABULARY) < 5
@@ -31,9 +31,9 @@ def masking(*, words: bool = False, device: torch.device | str = "cpu", rate: fl
     return Masking(SPECIAL.to(device), mask=MASK, rate=rate, continues=continues)
 
 
-def asked(masked: Masked) -> Tensor:
+def asked(masked: MaskedBatch) -> Tensor:
     """The places that are asked for."""
-    return masked.places[masked.targets != IGNORED]
+    return masked.places[masked.targets != IGNORE_INDEX]
 
 
 def words_of(ids: Sequence[int]) -> list[list[int]]:
@@ -67,7 +67,7 @@ def test_what_holds_of_every_mask(ids: list[int], rate: float, words: bool, hole
     assert len(set(masked.places.tolist())) == len(masked.places)
     chosen = asked(masked)
     assert not SPECIAL[before[chosen].long()].any()
-    assert masked.targets[masked.targets != IGNORED].tolist() == before[chosen].tolist()
+    assert masked.targets[masked.targets != IGNORE_INDEX].tolist() == before[chosen].tolist()
     changed = (masked.ids != before).nonzero().squeeze(1)
     assert set(changed.tolist()) <= set(chosen.tolist())
     assert all(token == MASK or token >= 5 for token in masked.ids[changed].tolist())
@@ -181,14 +181,14 @@ def test_all_holes_that_are_asked_for_have_one_shape(words: bool) -> None:
         ids[:special] = 2
         masked = mask(ids, seeded(1), holes=6)
         assert masked.places.shape == masked.targets.shape == (6,)
-        assert (masked.targets != IGNORED).sum() == min(max(round((40 - special) * 0.15), 1), 40 - special)
+        assert (masked.targets != IGNORE_INDEX).sum() == min(max(round((40 - special) * 0.15), 1), 40 - special)
 
 
 def test_a_batch_of_special_tokens_has_no_hole() -> None:
     ids = torch.tensor([[0, 1, 2], [3, 4, 0]])
     for words in (False, True):
         masked = masking(words=words)(ids, seeded())
-        assert torch.equal(masked.ids, ids) and masked.targets.tolist() == [IGNORED]
+        assert torch.equal(masked.ids, ids) and masked.targets.tolist() == [IGNORE_INDEX]
 
 
 @pytest.mark.parametrize("words", [False, True])

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.examples import Picture, Question, Tagged, Text
-from regard.data.readers import read_texts
-from regard.data.split import split
+from regard.data.examples import ImageExample, QuestionExample, TaggedExample, TextExample
+from regard.data.readers import read_text_examples
+from regard.data.split import split_examples
 from regard.errors import InputError
 
 # For each different text, how often it comes and with which label.
@@ -25,64 +25,64 @@ def test_every_example_lies_in_one_part_with_its_duplicates(
     texts_and_labels: list[tuple[int, str]], parts: str, seed: int
 ) -> None:
     examples = [
-        Text(f"text {n}", None, label)
+        TextExample(f"text {n}", None, label)
         for time in range(3)
         for n, (times, label) in enumerate(texts_and_labels)
         if time < times
     ]
-    divided = split(examples, parts, seed=seed)
+    divided = split_examples(examples, parts, seed=seed)
     assert sorted(place for part in divided for place in part) == list(range(len(examples)))
     assert all(part == sorted(part) and part for part in divided)
     texts = [{examples[place].text for place in part} for part in divided]
     assert sum(map(len, texts)) == len(set.union(*texts))
-    assert divided == split(examples, parts, seed=seed)
+    assert divided == split_examples(examples, parts, seed=seed)
 
 
 def test_shares_are_exact_and_labels_keep_theirs() -> None:
-    examples = [Text(f"text {number}", None, "spam" if number % 10 == 0 else "ham") for number in range(1000)]
+    examples = [TextExample(f"text {number}", None, "spam" if number % 10 == 0 else "ham") for number in range(1000)]
     for parts, sizes in (("80/10/10", [800, 100, 100]), ("75/25", [750, 250])):
-        divided = split(examples, parts)
+        divided = split_examples(examples, parts)
         assert [len(part) for part in divided] == sizes
         for part in divided:
             share = sum(examples[place].label == "spam" for place in part) / len(part)
             assert abs(share - 0.1) < 0.02
-    assert split(examples, seed=1) != split(examples, seed=0)
+    assert split_examples(examples, seed=1) != split_examples(examples, seed=0)
 
 
 def test_a_rare_label_is_in_the_first_part() -> None:
-    examples = [Text(f"text {number}", None, "common") for number in range(50)]
-    examples += [Text(f"rare {number}", None, f"label {number}") for number in range(5)]
-    train = {examples[place].label for place in split(examples)[0]}
+    examples = [TextExample(f"text {number}", None, "common") for number in range(50)]
+    examples += [TextExample(f"rare {number}", None, f"label {number}") for number in range(5)]
+    train = {examples[place].label for place in split_examples(examples)[0]}
     assert train == {"common", *(f"label {number}" for number in range(5))}
 
 
 def test_duplicates_whatever_their_capitals_and_blanks() -> None:
-    examples = [Text(f"text {number}", "same", "a") for number in range(40)]
-    examples += [Text(f"TEXT \t {number} ", "Same", "a") for number in range(40)]
-    for part in split(examples, "50/50"):
+    examples = [TextExample(f"text {number}", "same", "a") for number in range(40)]
+    examples += [TextExample(f"TEXT \t {number} ", "Same", "a") for number in range(40)]
+    for part in split_examples(examples, "50/50"):
         assert {place % 40 for place in part if place < 40} == {place % 40 for place in part if place >= 40}
 
 
 def test_scores_are_parted_by_rank() -> None:
-    examples = [Text(f"text {number}", None, number / 10) for number in range(200)]
-    for part in split(examples):
+    examples = [TextExample(f"text {number}", None, number / 10) for number in range(200)]
+    for part in split_examples(examples):
         assert abs(np.mean([examples[place].label for place in part]) - 9.95) < 1.5
 
 
 def test_other_examples() -> None:
-    questions = [Question(str(n), f"question {n}", f"context {n // 5}") for n in range(100)]
-    for part in split(questions):
+    questions = [QuestionExample(str(n), f"question {n}", f"context {n // 5}") for n in range(100)]
+    for part in split_examples(questions):
         assert all(count == 5 for count in Counter(questions[place].context for place in part).values())
-    tagged = [Tagged(f"a {n}", ((0, 1),), ("B-PER" if n % 4 == 0 else "O",)) for n in range(100)]
-    assert [len(part) for part in split(tagged)] == [80, 10, 10]
-    pictures = [Picture(np.full((2, 2), n // 2, dtype=np.uint8), str(n % 3)) for n in range(100)]
-    for part in split(pictures):
+    tagged = [TaggedExample(f"a {n}", ((0, 1),), ("B-PER" if n % 4 == 0 else "O",)) for n in range(100)]
+    assert [len(part) for part in split_examples(tagged)] == [80, 10, 10]
+    pictures = [ImageExample(np.full((2, 2), n // 2, dtype=np.uint8), str(n % 3)) for n in range(100)]
+    for part in split_examples(pictures):
         assert {place // 2 for place in part if place % 2} == {place // 2 for place in part if place % 2 == 0}
 
 
 def test_sms_spam(shared_data: Callable[[str], Path]) -> None:
-    examples = read_texts(shared_data("sms-spam/SMSSpamCollection"), task="classify").examples
-    divided = split(examples)
+    examples = read_text_examples(shared_data("sms-spam/SMSSpamCollection"), task="classify").examples
+    divided = split_examples(examples)
     assert [len(part) for part in divided] == pytest.approx([4459, 557, 557], abs=3)
     for part in divided:
         assert sum(examples[place].label == "spam" for place in part) / len(part) == pytest.approx(0.134, abs=0.005)
@@ -91,11 +91,11 @@ def test_sms_spam(shared_data: Callable[[str], Path]) -> None:
 @pytest.mark.parametrize("parts", ["80", "80/10", "80/10/5/5", "a/b", "100/0", "-10/110", "", "nan/50"])
 def test_bad_parts_are_refused(parts: str) -> None:
     with pytest.raises(InputError, match=f"add up to 100, such as 80/10/10, got {parts!r}"):
-        split([Text(str(number)) for number in range(10)], parts)
+        split_examples([TextExample(str(number)) for number in range(10)], parts)
 
 
 def test_too_few_examples_are_refused() -> None:
     with pytest.raises(InputError, match="5 examples, 1 of them different, cannot be split into 3 parts"):
-        split([Text("same")] * 5)
+        split_examples([TextExample("same")] * 5)
     with pytest.raises(InputError, match="leave nothing for part"):
-        split([Text(str(number), None, str(number)) for number in range(4)])
+        split_examples([TextExample(str(number), None, str(number)) for number in range(4)])

@@ -12,12 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.readers import Read
-from regard.data.translation_pairs import Pair, digest, held_out, parted, read_pairs
+from regard.data.readers import ExampleSet
+from regard.data.translation_pairs import (
+    TranslationPair,
+    hold_out,
+    pairs_digest,
+    read_translation_pairs,
+    split_held_out,
+)
 from regard.errors import InputError
 
 sides = st.sampled_from("abcdefgh")
-pairs = st.lists(st.builds(Pair, sides, sides.map(str.upper)), min_size=2, max_size=30)
+pairs = st.lists(st.builds(TranslationPair, sides, sides.map(str.upper)), min_size=2, max_size=30)
 
 
 def write(path: Path, text: str) -> Path:
@@ -28,7 +34,7 @@ def write(path: Path, text: str) -> Path:
 def test_two_files_line_by_line(tmp_path: Path) -> None:
     source = write(tmp_path / "a.en", "One.\n Two. \n\n\nFive.\n")
     target = write(tmp_path / "a.de", "Eins.\nZwei.\nDrei.\n\nFünf.\n")
-    found = read_pairs(source, target)
+    found = read_translation_pairs(source, target)
     assert found.examples == [("One.", "Eins."), ("Two.", "Zwei."), ("Five.", "Fünf.")]
     assert found.lines == [1, 2, 5]
     assert found.dropped == {"one side is empty": 1, "both sides are empty": 1}
@@ -38,9 +44,9 @@ def test_two_files_line_by_line(tmp_path: Path) -> None:
 def test_different_numbers_of_lines_say_where(tmp_path: Path) -> None:
     source, target = write(tmp_path / "a.en", "1\n2\n3\n"), write(tmp_path / "a.de", "1\n2\n")
     with pytest.raises(InputError, match=r"a\.en has 3 lines and \S+a\.de has 2: line 3 of \S+a\.en has no partner"):
-        read_pairs(source, target)
+        read_translation_pairs(source, target)
     with pytest.raises(InputError, match=r"line 3 of \S+a\.en has no partner"):
-        read_pairs(target, source)
+        read_translation_pairs(target, source)
 
 
 def test_compressed_files(tmp_path: Path) -> None:
@@ -50,86 +56,86 @@ def test_compressed_files(tmp_path: Path) -> None:
         archive.writestr("deu.txt", "\ufeffone\teins\r\ntwo\tzwei\r\n")
         archive.writestr("_about.txt", "who made it")
     expected = [("eins", "one"), ("zwei", "two")]
-    assert read_pairs(tmp_path / "a.gz", tmp_path / "b.xz").examples == expected
-    assert read_pairs(tmp_path / "c.zip", columns="1,0").examples == expected
+    assert read_translation_pairs(tmp_path / "a.gz", tmp_path / "b.xz").examples == expected
+    assert read_translation_pairs(tmp_path / "c.zip", columns="1,0").examples == expected
 
 
 def test_a_table_by_number_and_by_name(tmp_path: Path) -> None:
     table = write(tmp_path / "p.tsv", "en\tde\tby\none\teins\tCC\n\nthree\tdrei\tCC\n")
-    assert read_pairs(table, columns="de,en").examples == [("eins", "one"), ("drei", "three")]
-    assert read_pairs(table, columns="de,en").lines == [2, 4]
-    assert read_pairs(table).examples[0] == ("en", "de")
-    assert read_pairs(table, columns="2,0").examples[1] == ("CC", "one")
+    assert read_translation_pairs(table, columns="de,en").examples == [("eins", "one"), ("drei", "three")]
+    assert read_translation_pairs(table, columns="de,en").lines == [2, 4]
+    assert read_translation_pairs(table).examples[0] == ("en", "de")
+    assert read_translation_pairs(table, columns="2,0").examples[1] == ("CC", "one")
     with pytest.raises(InputError, match="no column 'dee' in the first row; did you mean 'de'"):
-        read_pairs(table, columns="dee,en")
+        read_translation_pairs(table, columns="dee,en")
     with pytest.raises(InputError, match=r"line 1: columns 3 and 0 were asked for, and this row has 3"):
-        read_pairs(table, columns="3,0")
+        read_translation_pairs(table, columns="3,0")
     with pytest.raises(InputError, match="expected two, source and target"):
-        read_pairs(table, columns="1")
+        read_translation_pairs(table, columns="1")
     with pytest.raises(InputError, match="--columns is for one table"):
-        read_pairs(table, table, columns="1,0")
+        read_translation_pairs(table, table, columns="1,0")
 
 
 def test_nothing_at_all(tmp_path: Path) -> None:
     empty = write(tmp_path / "empty", "\n\n")
     with pytest.raises(InputError, match="holds no pair with text on both sides"):
-        read_pairs(empty, empty)
+        read_translation_pairs(empty, empty)
 
 
 @given(pairs=pairs, seed=st.integers(0, 5))
-def test_no_sentence_is_on_both_sides(pairs: list[Pair], seed: int) -> None:
+def test_no_sentence_is_on_both_sides(pairs: list[TranslationPair], seed: int) -> None:
     count = max(len(pairs) // 3, 1)
     try:
-        learned, out = held_out(pairs, count, seed)
+        learned, out = hold_out(pairs, count, seed)
     except InputError as error:
         assert "for too many share one" in str(error)
         return
     assert len(out) == count and sorted(learned + out) == sorted(pairs)
     assert not {pair.source for pair in learned} & {pair.source for pair in out}
     assert not {pair.target for pair in learned} & {pair.target for pair in out}
-    assert held_out(pairs, count, seed) == (learned, out)
+    assert hold_out(pairs, count, seed) == (learned, out)
 
 
 def test_chains_stay_together() -> None:
-    chain = [Pair("a", "A"), Pair("a", "B"), Pair("b", "B"), Pair("b", "C")]
-    alone = [Pair(str(number), str(number)) for number in range(20)]
+    chain = [TranslationPair("a", "A"), TranslationPair("a", "B"), TranslationPair("b", "B"), TranslationPair("b", "C")]
+    alone = [TranslationPair(str(number), str(number)) for number in range(20)]
     for seed in range(20):
-        _, out = held_out([*chain, *alone], 6, seed)
+        _, out = hold_out([*chain, *alone], 6, seed)
         assert len([pair for pair in chain if pair in out]) in (0, 4)
         assert len(out) == 6
-    assert len({tuple(held_out([*chain, *alone], 6, seed)[1]) for seed in range(20)}) > 10
+    assert len({tuple(hold_out([*chain, *alone], 6, seed)[1]) for seed in range(20)}) > 10
     with pytest.raises(InputError, match="only 0 of 2 pairs can be held out"):
-        held_out(chain, 2)
+        hold_out(chain, 2)
     with pytest.raises(InputError, match="expected at least 1, and some left to learn"):
-        held_out(chain, 4)
+        hold_out(chain, 4)
 
 
 def test_parts_share_no_sentence() -> None:
-    pairs = [Pair(str(number % 90), str(number)) for number in range(100)]
-    whole = Read(pairs, "file", "made", {"one side is empty": 2})
-    train, dev, test = parted(whole, None, out=7)
+    pairs = [TranslationPair(str(number % 90), str(number)) for number in range(100)]
+    whole = ExampleSet(pairs, "file", "made", {"one side is empty": 2})
+    train, dev, test = split_held_out(whole, None, out=7)
     assert test is not None and (len(train.examples), len(dev.examples), len(test.examples)) == (84, 9, 7)
     sources = [{pair.source for pair in part.examples} for part in (train, dev, test)]
     assert not sources[0] & sources[1] and not sources[0] & sources[2] and not sources[1] & sources[2]
-    assert train.dropped == {"one side is empty": 2} and "7 taken out, set aside" in test.how
-    assert parted(train, dev) == (train, dev, None)
+    assert train.dropped == {"one side is empty": 2} and "7 taken out, set aside" in test.description
+    assert split_held_out(train, dev) == (train, dev, None)
 
 
 def test_tatoeba_is_held_out_whole(shared_data: Callable[[str], Path]) -> None:
-    read = read_pairs(shared_data("tatoeba-en-de/deu-eng.zip"), columns="1,0")
+    read = read_translation_pairs(shared_data("tatoeba-en-de/deu-eng.zip"), columns="1,0")
     assert read.examples[0] == ("Hallo!", "Hi.") and len(read.examples) > 100_000
-    learned, out = held_out(read.examples, 2000, seed=1)
+    learned, out = hold_out(read.examples, 2000, seed=1)
     assert len(out) == 2000 and len(learned) + 2000 == len(read.examples)
     for side in (0, 1):
         assert not {pair[side] for pair in learned} & {pair[side] for pair in out}
 
 
 def test_multi30k_has_as_many_lines_as_it_says(shared_data: Callable[[str], Path]) -> None:
-    found = read_pairs(shared_data("multi30k/val.en.gz"), shared_data("multi30k/val.de.gz"))
+    found = read_translation_pairs(shared_data("multi30k/val.en.gz"), shared_data("multi30k/val.de.gz"))
     assert len(found.examples) == 1014 and not found.dropped
 
 
 def test_a_digest_is_of_content_and_order() -> None:
-    one = [Pair("a", "b"), Pair("c", "d")]
-    assert digest(one) == digest(list(one)) != digest(one[::-1])
-    assert digest([Pair("a", "b', 'c")]) != digest([Pair("a', 'b", "c")])
+    one = [TranslationPair("a", "b"), TranslationPair("c", "d")]
+    assert pairs_digest(one) == pairs_digest(list(one)) != pairs_digest(one[::-1])
+    assert pairs_digest([TranslationPair("a", "b', 'c")]) != pairs_digest([TranslationPair("a', 'b", "c")])

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from regard.errors import InputError, RegardError
-from regard.files.disk import COMMITTED, REMOVALS, atomic_write, replacing, replacing_folder, settle
+from regard.files.disk import COMMITTED, REMOVALS, atomic_write, finish_save, replace_file, replace_folder
 
 
 class Crash(BaseException):
@@ -35,14 +35,14 @@ def test_atomic_write_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
 
 def test_the_mode_is_that_of_any_new_file(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
-    with replacing(tmp_path / "a") as temporary:
+    with replace_file(tmp_path / "a") as temporary:
         temporary.write_bytes(b"x")
         temporary.chmod(0o600)
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
 
 
 def test_the_suffix_stays_for_writers_that_would_append_it(tmp_path: Path) -> None:
-    with replacing(tmp_path / "out.npy") as temporary:
+    with replace_file(tmp_path / "out.npy") as temporary:
         assert temporary.parent == tmp_path
         np.save(temporary, np.arange(3))
     assert os.listdir(tmp_path) == ["out.npy"]
@@ -52,7 +52,7 @@ def test_the_suffix_stays_for_writers_that_would_append_it(tmp_path: Path) -> No
 @pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), OSError(errno.ENOENT, "other file")])
 def test_a_failure_keeps_the_old_file_and_passes_on(tmp_path: Path, error: BaseException) -> None:
     atomic_write(tmp_path / "a", b"old")
-    with pytest.raises(type(error)) as caught, replacing(tmp_path / "a") as temporary:
+    with pytest.raises(type(error)) as caught, replace_file(tmp_path / "a") as temporary:
         temporary.write_bytes(b"half")
         raise error
     assert caught.value is error
@@ -84,7 +84,7 @@ def test_a_full_disk_is_named_and_the_old_file_stays(tmp_path: Path) -> None:
     try:
         with pytest.raises(RegardError, match=r"/a: cannot be written: the file is larger .* unchanged\. Make room"):
             atomic_write(tmp_path / "a", bytes(5000))
-        with pytest.raises(RegardError, match="cannot be written"), replacing_folder(tmp_path / "f") as staging:
+        with pytest.raises(RegardError, match="cannot be written"), replace_folder(tmp_path / "f") as staging:
             (staging / "b").write_bytes(bytes(5000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -100,7 +100,7 @@ def test_a_disk_that_fails_at_the_last_moment(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(RegardError, match="/a: cannot be written"):
         atomic_write(tmp_path / "a", b"new")
-    with pytest.raises(RegardError, match="/f: cannot be written"), replacing_folder(tmp_path / "f") as staging:
+    with pytest.raises(RegardError, match="/f: cannot be written"), replace_folder(tmp_path / "f") as staging:
         (staging / "b").touch()
     assert os.listdir(tmp_path) == ["a"] and contents(tmp_path) == {"a": b"old"}
 
@@ -115,14 +115,14 @@ def test_leftovers_of_dead_processes_go_and_those_of_living_ones_stay(tmp_path: 
         (tmp_path / f".f.{name}" / "x").touch()
     (tmp_path / f".other.{dead}").touch()
     atomic_write(tmp_path / "a.npy", b"")
-    with replacing_folder(tmp_path / "f"):
+    with replace_folder(tmp_path / "f"):
         pass
     left = {f".a.npy.{living}.npy", f".f.{living}", f".other.{dead}", "a.npy", "f"}
     assert set(os.listdir(tmp_path)) == left
 
 
 def write(folder: Path, files: dict[str, str], *, remove: tuple[str, ...] = ()) -> None:
-    with replacing_folder(folder, remove=remove) as staging:
+    with replace_folder(folder, remove=remove) as staging:
         for name, text in files.items():
             (staging / name).parent.mkdir(exist_ok=True)
             (staging / name).write_text(text)
@@ -147,7 +147,7 @@ def test_an_existing_folder_keeps_other_files(tmp_path: Path) -> None:
 def test_a_failure_keeps_the_old_folder(tmp_path: Path) -> None:
     write(tmp_path / "f", {"a": "1"})
     for folder in (tmp_path / "f", tmp_path / "new"):
-        with pytest.raises(KeyError), replacing_folder(folder) as staging:
+        with pytest.raises(KeyError), replace_folder(folder) as staging:
             (staging / "a").write_text("2")
             raise KeyError
     assert contents(tmp_path) == {"f/a": b"1"} and os.listdir(tmp_path) == ["f"]
@@ -173,8 +173,8 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_folder(
                 finished = True
             except Crash:
                 finished = False
-        settle(folder)
-        settle(folder)
+        finish_save(folder)
+        finish_save(folder)
         seen = {name: data for name, data in contents(folder).items() if ".partial/" not in name}
         assert seen in (old, new), f"after {step} steps"
         outcomes.append(seen == new)
@@ -202,9 +202,9 @@ def test_settle_finishes_what_another_process_began(tmp_path: Path) -> None:
     (tmp_path / "f" / "old").touch()
     (tmp_path / "f" / COMMITTED / "sub" / "a").write_text("new")
     (tmp_path / "f" / COMMITTED / REMOVALS).write_text("old")
-    settle(tmp_path / "f")
+    finish_save(tmp_path / "f")
     assert contents(tmp_path / "f") == {"sub/a": b"new"}
-    settle(tmp_path / "none")
+    finish_save(tmp_path / "none")
 
 
 def test_a_strangers_folder_cannot_reach_outside(tmp_path: Path) -> None:
@@ -222,22 +222,22 @@ def test_a_strangers_folder_cannot_reach_outside(tmp_path: Path) -> None:
         f"../secret\n{tmp_path}/secret\n..\n.\nsub/../../secret\nlink/secret\nx\0y\nlink/..\n"
     )
     (folder / "link").symlink_to(tmp_path)
-    settle(folder)
+    finish_save(folder)
     assert (tmp_path / "secret").exists() and not (folder / COMMITTED).exists()
 
     (fresh() / "sub").mkdir()
     (folder / COMMITTED / "sub" / "planted").touch()
     (folder / "sub").symlink_to(tmp_path / "other")
     with pytest.raises(InputError, match="a link that leaves"):
-        settle(folder)
+        finish_save(folder)
 
     (fresh() / "stolen").symlink_to(tmp_path / "secret")
     with pytest.raises(InputError, match="a link has no place here"):
-        settle(folder)
+        finish_save(folder)
 
     fresh().rmdir()
     (folder / COMMITTED).symlink_to(tmp_path / "other")
     (tmp_path / "other" / "theirs").touch()
     with pytest.raises(InputError, match="a link has no place here"):
-        settle(folder)
+        finish_save(folder)
     assert contents(tmp_path / "other") == {"theirs": b""} and (tmp_path / "secret").read_text() == "mine"

@@ -14,9 +14,9 @@ import pytest
 
 from regard.checkpoints.files import read_tensors, verify
 from regard.data.corpus import read_documents
-from regard.data.corpus.manifest import Manifest
+from regard.data.corpus.manifest import CorpusManifest
 from regard.data.files import open_bytes, open_text
-from regard.data.readers import read_pictures, read_tagged
+from regard.data.readers import read_image_examples, read_tagged_examples
 from regard.errors import InputError
 from regard.files.json_files import read_json
 from regard.text import Tokenizer
@@ -39,13 +39,13 @@ def content(path: Path) -> object:
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "text": ("a.txt", text),
     "bytes": ("a.gz", content),
-    "tagged": ("a.conll", read_tagged),
-    "image": ("a.png", read_pictures),
-    "idx": ("a-idx3-ubyte", read_pictures),
+    "tagged": ("a.conll", read_tagged_examples),
+    "image": ("a.png", read_image_examples),
+    "idx": ("a-idx3-ubyte", read_image_examples),
     "documents": ("a.txt", lambda path: list(read_documents(path))),
     "settings": ("a.toml", FineTuningConfig.load),
     "json": ("config.json", read_json),
-    "manifest": ("manifest.json", lambda path: Manifest.read(path.parent)),
+    "manifest": ("manifest.json", lambda path: CorpusManifest.read(path.parent)),
     "safetensors": ("model.safetensors", lambda path: read_tensors(path.parent)),
     "pickle": ("pytorch_model.bin", lambda path: read_tensors(path.parent)),
     "checksums": ("checksums.json", lambda path: verify(path.parent)),

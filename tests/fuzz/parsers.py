@@ -203,9 +203,9 @@ def manifest(folder: Path) -> Parser:
 
 
 def csv(folder: Path) -> Parser:
-    from regard.data.lines import read_texts
-    from regard.data.readers import read_choices
-    from regard.data.readers import read_texts as read_examples
+    from regard.data.readers import read_choice_examples
+    from regard.data.readers import read_text_examples as read_examples
+    from regard.data.text_column import read_text_column
 
     good = [
         b'text,label\n"a, ""quoted"" text\nover lines",pos\nplain,neg\n',
@@ -223,14 +223,14 @@ def csv(folder: Path) -> Parser:
     def parse(case: tuple[str, bytes, Any]) -> object:
         path = write(case[:2])
         if case[2] == "column":
-            return list(read_texts(path, column="text"))
-        return read_choices(path) if case[2] == "choose" else read_examples(path, task=case[2])
+            return list(read_text_column(path, column="text"))
+        return read_choice_examples(path) if case[2] == "choose" else read_examples(path, task=case[2])
 
     return cases, parse
 
 
 def squad(folder: Path) -> Parser:
-    from regard.data.readers import read_questions
+    from regard.data.readers import read_question_examples
 
     answers = [{"text": "blue", "answer_start": 11}]
     question = {"id": "1", "question": "What color?", "answers": answers, "is_impossible": False}
@@ -247,11 +247,11 @@ def squad(folder: Path) -> Parser:
         st.tuples(st.just("a.tsv"), texts(table)),
     )
     write = named(folder, "a.json", "a.jsonl", "a.tsv")
-    return cases, lambda case: read_questions(write(case))
+    return cases, lambda case: read_question_examples(write(case))
 
 
 def conll(folder: Path) -> Parser:
-    from regard.data.readers import read_tagged
+    from regard.data.readers import read_tagged_examples
 
     good = b"-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\nGerman JJ B-MISC\n\nPeter NNP B-PER\n"
     row = {"words": ["EU", "rejects"], "tags": ["B-ORG", "O"]}
@@ -262,7 +262,7 @@ def conll(folder: Path) -> Parser:
     )
     write = named(folder, "a.conll", "a.jsonl")
     wanted = st.sampled_from([None, True, False])
-    return st.tuples(cases, wanted), lambda case: read_tagged(write(case[0]), labelled=case[1])
+    return st.tuples(cases, wanted), lambda case: read_tagged_examples(write(case[0]), labeled=case[1])
 
 
 def requests(folder: Path) -> Parser:

@@ -7,9 +7,9 @@ import random
 import torch
 
 from regard.models import Bert, BertConfig
-from regard.tasks.folder import Solved
-from regard.tasks.model import Tuned
-from regard.tasks.texts import Classify
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 
 __all__ = ["LABELS", "deciding", "sentence"]
@@ -30,7 +30,7 @@ def sentence(seed: int, *, words: int = 10) -> tuple[str, str]:
     return " ".join(chosen), LABELS[positive]
 
 
-def deciding(tokenizer: Tokenizer, seed: int, *, uniform: bool = False, astray: bool = False) -> Solved:
+def deciding(tokenizer: Tokenizer, seed: int, *, uniform: bool = False, astray: bool = False) -> FineTunedModel:
     """A BERT of one layer whose [CLS] takes the side of the words it looks at.
 
     It looks at the word that decides; or, `uniform`, at all alike, as frozen attention does, and takes the mean. With
@@ -43,7 +43,7 @@ def deciding(tokenizer: Tokenizer, seed: int, *, uniform: bool = False, astray: 
     def noise(size: torch.Size, scale: float) -> torch.Tensor:
         return torch.randn(size, generator=source) * scale
 
-    model = Tuned.new(Bert(shape), Classify(LABELS)).eval()
+    model = EncoderWithHead.from_encoder(Bert(shape), TextClassification(LABELS)).eval()
     encoder, block = model.encoder, model.encoder.encoder.layers[0]
     pool, output = model.head.pool[0], model.head.output
     with torch.no_grad():
@@ -74,4 +74,4 @@ def deciding(tokenizer: Tokenizer, seed: int, *, uniform: bool = False, astray: 
         pool.weight[SIDE, SIDE] = 1.0
         output.weight.copy_(noise(output.weight.shape, 0.02))
         output.weight[:, SIDE] = torch.tensor([-2.0, 2.0])
-    return Solved(Classify(LABELS), model, tokenizer, 64)
+    return FineTunedModel(TextClassification(LABELS), model, tokenizer, 64)

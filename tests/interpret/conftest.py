@@ -12,7 +12,7 @@ import transformers
 from torch import nn
 
 import regard
-from regard.data.translation_pairs import Pair
+from regard.data.translation_pairs import TranslationPair
 from regard.inference.translation.subwords import Subwords, train_subwords
 from regard.text import Tokenizer
 from regard.training.translation.build import new_model
@@ -106,8 +106,8 @@ def vit(tmp_path_factory: pytest.TempPathFactory) -> Both:
 @pytest.fixture(scope="session")
 def subwords() -> Subwords:
     pairs = [
-        Pair("the red house is big", "das rote Haus ist groß"),
-        Pair("a dog sees the cat", "ein Hund sieht die Katze"),
+        TranslationPair("the red house is big", "das rote Haus ist groß"),
+        TranslationPair("a dog sees the cat", "ein Hund sieht die Katze"),
     ]
     return train_subwords(pairs, size=268, joint=True)
 

@@ -19,9 +19,9 @@ from regard.inference.translation.translator import Translator
 from regard.interpret.attention.recording import record_attention
 from regard.interpret.images import decode_image, read_image
 from regard.models import Bert, Transformer
-from regard.tasks.folder import Solved, write_task
-from regard.tasks.model import Tuned
-from regard.tasks.texts import Classify
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from tests.interpret.conftest import translator
 
@@ -44,9 +44,9 @@ def test_a_translator(subwords: Subwords, tmp_path: Path) -> None:
 def test_a_tuned_model_shows_its_encoder(tiny_bert_folder: Path, tmp_path: Path) -> None:
     model, tokenizer = load_model(tiny_bert_folder)
     assert isinstance(tokenizer, Tokenizer)
-    task = Classify(("bad", "good"))
-    tuned = Tuned.new(model, task)
-    write_task(Solved(task, tuned, tokenizer, 64), tmp_path / "tuned")
+    task = TextClassification(("bad", "good"))
+    tuned = EncoderWithHead.from_encoder(model, task)
+    save_fine_tuned(FineTunedModel(task, tuned, tokenizer, 64), tmp_path / "tuned")
     loaded, reader = load_model(tmp_path / "tuned")
     assert isinstance(loaded, Bert)
     ours, theirs = record_attention(loaded, reader, "a film"), record_attention(tuned, tokenizer, "a film")

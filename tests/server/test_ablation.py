@@ -1,4 +1,4 @@
-"""The surgery view in a browser: heads are pressed out and back, and its numbers are the library's."""
+"""The ablation view in a browser: heads are removed and restored, and its numbers are those of the result."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from starlette.testclient import TestClient
 
 import regard
-from regard.interpret.ablation.ablation import ablate, sweep_heads
-from regard.interpret.ablation.payload import MAX_SWEEP_TARGETS
+from regard.interpret.ablation import ablate, sweep_heads
 from regard.interpret.attribution.probe import MAX_MASKED_TOKENS, open_probe, pretrained_probe, subsample_targets
-from regard.tasks.folder import write_task
+from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
+from regard.verbs.ablate import MAX_SWEEP_TARGETS
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
 
@@ -36,7 +36,7 @@ CLASSED = "it is a good day for them"
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     place = tmp_path_factory.mktemp("models")
-    write_task(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), place / "classifier")
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), place / "classifier")
     gpt = tiny_gpt(tmp_path_factory.mktemp("gpt"))
     return {"bert": str(tiny_bert_folder), "gpt": str(gpt), "classifier": str(place / "classifier")}
 
@@ -197,8 +197,8 @@ def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, 
     for arguments, error in (
         ({"model": folders["bert"], "text": TEXT, "heads": "7.0"}, "this model has 2: 0 to 1"),
         ({"model": folders["bert"], "text": TEXT, "layers": "x"}, "expected its number from 0"),
-        ({"model": folders["bert"], "text": TEXT, "at": "never"}, "unknown --at 'never'"),
-        ({"model": folders["bert"], "text": TEXT, "text_b": "b"}, "a second text is for a tuned model"),
+        ({"model": folders["bert"], "text": TEXT, "at": "never"}, "at is 'never'; expected"),
+        ({"model": folders["bert"], "text": TEXT, "text_b": "b"}, "a second text is for a fine-tuned model"),
         ({"model": folders["bert"], "text": "a " * (MAX_MASKED_TOKENS + 10), "at": "masked"}, "shorten it"),
         ({"model": folders["gpt"], "text": "the", "at": "masked"}, "'masked' is for a BERT"),
         ({"model": folders["classifier"], "text": " "}, "'text' is empty"),
@@ -211,14 +211,14 @@ def test_heads_are_tried_once_a_text(
     client: TestClient, folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[str] = []
-    from regard.interpret.ablation import payload as surgery_payload
+    from regard.interpret import ablation
 
     def counting(trial: Any) -> Any:
         counted.append(trial.texts[0])
         return before(trial)
 
-    before = surgery_payload.sweep_subsample
-    monkeypatch.setattr(surgery_payload, "sweep_subsample", counting)
+    before = ablation.sweep_heads
+    monkeypatch.setattr(ablation, "sweep_heads", counting)
     first = asked(client, model=folders["bert"], text="a good day")
     second = asked(client, model=folders["bert"], text="a good day", heads="0.0")
     assert (first["sweep"], counted) == (second["sweep"], ["a good day"])

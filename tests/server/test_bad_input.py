@@ -18,7 +18,7 @@ import torch
 from starlette.applications import Starlette
 
 import regard
-from regard.data.translation_pairs import Pair
+from regard.data.translation_pairs import TranslationPair
 from regard.inference.translation import Translator
 from regard.inference.translation.alignment import default_alignment_heads
 from regard.inference.translation.folder import save_translator
@@ -26,9 +26,9 @@ from regard.inference.translation.subwords import train_subwords
 from regard.models import Vit, VitConfig
 from regard.server.model_registry import ModelRegistry
 from regard.server.routes import ACTIONS, ROUTES, STREAMS
-from regard.tasks.folder import Solved, write_task
-from regard.tasks.model import Tuned
-from regard.tasks.texts import Classify
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.text_classification import TextClassification
 from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslatorSection
 from tests.inference.generation.folders import gpt_folder
@@ -79,9 +79,13 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     """A model of each kind, with random weights."""
     place = tmp_path_factory.mktemp("kinds")
     encoder, tokenizer = regard.load(tiny_bert_folder)
-    task = Classify(["toxic", "fine"])
-    write_task(Solved(task, Tuned.new(encoder, task).eval(), tokenizer, 64), place / "tuned")
-    pairs = [Pair("the film was good", "der Film war gut"), Pair("a long day", "ein langer Tag")] * 4
+    task = TextClassification(["toxic", "fine"])
+    with_head = EncoderWithHead.from_encoder(encoder, task).eval()
+    save_fine_tuned(FineTunedModel(task, with_head, tokenizer, 64), place / "tuned")
+    pairs = [
+        TranslationPair("the film was good", "der Film war gut"),
+        TranslationPair("a long day", "ein langer Tag"),
+    ] * 4
     subwords = train_subwords(pairs, size=290, joint=True)
     translating = new_model(
         TranslatorSection(

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 
-from regard.data.examples import Text
+from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.interpret.embeddings.contexts import contexts
 from regard.interpret.embeddings.sentence_map import sentence_map
@@ -76,7 +76,7 @@ def test_a_word_that_is_not_there_is_told(browser: Browser, studio: str) -> None
 def test_the_map_and_its_neighbours(page: Page, studio: str) -> None:
     typed = "\n".join(f"{line} | {label}" for line, label in zip(LINES, LABELS, strict=True))
     open_at(page, studio, "map", texts=typed, neighbours="3", at="2")
-    examples = [Text(line, label=label) for line, label in zip(LINES, LABELS, strict=True)]
+    examples = [TextExample(line, label=label) for line, label in zip(LINES, LABELS, strict=True)]
     found = sentence_map(MODEL, examples, count=3, device="cpu")
     rows = table(page, ".neighbors", "th, td")
     near = found.neighbours
@@ -93,7 +93,7 @@ def test_the_map_and_its_neighbours(page: Page, studio: str) -> None:
 def test_pointing_at_the_map(page: Page, studio: str) -> None:
     """The outermost points lie where the layout says: in the middle of the box, with one scale for both axes."""
     open_at(page, studio, "map", texts="\n".join(LINES))
-    found = sentence_map(MODEL, [Text(line) for line in LINES], device="cpu")
+    found = sentence_map(MODEL, [TextExample(line) for line in LINES], device="cpu")
     page.locator(".plane").scroll_into_view_if_needed()
     box = page.locator(".plane canvas[role=img]").bounding_box()
     assert box is not None
@@ -130,7 +130,7 @@ def test_the_walk_step_by_step(page: Page, studio: str) -> None:
     labels = [text.split()[1] for text in FILMS]
     typed = "\n".join(f"{text} | {label}" for text, label in zip(FILMS, labels, strict=True))
     open_at(page, studio, "features", texts=typed, pooling="cls", layer="-1")
-    examples = [Text(text, label=label) for text, label in zip(FILMS, labels, strict=True)]
+    examples = [TextExample(text, label=label) for text, label in zip(FILMS, labels, strict=True)]
     found = walk(MODEL, examples, as_in_deck=True, device="cpu")
     assert found.unmasked is not None
     assert table(page, ".pipeline", "th, td") == [[text, label] for text, label in zip(FILMS[:5], labels[:5], strict=True)]
@@ -177,7 +177,7 @@ def test_files_to_keep(page: Page, studio: str, tmp_path: Path, view: str, param
     assert len(rows) == {"senses": 4, "map": 5, "features": 16}[view]
     if view == "map":
         assert [row["label"] for row in rows] == LABELS
-        found = sentence_map(MODEL, [Text(line) for line in LINES], device="cpu")
+        found = sentence_map(MODEL, [TextExample(line) for line in LINES], device="cpu")
         assert np.allclose([float(row["cosine_1"]) for row in rows], found.neighbours.cosines[:, 0], atol=2e-6)
         assert [int(row["neighbour_1"]) - 1 for row in rows] == found.neighbours.places[:, 0].tolist()
     picture = kept("SVG")

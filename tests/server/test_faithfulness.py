@@ -1,4 +1,4 @@
-"""The honesty view in a browser: the verdict and every number are the meter's."""
+"""The faithfulness view in a browser: the verdict and every number are those of the result."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from urllib.parse import urlencode
 import pytest
 from starlette.testclient import TestClient
 
-from regard.interpret.attribution.evidence import gather_evidence
 from regard.interpret.attribution.probe import open_probe
-from regard.interpret.faithfulness.faithfulness import Faithfulness, measure_faithfulness
-from regard.interpret.faithfulness.payload import EXAMPLE_WITH_BLANK as BLANKED
-from regard.tasks.folder import write_task
+from regard.interpret.faithfulness import FaithfulnessResult, measure_faithfulness
+from regard.server.routes_reasons import EXAMPLE_WITH_BLANK as BLANKED
+from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 
@@ -34,9 +33,9 @@ MINUS = "\N{MINUS SIGN}"
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     place, tokenizer = tmp_path_factory.mktemp("classifiers"), Tokenizer.open(tiny_bert_folder)
-    write_task(deciding(tokenizer, 3), place / "honest")
-    write_task(deciding(tokenizer, 3, uniform=True), place / "uniform")
-    write_task(deciding(tokenizer, 3, astray=True), place / "astray")
+    save_fine_tuned(deciding(tokenizer, 3), place / "honest")
+    save_fine_tuned(deciding(tokenizer, 3, uniform=True), place / "uniform")
+    save_fine_tuned(deciding(tokenizer, 3, astray=True), place / "astray")
     names = ("honest", "uniform", "astray")
     return {"plain": str(tiny_bert_folder), **{name: str(place / name) for name in names}}
 
@@ -55,7 +54,7 @@ def number(text: str) -> float:
     return float(text.replace(MINUS, "-"))
 
 
-def check_meter(page: Page, found: Faithfulness) -> None:
+def check_meter(page: Page, found: FaithfulnessResult) -> None:
     expect(page.locator(".faithfulness-verdict")).to_contain_text(found.verdict)
     for check in found.checks:
         shown = page.locator(f'[data-check="{check.name}"]')
@@ -74,7 +73,7 @@ def check_meter(page: Page, found: Faithfulness) -> None:
 def test_an_honest_map(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["honest"], text=TEXT)
     found = measure_faithfulness(open_probe(folders["honest"], TEXT))
-    assert found.verdict == "honest"
+    assert found.verdict == "faithful"
     check_meter(page, found)
     expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
     page.get_by_text("Numbers").click()
@@ -107,13 +106,13 @@ def test_another_class_layer_and_head(page: Page, address: str, folders: dict[st
     page.locator(".choices").get_by_label("Head").select_option("0")
     expect(page.locator(".token-strips h3").first).to_have_text("Attention, layer 0, head 0")
     found = measure_faithfulness(open_probe(folders["astray"], TEXT), layer=None, head=0)
-    assert found.verdict == "decoration"
+    assert found.verdict == "unfaithful"
     check_meter(page, found)
     page.locator(".choices").get_by_label("Class").select_option("negative")
     expect(page.locator(".faithfulness-answer")).to_contain_text("negative")
     check_meter(page, measure_faithfulness(open_probe(folders["astray"], TEXT), label="negative", head=0))
     assert "head=0" in page.url and "label=negative" in page.url
-    assert "--label=negative --head 0" in page.locator("pre", has_text="regard honesty").inner_text()
+    assert "--label negative --head 0" in page.locator("pre", has_text="regard faithfulness").inner_text()
 
 
 def test_a_map_that_points_at_nothing(page: Page, address: str, folders: dict[str, str]) -> None:
@@ -128,13 +127,13 @@ def test_a_pretrained_model_points_to_training(page: Page, address: str, folders
     expect(page.get_by_role("link", name=folders["honest"])).to_be_visible()
     expect(page.get_by_role("link", name="Train a classifier in Tasks")).to_be_visible()
     page.get_by_role("link", name=BLANKED).click()
-    found = gather_evidence(open_probe(folders["plain"], BLANKED))
+    found = measure_faithfulness(open_probe(folders["plain"], BLANKED))
     expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
     expect(page.locator(".token-strip")).to_have_count(3)
     expect(page.get_by_label("Text to classify")).to_have_value(BLANKED)
     page.get_by_label("Text to classify").fill(BLANK)
     page.keyboard.press("Enter")
-    found = gather_evidence(open_probe(folders["plain"], BLANK))
+    found = measure_faithfulness(open_probe(folders["plain"], BLANK))
     expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
     expect(page.get_by_text("there is no verdict")).to_be_visible()
     page.get_by_text("Numbers").click()
@@ -199,8 +198,8 @@ def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, 
     assert asked(client, model=folders["plain"], text=TEXT)["studio"] == {"tuned": tuned}
     for arguments, error in (
         ({"model": folders["honest"], "text": "good"}, "the tests need 5 or more"),
-        ({"model": folders["honest"], "text": TEXT, "layer": "x"}, "'layer' should be a whole number from 0 to"),
-        ({"model": folders["honest"], "text": TEXT, "layer": "4"}, "layer 4 is asked for"),
+        ({"model": folders["honest"], "text": TEXT, "layer": "x"}, "layer is 'x'; expected a valid integer"),
+        ({"model": folders["honest"], "text": TEXT, "layer": "4"}, "layer is 4, and this model has 1"),
         ({"model": folders["honest"], "text": TEXT, "label": "neutral"}, "unknown label 'neutral'"),
         ({"model": folders["honest"], "text": TEXT, "text_b": "b"}, "classify reads one text"),
         ({"model": folders["honest"], "text": ""}, "'text' is empty"),

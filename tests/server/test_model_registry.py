@@ -16,9 +16,9 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.models import Gpt, GptConfig
 from regard.server.model_registry import ModelRegistry, infer_kind
-from regard.tasks.folder import Solved, write_task
-from regard.tasks.model import Tuned
-from regard.tasks.texts import Classify
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.text_classification import TextClassification
 
 
 def test_models_are_loaded_in_their_order_behind_the_caller() -> None:
@@ -69,8 +69,10 @@ def test_one_that_fails_says_why_and_is_tried_again_when_asked_for(tmp_path: Any
 
 def test_a_tuned_model_is_read_once_and_whole(tiny_bert_folder: Path, tmp_path: Path) -> None:
     encoder, tokenizer = regard.load(tiny_bert_folder)
-    task = Classify(["bad", "good"])
-    write_task(Solved(task, Tuned.new(encoder, task).eval(), tokenizer, 64), tmp_path / "tuned")
+    task = TextClassification(["bad", "good"])
+    save_fine_tuned(
+        FineTunedModel(task, EncoderWithHead.from_encoder(encoder, task).eval(), tokenizer, 64), tmp_path / "tuned"
+    )
     name = str(tmp_path / "tuned")
     registry = ModelRegistry([name, str(tiny_bert_folder)])
     registry.start().join(60)

@@ -32,7 +32,7 @@ def test_a_taken_port_names_a_free_one() -> None:
 
 
 def test_without_a_page_it_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle, "built", lambda static: False)
+    monkeypatch.setattr(bundle, "is_built", lambda static: False)
     with pytest.raises(Exception, match=r"python web/build\.py"):
         serve(["regard-bert"], port=0)
 

@@ -18,21 +18,21 @@ from starlette.testclient import TestClient
 
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.data.examples import Example, Question, Tagged, Text
-from regard.data.readers import words_of
+from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
+from regard.data.readers import split_words
 from regard.errors import InputError
 from regard.models import T5, T5Config
 from regard.server import routes_tasks, routes_training
 from regard.server.model_registry import ModelRegistry
 from regard.server.studio import Studio
 from regard.server.training_jobs import TrainingJobs
-from regard.tasks.answer import Answering
-from regard.tasks.base import Task
-from regard.tasks.folder import Solved, read_task, write_task
-from regard.tasks.model import Tuned
-from regard.tasks.solve import predict
-from regard.tasks.tag import Tag
-from regard.tasks.texts import Classify
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.predict import predict
+from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.task import Task
+from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
+from regard.tasks.text_classification import TextClassification
+from regard.tasks.token_classification import TokenClassification
 from regard.training.finetuning.sources import read_examples
 
 pytest.importorskip("playwright")
@@ -47,9 +47,9 @@ PLAIN = "😀 the film is dull and they love it"
 MINUS = "\N{MINUS SIGN}"
 CONTEXT = "the film was long. they said it was a good day, and the water was so hot"
 TASKS: dict[str, Task[Any]] = {
-    "toxic": Classify(["toxic", "fine"]),
-    "tag": Tag(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]),
-    "answer": Answering(),
+    "toxic": TextClassification(["toxic", "fine"]),
+    "tag": TokenClassification(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]),
+    "answer": QuestionAnswering(),
 }
 
 
@@ -60,10 +60,10 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     for number, (name, task) in enumerate(TASKS.items()):
         encoder, tokenizer = regard.load(tiny_bert_folder)
         torch.manual_seed(number)
-        model = Tuned.new(encoder, task).eval()
+        model = EncoderWithHead.from_encoder(encoder, task).eval()
         with torch.no_grad():
             model.head.output.weight.mul_(20)
-        write_task(Solved(task, model, tokenizer, 64), place / name)
+        save_fine_tuned(FineTunedModel(task, model, tokenizer, 64), place / name)
     return {"plain": str(tiny_bert_folder), **{name: str(place / name) for name in TASKS}}
 
 
@@ -80,7 +80,7 @@ def asked_of(studio: Studio) -> dict[str, Any]:
 
 def said(folder: str, example: Example) -> dict[str, Any]:
     """What `regard predict` says."""
-    return predict(read_task(folder), [example], device=torch.device("cpu"))[0]
+    return predict(load_fine_tuned(folder), [example], device=torch.device("cpu"))[0]
 
 
 def open_at(page: Page, studio: str, **parameters: str) -> None:
@@ -90,7 +90,7 @@ def open_at(page: Page, studio: str, **parameters: str) -> None:
 
 def test_route_says_what_predict_says(client: TestClient, folders: dict[str, str]) -> None:
     payload = asked(client, "tasks", model=folders["toxic"], text=TEXT)
-    assert payload["predictions"][0]["prediction"] == said(folders["toxic"], Text(TEXT))
+    assert payload["predictions"][0]["prediction"] == said(folders["toxic"], TextExample(TEXT))
     assert payload["studio"]["tuned"] == [folders[name] for name in TASKS]
     assert payload["studio"]["pretrained"] == [folders["plain"]]
     exported = asked(client, "tasks", model=folders["toxic"], text=TEXT, place="#tasks")
@@ -138,7 +138,7 @@ def test_orders_that_are_refused(page_built: None, tmp_path: Path, monkeypatch: 
     client = TestClient(create_app(ModelRegistry([])), base_url="http://127.0.0.1", headers=BEARER)
     for arguments, error in (
         ({"task": "clasify", "path": "x"}, "did you mean 'classify'"),
-        ({"task": "classify"}, "expected labelled examples"),
+        ({"task": "classify"}, "expected labeled examples"),
         ({"task": "classify", "path": "x", "content": "y"}, "one of them"),
         ({"task": "classify", "path": "nothing.tsv"}, "nothing.tsv: no such file on this machine"),
         (
@@ -214,12 +214,12 @@ def test_our_own_examples_teach_the_built_in_model(tmp_path: Path, monkeypatch: 
         "The bus did not come and I am angry": "complaint",
         "where is the kitchen": "question",
     }
-    told = predict(solved, [Text(text) for text in texts], device=torch.device("cpu"))
+    told = predict(solved, [TextExample(text) for text in texts], device=torch.device("cpu"))
     assert [one["label"] for one in told] == list(texts.values())
 
 
 def test_our_own_examples_are_read_as_they_stand() -> None:
-    read = read_examples("classify", routes_training.EXAMPLES, labelled=True)
+    read = read_examples("classify", routes_training.EXAMPLES, labeled=True)
     assert len({one.text for one in read.examples}) == 60
     assert Counter(one.label for one in read.examples) == {"thanks": 20, "complaint": 20, "question": 20}
     assert routes_training._describe_examples() == {"examples": 60, "labels": ["complaint", "question", "thanks"]}
@@ -227,7 +227,7 @@ def test_our_own_examples_are_read_as_they_stand() -> None:
 
 def test_classes_are_bars(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["toxic"], text=TEXT)
-    prediction = said(folders["toxic"], Text(TEXT))
+    prediction = said(folders["toxic"], TextExample(TEXT))
     label, share = prediction["label"], max(prediction["probabilities"].values())
     expect(page.locator(".task-verdict")).to_have_text(f"{100 * share:.1f}% {label}")
     expect(page.locator("blockquote")).to_have_text(TEXT)
@@ -238,7 +238,7 @@ def test_classes_are_bars(page: Page, address: str, folders: dict[str, str]) -> 
     assert widths == pytest.approx(sorted(prediction["probabilities"].values(), reverse=True), abs=0.02)
     page.get_by_label("Text, or a question").fill("good film")
     page.keyboard.press("Enter")
-    other = said(folders["toxic"], Text("good film"))
+    other = said(folders["toxic"], TextExample("good film"))
     expect(page.locator("blockquote")).to_have_text("good film")
     expect(page.locator(".task-verdict")).to_have_text(
         f"{100 * max(other['probabilities'].values()):.1f}% {other['label']}"
@@ -299,7 +299,7 @@ def test_evidence_is_the_librarys(page: Page, client: TestClient, address: str, 
 
 def test_entities_stand_in_the_text(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["tag"], text=PLAIN)
-    entities = said(folders["tag"], Tagged(PLAIN, tuple(words_of(PLAIN))))["entities"]
+    entities = said(folders["tag"], TaggedExample(PLAIN, tuple(split_words(PLAIN))))["entities"]
     assert entities
     marks = page.locator("mark.task-entity").all_inner_texts()
     assert marks == [f"{one['text']} {one['label']}" for one in entities]
@@ -310,7 +310,7 @@ def test_entities_stand_in_the_text(page: Page, address: str, folders: dict[str,
 
 def test_answers_are_marked(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["answer"], text="what day 😀", text_b=f"😀 {CONTEXT}")
-    prediction = said(folders["answer"], Question("", "what day 😀", f"😀 {CONTEXT}"))
+    prediction = said(folders["answer"], QuestionExample("", "what day 😀", f"😀 {CONTEXT}"))
     expect(page.locator("mark.task-answer")).to_have_text(prediction["answer"])
     listed = page.locator(".task-nbest li")
     assert listed.count() == len(prediction["nbest"])
@@ -329,7 +329,7 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
             page.get_by_role("button", name=name, exact=True).click()
         files[name] = tmp_path / waiting.value.suggested_filename
         waiting.value.save_as(files[name])
-    prediction = said(folders["toxic"], Text(TEXT))
+    prediction = said(folders["toxic"], TextExample(TEXT))
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
     shares = {row["name"]: float(row["number"]) for row in rows if row["what"] == "prediction"}
     assert shares == prediction["probabilities"]
@@ -369,7 +369,7 @@ def test_a_model_is_trained_on_the_page(
     page.get_by_label("Text, or a question").fill("a good film")
     page.keyboard.press("Enter")
     expect(page.locator("blockquote")).to_have_text("a good film")
-    prediction = said("trained/films-classify", Text("a good film"))
+    prediction = said("trained/films-classify", TextExample("a good film"))
     share = max(prediction["probabilities"].values())
     expect(page.locator(".task-verdict")).to_have_text(f"{100 * share:.1f}% {prediction['label']}")
     assert (tmp_path / "trained" / "films.tsv").read_text("utf-8") == "".join(lines)
@@ -416,7 +416,7 @@ def test_an_order_that_is_refused_says_why(browser: Browser, address: str, folde
     page = browser.new_page()  # a refusal is an error on the console too
     open_at(page, address, model=folders["plain"], text="a good film")
     page.locator("form.task-form").get_by_role("button", name="Train").click()
-    expect(page.get_by_role("alert").filter(has_text="expected labelled examples")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="expected labeled examples")).to_be_visible()
     page.close()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.data.readers import Read
+from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.server.training_jobs import (
     TrainingJob,
@@ -58,7 +58,7 @@ def test_ends_with_a_model(order: Ordered, tmp_path: Path) -> None:
     )
 
 
-def _dev(order: TrainingRequest) -> Read[Any]:
+def _dev(order: TrainingRequest) -> ExampleSet[Any]:
     """What `fit` keeps to judge on."""
     from regard.training.finetuning.data import read_data
 
@@ -66,7 +66,7 @@ def _dev(order: TrainingRequest) -> Read[Any]:
 
 
 def test_examples_are_drawn_always_the_same() -> None:
-    read = Read([f"text {number}" for number in range(100)], "file", "how", lines=list(range(1, 101)))
+    read = ExampleSet([f"text {number}" for number in range(100)], "file", "how", lines=list(range(1, 101)))
     some = sample_examples(read, 10)
     assert len(some.examples) == 10
     assert some == sample_examples(read, 10)

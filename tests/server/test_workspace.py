@@ -120,14 +120,16 @@ def test_no_training_writes_elsewhere(place: Path, output: str) -> None:
 def test_no_prediction_shows_a_picture_from_elsewhere(place: Path) -> None:
     from PIL import Image
 
-    from regard.tasks.folder import Solved, write_task
-    from regard.tasks.pictures import Look, Seen
+    from regard.tasks.image_classification import ImageClassifier, ImageTask
+    from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 
     Image.new("RGB", (8, 8), (200, 0, 0)).save(place.parent / "red.png")
     (place / "trained").mkdir()
     Image.new("RGB", (8, 8), (200, 0, 0)).save(place / "trained" / "red.png")
     encoder = Vit(VitConfig(width=8, depth=1, heads=2, ffn=8, image=(8, 8), patch=(4, 4), labels=2))
-    write_task(Solved(Look(["a", "b"]), Seen(encoder).eval(), None, 0), place / "trained" / "looks")
+    save_fine_tuned(
+        FineTunedModel(ImageTask(["a", "b"]), ImageClassifier(encoder).eval(), None, 0), place / "trained" / "looks"
+    )
     registry = ModelRegistry(["trained/looks"])
     registry.start().join()
     question: dict[str, Any] = {"model": "trained/looks", "text": "../red.png"}

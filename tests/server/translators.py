@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from regard.data.translation_pairs import Pair
+from regard.data.translation_pairs import TranslationPair
 from regard.inference.translation import Translator
 from regard.inference.translation.alignment import default_alignment_heads
 from regard.inference.translation.folder import save_translator
@@ -18,7 +18,7 @@ from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslatorSection
 
 TEXT, FRENCH = "Ich muss auf den Markt gehen.", "Je suis étudiant."
-PAIRS = [Pair(TEXT, "I must go to the market."), Pair(FRENCH, "I am a student.")]
+PAIRS = [TranslationPair(TEXT, "I must go to the market."), TranslationPair(FRENCH, "I am a student.")]
 MODELS: dict[str, dict[str, Any]] = {
     "transformer": {"family": "transformer"},
     "dot": {"family": "lstm", "score": "dot"},

@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 import pytest
 
 from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig
-from regard.tasks.rows import Rows
+from regard.tasks.inputs import InputBuilder
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level, randomised
 
 Encoders: TypeAlias = Callable[[str], Bert | Gpt | Elmo]
-Makers: TypeAlias = Callable[..., Rows]
+Makers: TypeAlias = Callable[..., InputBuilder]
 
 POSITIONS = 64
 
@@ -34,8 +34,8 @@ def tokenizers(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="session")
 def rows_of(tokenizers: dict[str, Tokenizer]) -> Makers:
-    def make(family: str, limit: int = POSITIONS) -> Rows:
-        return Rows(tokenizers[family], family=family, limit=limit)
+    def make(family: str, limit: int = POSITIONS) -> InputBuilder:
+        return InputBuilder(tokenizers[family], family=family, limit=limit)
 
     return make
 

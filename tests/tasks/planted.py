@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from regard.data.examples import Answer, Question
+from regard.data.examples import Answer, QuestionExample
 from regard.models import Bert, Gpt
-from regard.tasks.model import Head, Inputs, Tuned
+from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch, TaskHead
 
 __all__ = ["Planted", "asked"]
 
 
-class Planted(Tuned):
+class Planted(EncoderWithHead):
     """`table` (V, outputs) has the numbers of each token id. The encoder only says of which family it is."""
 
     def __init__(self, encoder: Bert | Gpt, table: Tensor) -> None:
-        super().__init__(encoder, Head(1, table.shape[1], pool=None, dropout=0.0))
+        super().__init__(encoder, TaskHead(1, table.shape[1], pool=None, dropout=0.0))
         self.table = nn.Parameter(table)
 
-    def forward(self, inputs: Inputs) -> Tensor:
+    def forward(self, inputs: TaskBatch) -> Tensor:
         ids = inputs.batch.ids
-        return self.table[ids if inputs.places is None else ids[inputs.places]]
+        return self.table[ids if inputs.positions is None else ids[inputs.positions]]
 
 
-def asked(context: str, *answers: str, question: str = "what film", possible: bool = True) -> Question:
+def asked(context: str, *answers: str, question: str = "what film", answerable: bool = True) -> QuestionExample:
     found = tuple(Answer(answer, context.index(answer)) for answer in answers)
-    return Question("q1", question, context, found, possible)
+    return QuestionExample("q1", question, context, found, answerable)

@@ -7,12 +7,12 @@ import random
 import pytest
 import torch
 
-from regard.data.examples import Question
-from regard.tasks.answer import Answering
-from regard.tasks.base import Prediction
-from regard.tasks.folder import Solved
-from regard.tasks.rows import Rows
-from regard.tasks.solve import predict, score
+from regard.data.examples import QuestionExample
+from regard.tasks.inputs import InputBuilder
+from regard.tasks.predict import predict, score
+from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.task import Prediction
+from regard.tasks.task_folder import FineTunedModel
 from tests.tasks.conftest import Encoders, Makers
 from tests.tasks.planted import Planted, asked
 
@@ -20,16 +20,16 @@ CPU = torch.device("cpu")
 
 
 def planted(
-    rows: Rows, encoder_of: Encoders, *, start: str, end: str, length: int = 64, threshold: float | None = None
-) -> Solved:
+    rows: InputBuilder, encoder_of: Encoders, *, start: str, end: str, length: int = 64, threshold: float | None = None
+) -> FineTunedModel:
     """An answer begins with the token `start` and ends with the token `end`."""
     table = torch.zeros(rows.tokenizer.size, 2)
     table[rows.tokenizer.id(start), 0] = 5.0
     table[rows.tokenizer.id(end), 1] = 5.0
-    return Solved(Answering(threshold), Planted(encoder_of(rows.family), table), rows.tokenizer, length)
+    return FineTunedModel(QuestionAnswering(threshold), Planted(encoder_of(rows.family), table), rows.tokenizer, length)
 
 
-def said_of(solved: Solved, example: Question) -> Prediction:
+def said_of(solved: FineTunedModel, example: QuestionExample) -> Prediction:
     (one,) = predict(solved, [example], device=CPU)
     assert one["id"] == example.id
     for choice in one["nbest"]:
@@ -47,9 +47,9 @@ def test_windows_know_whether_they_hold_the_answer(rows_of: Makers, family: str)
         words = ["x"] * 60
         words[place : place + 3] = ["y", "z", "y"]
         example = asked(" ".join(words), "y z y")
-        items = Answering().items([example], rows)
+        items = QuestionAnswering().preprocess([example], rows)
         for item in items:
-            row = item.rows[0].ids
+            row = item.sequences[0].ids
             assert len(row) <= 24
             start, end = item.target
             if row.count(y) == 2:
@@ -59,7 +59,7 @@ def test_windows_know_whether_they_hold_the_answer(rows_of: Makers, family: str)
             else:
                 assert (start, end) == (0, 0)
                 parts += y in row
-        owned = [one for item in items for one, mine in zip(item.note.offsets, item.note.owned, strict=True) if mine]
+        owned = [one for item in items for one, mine in zip(item.extra.offsets, item.extra.owned, strict=True) if mine]
         assert owned == rows.tokens([example.context])[0].offsets
     assert whole >= 15
     assert parts >= 1
@@ -67,28 +67,28 @@ def test_windows_know_whether_they_hold_the_answer(rows_of: Makers, family: str)
 
 def test_each_start_is_judged_where_it_has_most_context(rows_of: Makers) -> None:
     rows = rows_of("bert", 24)
-    example = Question("q1", "who", " ".join("x" * 40))
-    items = Answering().items([example], rows)
+    example = QuestionExample("q1", "who", " ".join("x" * 40))
+    items = QuestionAnswering().preprocess([example], rows)
     numbers = [torch.zeros(len(item), 2) for item in items]
-    numbers[0][items[0].note.first + 1, 0] = 1.0
+    numbers[0][items[0].extra.first + 1, 0] = 1.0
     for item, part in zip(items, numbers, strict=True):
-        for place, mine in enumerate(item.note.owned):
+        for place, mine in enumerate(item.extra.owned):
             if not mine:  # what a window does not judge must not count
-                part[item.note.first + place, 0] = 50.0
-    (one,) = Answering().predictions([example], items, numbers)
-    assert sum(not mine for item in items for mine in item.note.owned) > 10
+                part[item.extra.first + place, 0] = 50.0
+    (one,) = QuestionAnswering().postprocess([example], items, numbers)
+    assert sum(not mine for item in items for mine in item.extra.owned) > 10
     assert [choice["start"] for choice in one["nbest"]] == [2] * 5
 
 
 def test_no_answer_is_what_the_window_says_that_believes_in_it_least(rows_of: Makers) -> None:
-    example = Question("q1", "who", " ".join("x" * 40))
-    items = Answering().items([example], rows_of("bert", 24))
+    example = QuestionExample("q1", "who", " ".join("x" * 40))
+    items = QuestionAnswering().preprocess([example], rows_of("bert", 24))
     numbers = [torch.zeros(len(item), 2) for item in items]
     for part in numbers:
         part[0] = 10.0
-    assert Answering(0.0).predictions([example], items, numbers)[0]["answer"] == ""
+    assert QuestionAnswering(0.0).postprocess([example], items, numbers)[0]["answer"] == ""
     numbers[1][0] = -1.0
-    assert Answering(0.0).predictions([example], items, numbers)[0]["answer"] != ""
+    assert QuestionAnswering(0.0).postprocess([example], items, numbers)[0]["answer"] != ""
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
@@ -101,7 +101,7 @@ def test_a_planted_answer_is_found_wherever_it_lies(
     for place in range(1, 40):
         words = ["x"] * 40
         words[place:place] = ["film", "day"]
-        one = said_of(solved, Question("q1", "who", " ".join(words)))
+        one = said_of(solved, QuestionExample("q1", "who", " ".join(words)))
         assert (one["answer"], one["start"]) == ("film day", 2 * place)
 
 
@@ -124,7 +124,7 @@ def test_a_context_of_nothing(
     rows_of: Makers, encoder_of: Encoders, family: str, threshold: float | None, context: str
 ) -> None:
     solved = planted(rows_of(family), encoder_of, start="a", end="a", threshold=threshold)
-    one = said_of(solved, Question("q1", "who", context))
+    one = said_of(solved, QuestionExample("q1", "who", context))
     assert (one["answer"], one["start"], one["end"], one["probability"]) == ("", 0, 0, 1.0)
 
 
@@ -132,8 +132,8 @@ def test_a_context_of_nothing(
 @pytest.mark.parametrize("length", [8, 13, 64])
 def test_a_long_question_leaves_room_for_the_context(rows_of: Makers, family: str, length: int) -> None:
     rows = rows_of(family, length)
-    example = Question("q1", "who " * 200, "x y z " * 40)
-    items = Answering().items([example], rows)
+    example = QuestionExample("q1", "who " * 200, "x y z " * 40)
+    items = QuestionAnswering().preprocess([example], rows)
     assert all(len(item) <= length for item in items)
     assert max(len(item) for item in items) == length
-    assert sum(sum(item.note.owned) for item in items) == len(rows.tokens([example.context])[0])
+    assert sum(sum(item.extra.owned) for item in items) == len(rows.tokens([example.context])[0])

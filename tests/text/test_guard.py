@@ -148,7 +148,7 @@ def test_what_needs_too_much_memory_or_time_is_refused(make: Make, monkeypatch: 
     text = (folder / "tokenizer.json").read_text("utf-8")
     monkeypatch.setattr(guard, "WAIT", 0.001)
     with pytest.raises(InputError, match=r"tokenizer\.json.*seconds"):
-        guard.check(text + "  ", folder / "tokenizer.json")
+        guard.check_tokenizer_file(text + "  ", folder / "tokenizer.json")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits of processor time")
@@ -157,7 +157,7 @@ def test_processor_time_is_limited(make: Make, monkeypatch: pytest.MonkeyPatch) 
     folder = make(normalizer={"type": "Sequence", "normalizers": [{"type": "NFKC"}] * 100})
     monkeypatch.setattr(guard, "PROBE_REPEATS", 10**6)
     with pytest.raises(InputError, match=r"tokenizer\.json.*seconds"):
-        guard.check((folder / "tokenizer.json").read_text("utf-8"), folder / "tokenizer.json")
+        guard.check_tokenizer_file((folder / "tokenizer.json").read_text("utf-8"), folder / "tokenizer.json")
 
 
 def test_broken_files_keep_their_own_error(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from regard.text.spelling import byte_text
+from regard.text.spelling import readable_token
 
 signs = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 
@@ -28,14 +28,14 @@ signs = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     ],
 )
 def test_by_hand(token: str, text: str) -> None:
-    assert byte_text(token) == text
+    assert readable_token(token) == text
 
 
 @given(st.text(min_size=1).filter(lambda text: not text.startswith("<0x")))
 def test_whole_characters_come_back(text: str) -> None:
     """The tokenizers library says what a text's signs are."""
     token = "".join(piece for piece, _ in signs.pre_tokenize_str(text))
-    assert byte_text(token) == text
+    assert readable_token(token) == text
 
 
 @given(st.characters(min_codepoint=0x80, exclude_categories=["Cs"]), st.data())
@@ -43,4 +43,4 @@ def test_half_a_character_is_its_bytes(character: str, data: st.DataObject) -> N
     whole = character.encode()
     size = data.draw(st.integers(1, len(whole) - 1))
     token = "".join(piece for piece, _ in signs.pre_tokenize_str(character))
-    assert byte_text(token[:size]) == "".join(f"\\x{byte:02X}" for byte in whole[:size])
+    assert readable_token(token[:size]) == "".join(f"\\x{byte:02X}" for byte in whole[:size])

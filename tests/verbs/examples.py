@@ -49,8 +49,11 @@ EXAMPLES: dict[str, Example] = {
     #
     # doctor:
     #
-    # faithfulness:
-    #
+    "faithfulness": Example(
+        {"model": "CLASSIFIER", "text": "it is a good day for them", "seed": 2},
+        {"model": "CLASSIFIER", "text": "good"},
+        "the tests need 5 or more",
+    ),
     # features:
     #
     # layers:
@@ -69,8 +72,11 @@ EXAMPLES: dict[str, Example] = {
         {"text": [" "], "model": "MODEL"},
         "there is no text",
     ),
-    # ablate:
-    #
+    "ablate": Example(
+        {"text": "the _ was good", "model": "MODEL", "heads": "0.1", "top": 3},
+        {"text": "the _ was good", "model": "MODEL", "heads": "all"},
+        "expected LAYER.HEAD",
+    ),
     # map:
     #
     # models:

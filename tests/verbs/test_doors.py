@@ -15,8 +15,11 @@ from regard.cli.app import run
 from regard.errors import InputError
 from regard.render.result import Result
 from regard.server.model_registry import ModelRegistry
+from regard.tasks.task_folder import save_fine_tuned
+from regard.text import Tokenizer
 from regard.verbs import FUNCTIONS, VERBS, find
 from regard.verbs.base import cli_of, flag_of
+from tests.interpret.classifiers import deciding
 from tests.server.conftest import BEARER, create_app
 from tests.verbs.examples import EXAMPLES
 
@@ -24,9 +27,11 @@ NAMES = {verb: name for name, verb in FUNCTIONS.items()}
 
 
 @pytest.fixture(scope="session")
-def places(tiny_bert_folder: Path) -> dict[str, str]:
+def places(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What the placeholders in the examples stand for."""
-    return {"MODEL": str(tiny_bert_folder)}
+    classifier = tmp_path_factory.mktemp("classifier") / "task"
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), classifier)
+    return {"MODEL": str(tiny_bert_folder), "CLASSIFIER": str(classifier)}
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ export interface Attribution {
   readonly scores: readonly number[];
   readonly value: number;
   readonly baseline: string | null;
-  readonly start: number | null;
+  readonly baseline_value: number | null;
   readonly steps: number | null;
-  readonly error: number | null;
+  readonly completeness_error: number | null;
 }
 
 export interface TokenStrip {
@@ -29,12 +29,12 @@ interface Tokens {
 }
 
 /** Explains integrated gradients; the scores add up to the difference of two logits, up to a small error. */
-export function aboutIntegratedGradients(label: string, { baseline, value, start, error }: Attribution): ComponentChildren {
+export function aboutIntegratedGradients(label: string, { baseline, value, baseline_value, completeness_error }: Attribution): ComponentChildren {
   const replacement = baseline === "zero" ? "zero vectors" : `[${(baseline ?? "").toUpperCase()}]`;
   return (
     <>
-      contribution of each token to the logit of {label}, {decimal(value)}; with {replacement} for every word it is {decimal(start ?? 0)} (the sum is off by{" "}
-      <span class="strip-error">{Math.abs(error ?? 0).toExponential(0)}</span>)
+      contribution of each token to the logit of {label}, {decimal(value)}; with {replacement} for every word it is {decimal(baseline_value ?? 0)} (the sum is off by{" "}
+      <span class="strip-error">{Math.abs(completeness_error ?? 0).toExponential(0)}</span>)
     </>
   );
 }

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from regard.checkpoints.formats import ACTIVATIONS, FORMATS
-from regard.errors import InputError, nearest
+from regard.errors import InputError, suggest
 from regard.models.catalog import FAMILIES, Config
 
 __all__ = ["parse_config", "write_config"]
@@ -32,7 +32,7 @@ def parse_config(document: Mapping[str, object], path: Path) -> Config:
     kind = document.get("model_type")
     known = [*FORMATS, *(NATIVE + name for name in FAMILIES if name not in FORMATS)]
     if not isinstance(kind, str) or kind not in known:
-        hint = nearest(str(kind)[:60], known)
+        hint = suggest(str(kind)[:60], known)
         raise InputError(f"{path}: model_type is {_short(kind)}, which Regard does not know; {hint}")
     family = kind.removeprefix(NATIVE)
     if kind in FORMATS:
@@ -42,7 +42,7 @@ def parse_config(document: Mapping[str, object], path: Path) -> Config:
     names = {f.name for f in dataclasses.fields(FAMILIES[family].config)}
     for name in fields:
         if name not in names:
-            raise InputError(f"{path}: unknown key {_short(name)}; {nearest(name[:60], names)}")
+            raise InputError(f"{path}: unknown key {_short(name)}; {suggest(name[:60], names)}")
     adapter: TypeAdapter[Any] = TypeAdapter(FAMILIES[family].config)
     try:
         config: Config = adapter.validate_json(json.dumps({**fields, "family": family}), strict=True)
@@ -91,7 +91,7 @@ def _read(document: Mapping[str, object], family: str, path: Path) -> dict[str, 
             found["gated"] = name.startswith("gated-")
             name = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")  # as transformers reads it
         if name not in ACTIVATIONS:
-            hint = nearest(name[:60], ACTIVATIONS)
+            hint = suggest(name[:60], ACTIVATIONS)
             raise InputError(f"{path}: {shape.keys['activation']} is {_short(found['activation'])}; {hint}")
         found["activation"] = ACTIVATIONS[name]
     if family == "roberta":

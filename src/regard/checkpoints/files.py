@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 from regard.checkpoints.index import INDEX, SAFETENSORS, WEIGHTS, preferred_weights, read_index
 from regard.checkpoints.pickles import read_pickle
 from regard.errors import InputError, RegardError
-from regard.files.checksums import CHECKSUMS, is_inner, sha256_of, written_files
-from regard.files.disk import replacing_folder, settle
+from regard.files.checksums import CHECKSUMS, sha256_of, stays_inside, written_files
+from regard.files.disk import finish_save, replace_folder
 from regard.files.file_input import check_regular
 from regard.files.json_files import json_bytes, read_json
 
@@ -38,7 +38,7 @@ def read_tensors(folder: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give the folder that holds config.json and the weights")
-    settle(folder)
+    finish_save(folder)
     present = os.listdir(folder)
     chosen = preferred_weights(present)
     if chosen is None:
@@ -59,7 +59,7 @@ def verify(folder: str | os.PathLike[str]) -> dict[str, str]:
         return {}
     listed: dict[str, str] = {}
     for name, expected in read_json(manifest).items():
-        if not is_inner(name) or not isinstance(expected, str) or not expected.startswith("sha256:"):
+        if not stays_inside(name) or not isinstance(expected, str) or not expected.startswith("sha256:"):
             raise InputError(f"{manifest}: expected file names with 'sha256:...', found {name!r}: {expected!r}")
         path = Path(folder) / name
         if not path.is_file():
@@ -91,7 +91,7 @@ def write_folder(
     tensors and files always give the same bytes.
     """
     for name in files:
-        if not is_inner(name) or name[0] == "." or name == CHECKSUMS or OUR_WEIGHTS.fullmatch(name):
+        if not stays_inside(name) or name[0] == "." or name == CHECKSUMS or OUR_WEIGHTS.fullmatch(name):
             raise InputError(f"{name!r} cannot be the name of a file beside the weights")
     shards = _plan_shards(tensors, shard_bytes=shard_bytes)
     contents = dict(files)
@@ -99,12 +99,12 @@ def write_folder(
         total = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
         where = {name: shard for shard, names in shards.items() for name in names}
         contents[SAFETENSORS + INDEX] = json_bytes({"metadata": {"total_size": total}, "weight_map": where})
-    settle(folder)
+    finish_save(folder)
     new = {*contents, *shards}
     if not overwrite:
         refuse_foreign_files(folder, contents)  # now, and not after large weights are written
     earlier = written_files(folder) | (_weight_files(Path(folder)) if overwrite else set())
-    with replacing_folder(folder, remove=sorted(earlier - new - {CHECKSUMS})) as staging:
+    with replace_folder(folder, remove=sorted(earlier - new - {CHECKSUMS})) as staging:
         try:
             for shard, names in shards.items():
                 _write_safetensors(staging / shard, {name: tensors[name] for name in names})

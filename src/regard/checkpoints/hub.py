@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.checkpoints.index import INDEX, preferred_weights, read_index
-from regard.errors import InputError, RegardError, nearest
+from regard.errors import InputError, RegardError, suggest
 from regard.escaping import raw_stream
 from regard.known import CHECKPOINTS, SHORT_NAMES
 
@@ -60,7 +60,7 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None) -> 
     if "/" not in name and name not in SHORT_NAMES:
         raise InputError(
             f"{name!r} is no folder here, and is not the name of a model on the hub: expected 'owner/model', or one of "
-            f"those known without their owner; {nearest(name, SHORT_NAMES)}"
+            f"those known without their owner; {suggest(name, SHORT_NAMES)}"
         )
     if not re.fullmatch(r"\w[\w./-]*", revision, re.ASCII) or ".." in revision:
         raise InputError(f"{revision!r} is not a revision: expected a branch, a tag or a commit of {name!r}")

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from regard.checkpoints.load import read_model, write_model
-from regard.errors import InputError, nearest
-from regard.files.disk import settle
+from regard.errors import InputError, suggest
+from regard.files.disk import finish_save
 from regard.known import builtin_folder, builtins
 from regard.text import Tokenizer
 
@@ -46,13 +46,13 @@ def find(name_or_path: str | os.PathLike[str], *, revision: str = "main", offlin
     name = os.fspath(name_or_path)
     folder = Path(os.path.expanduser(name))
     if name and os.path.isdir(folder):  # of os.path: no name is too odd to ask about
-        settle(folder)
+        finish_save(folder)
         return folder
     if name in builtins():
         return builtin_folder(name)
     if name.startswith("regard-"):
         known = builtins()
-        hint = nearest(name, known) if known else "this version has none built in yet"
+        hint = suggest(name, known) if known else "this version has none built in yet"
         raise InputError(
             f"no built-in model {name!r}: {hint}. Name a model folder, or one of the Hugging Face hub such as "
             "sentence-transformers/all-MiniLM-L6-v2"
@@ -61,7 +61,7 @@ def find(name_or_path: str | os.PathLike[str], *, revision: str = "main", offlin
         raise InputError(f"{name}: this is a file; expected the model's folder, such as {folder.parent}")
     if isinstance(name_or_path, os.PathLike) or name.startswith((".", "~", os.sep)) or name.count("/") > 1:
         beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if os.path.isdir(folder.parent) else []
-        hint = f"; {nearest(folder.name, beside)}" if 0 < len(beside) <= 30 else ""
+        hint = f"; {suggest(folder.name, beside)}" if 0 < len(beside) <= 30 else ""
         raise InputError(f"{name}: no such folder{hint}")
     from regard.checkpoints.hub import fetch
 

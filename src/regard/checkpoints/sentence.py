@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import InputError
-from regard.files.json_files import read_json, read_value
+from regard.files.json_files import read_json, read_json_value
 
 __all__ = ["SentenceSettings", "read_settings"]
 
@@ -51,7 +51,7 @@ def _pooling(folder: Path) -> str | None:
 
 def _refuse_other_modules(path: Path) -> None:
     """A dense layer behind the pooling, say, would be left out without a word."""
-    modules = read_value(path) if path.is_file() else []
+    modules = read_json_value(path) if path.is_file() else []
     if not isinstance(modules, list):
         raise InputError(f"{path}: expected a list of modules")
     kinds = [str(module.get("type", "")).rpartition(".")[2] if isinstance(module, dict) else "" for module in modules]

@@ -34,7 +34,6 @@ FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, CLOSED_PIPE = 1, 2, 130, 143, 141
 def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
-        ablate,
         benchmark,
         compare,
         cost,
@@ -44,7 +43,6 @@ def verbs() -> list[Register]:
         features,
         figure,
         generate,
-        honesty,
         layers,
         lesson,
         map,
@@ -80,12 +78,10 @@ def verbs() -> list[Register]:
         evaluate.register,
         predict.register,
         doctor.register,
-        honesty.register,
         features.register,
         layers.register,
         figure.register,
         senses.register,
-        ablate.register,
         map.register,
         models.register,
     ]

@@ -9,7 +9,7 @@ import typer
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption
 from regard.cli.output import note, print_json, progress
 from regard.known import WRITER
-from regard.wording import amount
+from regard.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,7 @@ def _lines(model: str, found: BenchmarkResult) -> Iterator[str]:
     from regard.inference.benchmark_data import published
 
     low, high = found.interval
-    yield f"{found.task}: {amount(found.n, 'example')}, {model}"
+    yield f"{found.task}: {count_of(found.n, 'example')}, {model}"
     yield f"{'accuracy':<20} {found.accuracy:6.2f} % (95%: {low:.2f} to {high:.2f})"
     if found.accuracy_normalised is not None:
         yield f"{'normalised by bytes':<20} {found.accuracy_normalised:6.2f} %"

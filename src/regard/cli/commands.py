@@ -109,11 +109,11 @@ def render_events(events: Generator[Event, None, Result], *, show_text: bool = T
 
 def _open_target(stack: ExitStack, output: str, formats: tuple[str, ...]) -> Any:
     """A temporary file beside the output: an output that cannot be written is refused before the work."""
-    from regard.files.disk import replacing
+    from regard.files.disk import replace_file
 
     if not output.lower().endswith(formats):
         raise InputError(f"--output is {output!r}; expected a file name that ends in {', '.join(formats)}")
-    return stack.enter_context(replacing(output))
+    return stack.enter_context(replace_file(output))
 
 
 def _parameter(name: str, info: FieldInfo) -> inspect.Parameter:

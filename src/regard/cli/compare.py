@@ -77,13 +77,13 @@ def compare(
 
     Example: regard compare "Jane worked as a _." "Jim worked as a _."
     """
-    from regard.files.disk import replacing
+    from regard.files.disk import replace_file
     from regard.interpret.masked_lm.templates import WARNING
 
     count = None if number is None else 0 if number == "all" else int(number)
     check_page(output)
     with ExitStack() as stack:
-        temporary = None if output is None else stack.enter_context(replacing(output))  # before a model is loaded
+        temporary = None if output is None else stack.enter_context(replace_file(output))  # before a model is loaded
         found = _found(texts or [], models or [], logits, vocabulary, number=count, chart=chart, device=device)
         if temporary is not None:
             from regard.render.bundle import page

@@ -17,12 +17,12 @@ from regard.cli.options import (
     QuotedOption,
 )
 from regard.cli.output import note, print_json
-from regard.wording import amount
+from regard.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from regard.training.doctor import Finding
+    from regard.training.doctor import DoctorFinding
 
 __all__ = ["register"]
 
@@ -58,18 +58,18 @@ def doctor(
     they can have and wrong sizes. Exits with 1 where one is sure.
     """
     from regard.device import choose
-    from regard.training.doctor import examine, subject_named
-    from regard.training.finetuning.sources import Table, read_examples
+    from regard.training.doctor import examine, load_examined_model
+    from regard.training.finetuning.sources import TableOptions, read_examples
 
     place = choose(device)
-    subject = subject_named(model, device=place)
+    subject = load_examined_model(model, device=place)
     name = subject.task(task)
-    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
+    table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
     reads = {}
     for what, path in (("data", data), ("train", train)):
         if path is not None:
-            read = reads[what] = read_examples(name, path, table=table, labelled=True)
-            note(f"{what}: {amount(len(read.examples), 'example')} of {read.path} ({read.how})")
+            read = reads[what] = read_examples(name, path, table=table, labeled=True)
+            note(f"{what}: {count_of(len(read.examples), 'example')} of {read.path} ({read.description})")
     found = examine(subject, reads["data"], train=reads.get("train"), task=name, device=place)
     if as_json:
         from dataclasses import asdict
@@ -82,7 +82,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _lines(found: Sequence[Finding]) -> list[str]:
+def _lines(found: Sequence[DoctorFinding]) -> list[str]:
     from regard.training.doctor import problems, worst_first
 
     width = max(len(finding.check) for finding in found)

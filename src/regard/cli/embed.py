@@ -10,9 +10,9 @@ import typer
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption
 from regard.cli.output import note, print_json, progress
-from regard.data.files import name_of
+from regard.data.files import display_name
 from regard.known import DEFAULT
-from regard.wording import amount
+from regard.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,7 +130,7 @@ def embed(
             }
         )
     else:
-        print(f"{result.output}: {amount(result.rows, 'text')}, {result.width} wide, pooling {result.pooling}")
+        print(f"{result.output}: {count_of(result.rows, 'text')}, {result.width} wide, pooling {result.pooling}")
 
 
 def _shown(stack: ExitStack, source: str) -> Callable[[EmbedProgress], None]:
@@ -144,7 +144,7 @@ def _shown(stack: ExitStack, source: str) -> Callable[[EmbedProgress], None]:
             if report.resumed:
                 note(f"continuing behind {report.resumed:,} of {report.rows:,} texts")
             if not Path(source).is_file():
-                note(f"{name_of(source)} is read once: if this run is interrupted, it cannot be continued")
+                note(f"{display_name(source)} is read once: if this run is interrupted, it cannot be continued")
             advance = stack.enter_context(progress("embedding", total=report.rows - report.resumed))
             before = report.done
         advance(report.done - before)
@@ -177,4 +177,4 @@ def _say_how_to_continue(source: str, output: str) -> None:
     elif Path(source).is_file():
         note("nothing was finished yet: the same command starts anew")
     else:
-        note(f"{name_of(source)} cannot be continued: nothing is kept. Put the texts in a file to be able to")
+        note(f"{display_name(source)} cannot be continued: nothing is kept. Put the texts in a file to be able to")

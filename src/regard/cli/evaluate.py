@@ -1,4 +1,4 @@
-"""`regard evaluate`: how well a tuned model does its task on labelled examples."""
+"""`regard evaluate`: how well a tuned model does its task on labeled examples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from regard.cli.options import (
     ThresholdOption,
 )
 from regard.cli.output import note, print_json
-from regard.wording import amount
+from regard.wording import count_of
 
 __all__ = ["register"]
 
@@ -39,15 +39,15 @@ def evaluate(
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Score a tuned model on labelled examples, in percent."""
+    """Score a tuned model on labeled examples, in percent."""
     from regard.training.finetuning.evaluate import evaluate
-    from regard.training.finetuning.sources import Table
+    from regard.training.finetuning.sources import TableOptions
 
-    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
+    table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
     found = evaluate(folder, data, table=table, threshold=threshold, device=device, say=note)
     if as_json:
         print_json({"task": found.task, "n": found.count, "metrics": found.metrics})
         return
-    print(f"{found.task}, {amount(found.count, 'example')}")
+    print(f"{found.task}, {count_of(found.count, 'example')}")
     for name, value in found.metrics.items():
         print(f"{name:<20}{value:6.2f}")

@@ -26,9 +26,9 @@ from regard.cli.options import (
 )
 from regard.cli.output import note, print_json, stages
 from regard.escaping import escape_controls
-from regard.files.disk import replacing
+from regard.files.disk import replace_file
 from regard.known import DEFAULT
-from regard.wording import amount, cut
+from regard.wording import count_of, truncation_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,16 +77,16 @@ def features(
     cross-validation on all. Needs scikit-learn.
     """
     from regard.device import choose
-    from regard.training.finetuning.sources import Table, read_examples
+    from regard.training.finetuning.sources import TableOptions, read_examples
 
     check_page(output)
     choose(device)  # before the file, and that before the model: what is wrong with them shows at once
-    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
-    read = read_examples("classify", data, table=table, labelled=True)
-    note(f"{read.path}: {read.how}; {amount(len(read.examples), 'example')}")
+    table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
+    read = read_examples("classify", data, table=table, labeled=True)
+    note(f"{read.path}: {read.description}; {count_of(len(read.examples), 'example')}")
     with ExitStack() as written:
         # Whether it can be written is known before the work.
-        place = None if output is None else written.enter_context(replacing(output))
+        place = None if output is None else written.enter_context(replace_file(output))
         from regard.interpret.probes.walk import walk
 
         with ExitStack() as stack:
@@ -109,7 +109,7 @@ def features(
             payload = payload_of(model, found, used, total=len(used), layer=layer, seed=seed, source=source)
             place.write_text(page(payload, title="Regard: features"), encoding="utf-8", errors="backslashreplace")
     if found.cut:
-        note(cut(found.cut))
+        note(truncation_note(found.cut))
     if as_json:
         from dataclasses import asdict
 

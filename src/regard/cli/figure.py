@@ -60,14 +60,14 @@ def figure(
 
     Example: regard figure "The cat sat on the mat." --without positions --output page.html
     """
-    from regard.files.disk import replacing
+    from regard.files.disk import replace_file
 
     if output is not None and not output.lower().endswith(ENDINGS):
         raise InputError(f"--output is {output!r}; expected a name that ends in {', '.join(ENDINGS)}")
     name = model or _default()
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
-        place = None if output is None else stack.enter_context(replacing(output))
+        place = None if output is None else stack.enter_context(replace_file(output))
         from regard.device import choose
         from regard.inference.load_model import load_model
         from regard.interpret.figure.figure import draw_figure as drawn

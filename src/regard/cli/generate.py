@@ -97,7 +97,7 @@ def generate(
     true. Ctrl-C ends with what was said so far; a --beam has no text before it is done.
     """
     from regard.device import choose
-    from regard.files.disk import replacing
+    from regard.files.disk import replace_file
 
     _check_page(page, {"trace": trace, "number": None if number == 1 else number})
     by_chance = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "repetition": repetition}
@@ -108,8 +108,8 @@ def generate(
     )
     stops, text = _stops(stop), _read(prompt)
     with ExitStack() as stack:  # a place that cannot be written must not cost the loading of a model
-        place = None if trace is None else stack.enter_context(replacing(_named(trace)))
-        page_place = None if page is None else stack.enter_context(replacing(page))
+        place = None if trace is None else stack.enter_context(replace_file(_named(trace)))
+        page_place = None if page is None else stack.enter_context(replace_file(page))
         from regard.checkpoints.loading import load
         from regard.inference.generation import TextGenerator
 

@@ -21,7 +21,7 @@ from regard.cli.options import (
 )
 from regard.cli.output import note, print_json, stages
 from regard.known import DEFAULT
-from regard.wording import amount, cut
+from regard.wording import count_of, truncation_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,14 +73,14 @@ def layers(
     """
     from regard.device import choose
     from regard.interpret.probes.layers import score_layers
-    from regard.training.finetuning.sources import Table, read_examples
+    from regard.training.finetuning.sources import TableOptions, read_examples
 
     choose(device)  # before the files, and they before the model: what is wrong with them shows at once
-    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
+    table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
     parts = []
     for source in (train, dev):
-        read = read_examples(task, source, table=table, labelled=True)
-        note(f"{read.path}: {read.how}; {amount(len(read.examples), 'example')}")
+        read = read_examples(task, source, table=table, labeled=True)
+        note(f"{read.path}: {read.description}; {count_of(len(read.examples), 'example')}")
         parts.append(read.examples[:rows])
     with ExitStack() as stack:
         found = score_layers(
@@ -106,7 +106,7 @@ def _remarks(found: LayerReport) -> Iterator[str]:
     if found.unseen:
         yield f"dev has labels that train has not, and no head can find: {', '.join(found.unseen)}"
     if found.cut:
-        yield cut(found.cut)
+        yield truncation_note(found.cut)
     if found.parted:
         yield f"sentences longer than the model reads were read in parts: {found.parted:,} more"
 

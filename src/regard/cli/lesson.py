@@ -159,12 +159,12 @@ def _page(output: Path | None) -> Iterator[Path | None]:
     if output is None:
         yield None
         return
-    from regard.files.disk import replacing
+    from regard.files.disk import replace_file
     from regard.render.bundle import check_built
 
     check_page(output)
     check_built()
-    with replacing(output) as temporary:
+    with replace_file(output) as temporary:
         yield temporary
 
 

@@ -26,7 +26,7 @@ from regard.cli.options import (
 from regard.cli.output import note, print_json, stages
 from regard.errors import InputError
 from regard.known import DEFAULT
-from regard.wording import amount
+from regard.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,17 +82,17 @@ def map_(
     Example: regard map sentences.txt --output map.html
     """
     from regard.device import choose
-    from regard.files.disk import replacing
-    from regard.training.finetuning.sources import Table, read_examples
+    from regard.files.disk import replace_file
+    from regard.training.finetuning.sources import TableOptions, read_examples
 
     if output is not None and output.suffix.lower() not in KINDS:
         raise InputError(f"--output {output}: expected a name that ends in .html or .json")
     choose(device)  # before the file, and that before the model: what is wrong with them shows at once
-    table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
+    table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
     read = read_examples("classify", file, table=table)
-    note(f"{read.path}: {read.how}; {amount(len(read.examples), 'sentence')}")
+    note(f"{read.path}: {read.description}; {count_of(len(read.examples), 'sentence')}")
     with ExitStack() as written:
-        temporary = None if output is None else written.enter_context(replacing(output))
+        temporary = None if output is None else written.enter_context(replace_file(output))
         from regard.interpret.embeddings.sentence_map import sentence_map
 
         with ExitStack() as stack:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from regard.errors import RegardError
 from regard.escaping import escape_controls, escape_json, raw_stream
-from regard.wording import amount
+from regard.wording import count_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,7 +115,7 @@ def progress(stage: str, *, total: int | None = None, unit: str = "texts") -> It
 
             yield advance
     seconds = time.perf_counter() - begin
-    note(f"{stage}: {amount(done, unit.removesuffix('s'))} in {_figures(seconds)} s, {_figures(rate())} {unit}/s")
+    note(f"{stage}: {count_of(done, unit.removesuffix('s'))} in {_figures(seconds)} s, {_figures(rate())} {unit}/s")
 
 
 def stages(stack: ExitStack, units: Mapping[str, str]) -> Callable[[str, int, int], None]:

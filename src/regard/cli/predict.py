@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from regard.data.examples import Example
-    from regard.tasks.base import Prediction
-    from regard.tasks.folder import Solved
-    from regard.training.finetuning.sources import Table
+    from regard.tasks.task import Prediction
+    from regard.tasks.task_folder import FineTunedModel
+    from regard.training.finetuning.sources import TableOptions
 
 __all__ = ["register"]
 
@@ -69,10 +69,10 @@ def predict(
     for the browser, which needs no network.
     """
     from regard.device import choose
-    from regard.files.disk import replacing
-    from regard.tasks.folder import computing, read_task
-    from regard.tasks.solve import AT_ONCE, stream
-    from regard.training.finetuning.sources import Table, new_examples
+    from regard.files.disk import replace_file
+    from regard.tasks.predict import CHUNK_SIZE, predict_stream
+    from regard.tasks.task_folder import describe_compute, load_fine_tuned
+    from regard.training.finetuning.sources import TableOptions, new_examples
 
     if page is not None:
         _check(page)
@@ -80,18 +80,18 @@ def predict(
     count = 0
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
-        file = None if page is None else stack.enter_context(replacing(page))
+        file = None if page is None else stack.enter_context(replace_file(page))
         place = choose(device)
-        table = Table.said(columns, header=header, delimiter=delimiter, quoting=quoted)
-        solved = read_task(folder, device=place).with_threshold(threshold)
-        note(computing(solved, place))
+        table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
+        solved = load_fine_tuned(folder, device=place).with_threshold(threshold)
+        note(describe_compute(solved, place))
         waiting: list[Example] = []
         examples = _noticed(new_examples(solved.task.name, source, table=table), waiting, at_most=SHOWN if page else 0)
         piped = source == STANDARD_INPUT  # whoever sends a line may wait for the answer before the next
         with ExitStack() as shown:
             # Lines that are printed on the terminal are progress enough, and would be drawn over by a bar.
             bar = None if sys.stdout.isatty() else shown.enter_context(progress("predicting", unit="examples"))
-            for prediction in stream(solved, examples, device=place, at_once=1 if piped else AT_ONCE):
+            for prediction in predict_stream(solved, examples, device=place, at_once=1 if piped else CHUNK_SIZE):
                 if count < len(waiting):
                     kept.append((waiting[count], prediction))
                 count += 1
@@ -126,12 +126,12 @@ def _noticed(examples: Iterable[Example], noticed: list[Example], *, at_most: in
 def _write(
     file: Path,
     folder: str,
-    solved: Solved,
+    solved: FineTunedModel,
     kept: list[tuple[Example, Prediction]],
     *,
     count: int,
     source: str | None,
-    table: Table,
+    table: TableOptions,
     threshold: float | None,
 ) -> None:
     from regard.interpret.attribution.predictions import predictions_payload

@@ -16,7 +16,7 @@ from regard.cli.output import duration, note, print_json, progress, status_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from regard.data.corpus import Progress
+    from regard.data.corpus import CorpusProgress
 
 __all__ = ["register"]
 
@@ -81,7 +81,7 @@ def pretrain(
     torchrun --nproc-per-node N -m regard pretrain ...
     """
     from regard.device import choose
-    from regard.settings import check_saved
+    from regard.settings import check_saved_settings
     from regard.training.pretraining.config import PretrainingConfig
     from regard.training.pretraining.run import CONFIG, pretrain
 
@@ -91,7 +91,7 @@ def pretrain(
     saved = Path(output) / CONFIG
     goes_on = resume and config is None and saved.is_file()
     if goes_on:
-        check_saved(saved)
+        check_saved_settings(saved)
         config = str(saved)
     chosen = PretrainingConfig.read(config, family=family, overrides=overrides, saved=goes_on)
     with ExitStack() as stack:
@@ -140,7 +140,7 @@ class _Shown:
     def say(self, text: str) -> None:
         note(text)
 
-    def built(self, report: Progress) -> None:
+    def built(self, report: CorpusProgress) -> None:
         if self._advance is None and report.done < report.documents:
             self._advance = self._built.enter_context(
                 progress("encoding", total=report.documents - report.resumed, unit="documents")

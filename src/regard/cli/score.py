@@ -11,7 +11,7 @@ import typer
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption
 from regard.cli.output import note, print_json, progress, write_data
 from regard.known import WRITER
-from regard.wording import amount
+from regard.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -85,9 +85,9 @@ def _remarks(kind: str, *, long: int, unscored: int) -> Iterator[str]:
     if kind != "log-probability":
         yield f"{kind}: each token was masked in turn and predicted from both sides; no GPT's number compares"
     if long:
-        yield f"scored in windows, for more tokens than the model reads at once: {amount(long, 'line')}"
+        yield f"scored in windows, for more tokens than the model reads at once: {count_of(long, 'line')}"
     if unscored:
-        yield f"the first tokens of {amount(unscored, 'line')} were not scored: this model has no begin token"
+        yield f"the first tokens of {count_of(unscored, 'line')} were not scored: this model has no begin token"
 
 
 def _document(model: str, kind: str, found: list[LineScore]) -> dict[str, object]:

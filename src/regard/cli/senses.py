@@ -12,7 +12,7 @@ import typer
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, check_page
 from regard.cli.output import note, print_json
 from regard.errors import InputError
-from regard.files.disk import replacing
+from regard.files.disk import replace_file
 from regard.known import DEFAULT
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def senses(
         _check_page(output, named, static)
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
-        place = None if output is None else stack.enter_context(replacing(output))
+        place = None if output is None else stack.enter_context(replace_file(output))
         from regard.interpret.probes.senses import compare_senses
 
         found = compare_senses(word, texts, models=named, static=static, device=device)

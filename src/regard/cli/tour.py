@@ -37,12 +37,12 @@ def tour(
     also written as a page for a browser.
     """
     from regard.cli.output import note, print_json
-    from regard.files.disk import replacing
+    from regard.files.disk import replace_file
     from regard.render.bundle import check_built
 
     check_page(output)
     check_built()
-    with replacing(output) as temporary:  # first of all: a place that cannot be written must not cost a training
+    with replace_file(output) as temporary:  # first of all: a place that cannot be written must not cost a training
         note("Training two small models; this takes about a minute.")
         from regard.lessons import reverse
         from regard.lessons.tour import tell, tour_page

@@ -115,7 +115,7 @@ def _command(task: str) -> Callable[..., None]:
         as_json: JsonOption = False,
     ) -> None:
         from regard.training.finetuning.run import fit
-        from regard.training.finetuning.sources import Table, shows_pictures
+        from regard.training.finetuning.sources import TableOptions, holds_images
 
         if frozen and both:
             raise InputError("--both includes --frozen; use one of them")
@@ -123,7 +123,7 @@ def _command(task: str) -> Callable[..., None]:
             raise InputError("--ulmfit lets all layers learn in the end, --frozen none of them; use one of them")
         overrides = ["training.frozen=true"] if frozen else []
         overrides += ULMFIT if ulmfit else []
-        kind = "pictures" if task == "classify" and shows_pictures(data) else task
+        kind = "pictures" if task == "classify" and holds_images(data) else task
         with _told(output, as_json=as_json) as tell:
             tell.report = fit(
                 task,
@@ -132,7 +132,7 @@ def _command(task: str) -> Callable[..., None]:
                 model=model,
                 output=output,
                 config=_config(kind, config, output, [*overrides, *(settings or [])], seeds=seeds, resume=resume),
-                table=Table.said(columns, header=header, delimiter=delimiter, quoting=quoted),
+                table=TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted),
                 parts=split,
                 resume=resume,
                 both=both,
@@ -169,7 +169,7 @@ def distill(
     temperature 2, and the direction of the teacher's hidden states.
     """
     from regard.training.finetuning.run import distill
-    from regard.training.finetuning.sources import Table
+    from regard.training.finetuning.sources import TableOptions
 
     with _told(output, as_json=as_json) as tell:
         tell.report = distill(
@@ -179,7 +179,7 @@ def distill(
             layers=layers,
             output=output,
             config=_config("distill", config, output, settings or [], seeds=seeds, resume=resume),
-            table=Table.said(columns, header=header, delimiter=delimiter, quoting=quoted),
+            table=TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted),
             parts=split,
             resume=resume,
             device=device,
@@ -192,14 +192,14 @@ def _config(
     task: str, path: str | None, output: str, overrides: list[str], *, seeds: int | None, resume: bool
 ) -> FineTuningConfig:
     """The settings of a run; one that goes on has its own."""
-    from regard.settings import check_saved
+    from regard.settings import check_saved_settings
     from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
     from regard.training.finetuning.run import CONFIG
 
     saved = Path(output) / CONFIG
     goes_on = resume and path is None and saved.is_file()
     if goes_on:
-        check_saved(saved)
+        check_saved_settings(saved)
         path = str(saved)
     chosen = [] if seeds is None else [f"run.num_seeds={seeds}"]
     return FineTuningConfig.load(path, overrides=[*chosen, *overrides], defaults=DEFAULTS[task], saved=goes_on)

@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ResumeOption
 from regard.cli.output import duration, note, print_json, status_line
 from regard.errors import InputError
-from regard.wording import amount
+from regard.wording import count_of
 
 if TYPE_CHECKING:
     from regard.training.translation.config import TranslationConfig
@@ -89,7 +89,7 @@ def translate(
     average of the last ones where that is better on dev. No sentence of pairs that are taken out of the others, for
     --hold-out or for want of --dev, is left among them.
     """
-    from regard.data.translation_pairs import parted, read_pairs
+    from regard.data.translation_pairs import read_translation_pairs, split_held_out
     from regard.training.translation.run import fit
 
     chosen = _config(config, output, _overrides(model, score, recipe, settings or []), resume=resume)
@@ -97,8 +97,8 @@ def translate(
     files = [train, *([dev] if dev else [])]
     if columns is not None and all(len(some) > 1 for some in files):
         raise InputError("--columns is for a table, and here are only pairs of files; leave it out")
-    learned, *judged = (read_pairs(*some, columns=columns if len(some) == 1 else None) for some in files)
-    parts = parted(learned, judged[0] if judged else None, out=hold_out, seed=chosen.run.seed)
+    learned, *judged = (read_translation_pairs(*some, columns=columns if len(some) == 1 else None) for some in files)
+    parts = split_held_out(learned, judged[0] if judged else None, out=hold_out, seed=chosen.run.seed)
     with status_line(SAY_EVERY) as tick:
         report = fit(
             parts[0],
@@ -135,14 +135,14 @@ def _check_kind(kind: str, said: Mapping[str, str | None]) -> None:
 
 def _config(path: str | None, output: str, overrides: list[str], *, resume: bool) -> TranslationConfig:
     """The settings of a run; one that goes on has its own."""
-    from regard.settings import check_saved
+    from regard.settings import check_saved_settings
     from regard.training.translation.config import TranslationConfig
     from regard.training.translation.run import CONFIG
 
     saved = Path(output) / CONFIG
     goes_on = resume and path is None and saved.is_file()
     if goes_on:
-        check_saved(saved)
+        check_saved_settings(saved)
         path = str(saved)
     return TranslationConfig.read(path, overrides=overrides, saved=goes_on)
 
@@ -157,7 +157,7 @@ def _lines(output: str, report: TranslationReport) -> list[str]:
         f"dev BLEU, lower case {outcome.scores['bleu_lowercase']:6.2f}  {report.signature['bleu_lowercase']}",
     ]
     if report.test:
-        lines.append(f"{'test BLEU':<21}{report.test['bleu']:6.2f}  {amount(report.test['pairs'], 'pair')} set aside")
+        lines.append(f"{'test BLEU':<21}{report.test['bleu']:6.2f}  {count_of(report.test['pairs'], 'pair')} set aside")
         lines.append(f"{'test BLEU, lower case':<21}{report.test['bleu_lowercase']:6.2f}  beam {report.test['beam']}")
     return lines
 

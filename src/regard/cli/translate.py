@@ -74,7 +74,7 @@ def translate(
     an alignment is what stands between spaces.
     """
     from regard.device import choose
-    from regard.files.disk import replacing
+    from regard.files.disk import replace_file
     from regard.inference.generation.beam_search import Beam
     from regard.inference.translation import load_translator
     from regard.inference.translation.alignment import check_has_attention
@@ -100,7 +100,7 @@ def translate(
     with ExitStack() as places, ExitStack() as stack:
         # Whether they can be written is known before the work.
         soft_or_hard, steps, shown = (
-            path and places.enter_context(replacing(path)) for path in (alignments, trace, page)
+            path and places.enter_context(replace_file(path)) for path in (alignments, trace, page)
         )
         bar = None if sys.stdout.isatty() else stack.enter_context(progress("translating"))
         for number, found in job.run(texts, at_once=1 if piped else AT_ONCE):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.nn.masks import Layout, Packed, Padded
 
-__all__ = ["Batch", "by_budget", "collate"]
+__all__ = ["Batch", "collate", "group_by_token_budget"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ def collate(texts: Sequence[Sequence[int]], *, packed: bool = True, padding: int
     return Batch(ids, Padded(None) if min(lengths) == max(lengths) else Padded.from_lengths(lengths))
 
 
-def by_budget(lengths: Sequence[int], budget: int) -> list[list[int]]:
+def group_by_token_budget(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """Group places by length, longest first, at most `budget` tokens a group (or one text): nearly no padding."""
     groups: list[list[int]] = []
     room = 0

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from regard.data.line_limit import current_max_line
 from regard.errors import InputError
-from regard.files.file_input import size_in_words
+from regard.files.file_input import format_size
 
 __all__ = ["csv_rows", "widen_fields"]
 
@@ -37,7 +37,7 @@ def csv_rows(
             if held > limit + 1 and reader.line_num >= begin:
                 raise InputError(
                     f"{name} line {begin}: the row that begins here has a quote that is not closed within "
-                    f"{size_in_words(limit)}; close it, or say that the file has no quotes. If the row is meant to be "
+                    f"{format_size(limit)}; close it, or say that the file has no quotes. If the row is meant to be "
                     "so long, allow more: --max-line 1GiB"
                 )
             yield line + "\n"

@@ -10,11 +10,21 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Answer", "Choice", "Example", "Picture", "Question", "Tagged", "Text", "labelled", "unlabelled"]
+__all__ = [
+    "Answer",
+    "ChoiceExample",
+    "Example",
+    "ImageExample",
+    "QuestionExample",
+    "TaggedExample",
+    "TextExample",
+    "is_labeled",
+    "without_label",
+]
 
 
 @dataclass(frozen=True)
-class Text:
+class TextExample:
     """One text, or two where the task is about a pair. Several labels make a tuple, and none of them an empty one."""
 
     text: str
@@ -23,7 +33,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChoiceExample:
     """A text and what may follow it; `label` is the place of the right one."""
 
     text: str
@@ -32,7 +42,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Tagged:
+class TaggedExample:
     """A text whose words lie at `words`, as [start, end) in characters; `tags` are IOB2: B-PER, I-PER, O."""
 
     text: str
@@ -49,18 +59,18 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Question:
+class QuestionExample:
     """`answers` are all that people gave. Where `possible` is False the context holds none."""
 
     id: str
     question: str
     context: str
     answers: tuple[Answer, ...] = ()
-    possible: bool = True
+    answerable: bool = True
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class ImageExample:
     """Pixels from 0 to 255: (height, width) in grey, or (height, width, 3)."""
 
     pixels: npt.NDArray[np.uint8] = field(repr=False)
@@ -68,18 +78,18 @@ class Picture:
     name: str = ""
 
 
-Example = Text | Choice | Tagged | Question | Picture
+Example = TextExample | ChoiceExample | TaggedExample | QuestionExample | ImageExample
 
 
-def labelled(example: Example) -> bool:
+def is_labeled(example: Example) -> bool:
     """Whether what is to be predicted is known."""
-    if isinstance(example, Question):
-        return bool(example.answers) or not example.possible
-    return (example.tags if isinstance(example, Tagged) else example.label) is not None
+    if isinstance(example, QuestionExample):
+        return bool(example.answers) or not example.answerable
+    return (example.tags if isinstance(example, TaggedExample) else example.label) is not None
 
 
-def unlabelled(example: Example) -> Example:
+def without_label(example: Example) -> Example:
     """The example as a prediction sees it."""
-    if isinstance(example, Question):
-        return replace(example, answers=(), possible=True)
-    return replace(example, tags=None) if isinstance(example, Tagged) else replace(example, label=None)
+    if isinstance(example, QuestionExample):
+        return replace(example, answers=(), answerable=True)
+    return replace(example, tags=None) if isinstance(example, TaggedExample) else replace(example, label=None)

@@ -26,25 +26,25 @@ from regard.data.xz import open_xz
 from regard.data.zipped import open_zip
 from regard.data.zstd import open_zstandard
 from regard.errors import InputError
-from regard.files.file_input import is_descriptor, open_file, read_up_to, size_in_words
+from regard.files.file_input import format_size, is_descriptor, open_file, read_up_to
 
 __all__ = [
-    "PACKED",
+    "COMPRESSED_SUFFIXES",
     "STANDARD_INPUT",
-    "name_of",
+    "content_suffix",
+    "display_name",
     "open_bytes",
     "open_text",
     "read_all_bytes",
     "read_all_lines",
-    "suffix_of",
     "taken_for_file",
 ]
 
 STANDARD_INPUT = "-"
 
 # What a compressed file may need in memory where all of it is held: this much, and so many times its size on the disk.
-HELD = 512 << 20
-RATIO = 20
+MAX_HELD_BYTES = 512 << 20
+MAX_EXPANSION = 20
 LINE_OVERHEAD = 64  # bytes of memory that a line needs beside its text
 
 _UNPACKERS: dict[str, Callable[..., Any]] = {
@@ -54,18 +54,18 @@ _UNPACKERS: dict[str, Callable[..., Any]] = {
     ".zst": open_zstandard,
     ".zip": open_zip,
 }
-PACKED = tuple(_UNPACKERS)  # the suffixes of compressed files
+COMPRESSED_SUFFIXES = tuple(_UNPACKERS)  # the suffixes of compressed files
 # None of these begins a UTF-8 text, save bzip2's "BZh", which is therefore read with the block mark behind it.
 _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst", b"PK\x03\x04": ".zip"}
 _DAMAGE = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
 
-def name_of(path: str | os.PathLike[str]) -> str:
+def display_name(path: str | os.PathLike[str]) -> str:
     """How errors call the input."""
     return "standard input" if os.fspath(path) == STANDARD_INPUT else os.fspath(path)
 
 
-def suffix_of(path: str | os.PathLike[str]) -> str:
+def content_suffix(path: str | os.PathLike[str]) -> str:
     """What the name says of the content, the compression apart: `.tsv` for `train.TSV.gz`, `""` for standard input."""
     inner = Path(os.fspath(path).lower())
     return inner.with_suffix("").suffix if inner.suffix in _UNPACKERS else inner.suffix
@@ -87,7 +87,7 @@ def open_text(path: str | os.PathLike[str], *, max_line: int | None = None) -> I
     """
     limit = current_max_line(max_line)
     with open_bytes(path) as file:
-        yield _decode(file, name_of(path), limit)
+        yield _decode(file, display_name(path), limit)
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def read_all_lines(path: str | os.PathLike[str], *, max_line: int | None = None)
     """The lines of `open_text`, all at once; InputError also for a compressed file that unpacks to far too much."""
     limit, held, lines = current_max_line(max_line), 0, []
     with _open(path) as (file, most):
-        for line in _decode(file, name_of(path), limit):
+        for line in _decode(file, display_name(path), limit):
             held += len(line) + LINE_OVERHEAD
             if held > most:
                 raise InputError(_too_much(path, most))
@@ -120,7 +120,7 @@ def read_all_bytes(path: str | os.PathLike[str]) -> bytes:
             data = file.read() if most == sys.maxsize else read_up_to(file, most + 1)
     except _DAMAGE as error:
         raise InputError(
-            f"{name_of(path)} breaks off or is damaged ({_say(error)}): copy or download it again"
+            f"{display_name(path)} breaks off or is damaged ({_say(error)}): copy or download it again"
         ) from None
     if len(data) > most:
         raise InputError(_too_much(path, most))
@@ -138,7 +138,7 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], int]]:
             raise InputError("standard input is closed: name a file, or send the texts through a pipe")
         stream = cast("BinaryIO", sys.stdin.buffer)
         unpacked = _unpack(stream, path)
-        yield unpacked, sys.maxsize if unpacked is stream else HELD
+        yield unpacked, sys.maxsize if unpacked is stream else MAX_HELD_BYTES
         return
     try:
         file = open(path, "rb") if is_descriptor(path) else open_file(path)  # noqa: SIM115
@@ -147,12 +147,15 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], int]]:
     except (OSError, ValueError) as error:
         raise InputError(_why_not(Path(path), error)) from None
     with file, _unpack(file, path) as unpacked:
-        yield unpacked, sys.maxsize if unpacked is file else HELD + RATIO * os.fstat(file.fileno()).st_size
+        yield (
+            unpacked,
+            sys.maxsize if unpacked is file else MAX_HELD_BYTES + MAX_EXPANSION * os.fstat(file.fileno()).st_size,
+        )
 
 
 def _too_much(path: str | os.PathLike[str], most: int) -> str:
     return (
-        f"{name_of(path)} unpacks to more than {most >> 20:,} MiB, far more than its size lets one expect; if it is "
+        f"{display_name(path)} unpacks to more than {most >> 20:,} MiB, far more than its size suggests; if it is "
         "meant to, unpack it yourself and name the unpacked file"
     )
 
@@ -163,7 +166,7 @@ def _unpack(file: BinaryIO, path: str | os.PathLike[str]) -> IO[bytes]:
     named = Path(path).suffix.lower() if os.fspath(path) != STANDARD_INPUT else ""
     if named in _UNPACKERS:
         if not start:
-            raise InputError(f"{name_of(path)} is empty, which no {named} file is: copy or download it again")
+            raise InputError(f"{display_name(path)} is empty, which no {named} file is: copy or download it again")
         return cast("IO[bytes]", _UNPACKERS[named](file))
     found = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), None)
     if start.startswith(b"BZh") and start[4:] == b"1AY&SY":
@@ -185,7 +188,7 @@ def _decode(file: IO[bytes], name: str, limit: int) -> Iterator[str]:
         number += 1
         if len(line) > limit and len(line.removesuffix(b"\n").removesuffix(b"\r")) > limit:
             raise InputError(
-                f"{name} line {number} has more than {size_in_words(limit)}, the most a line may have; expected a text "
+                f"{name} line {number} has more than {format_size(limit)}, the most a line may have; expected a text "
                 "with line ends. If it is meant to be so long, allow more: --max-line 1GiB"
             )
         if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):

@@ -7,28 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from regard.data.examples import Choice, Example, Picture, Question, Text
+from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TextExample
 
-__all__ = ["identity", "same", "subject"]
+__all__ = ["example_key", "leakage_key", "normalize_text"]
 
 
-def identity(example: Example) -> Hashable:
+def example_key(example: Example) -> Hashable:
     """What two examples share that ask the same."""
-    if isinstance(example, Picture):
+    if isinstance(example, ImageExample):
         return example.pixels.shape, example.pixels.tobytes()
-    if isinstance(example, Question):
-        return same(example.question), same(example.context)
-    if isinstance(example, Choice):
-        return same(example.text), frozenset(map(same, example.endings))
-    second = example.second if isinstance(example, Text) else None
-    return same(example.text), None if second is None else same(second)
+    if isinstance(example, QuestionExample):
+        return normalize_text(example.question), normalize_text(example.context)
+    if isinstance(example, ChoiceExample):
+        return normalize_text(example.text), frozenset(map(normalize_text, example.endings))
+    second = example.second if isinstance(example, TextExample) else None
+    return normalize_text(example.text), None if second is None else normalize_text(second)
 
 
-def subject(example: Example) -> Hashable:
+def leakage_key(example: Example) -> Hashable:
     """What must not be both learned from and judged on: of a question that is its context, else the whole example."""
-    return same(example.context) if isinstance(example, Question) else identity(example)
+    return normalize_text(example.context) if isinstance(example, QuestionExample) else example_key(example)
 
 
-def same(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Equal for texts that differ in capitals and blanks alone."""
     return " ".join(text.casefold().split())

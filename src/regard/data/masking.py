@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["IGNORED", "Masked", "Masking"]
+__all__ = ["IGNORE_INDEX", "MaskedBatch", "Masking"]
 
-IGNORED = -100  # a target that no loss looks at
+IGNORE_INDEX = -100  # a target that no loss looks at
 NEVER = 2.0  # behind every chance, which is below 1
 
 
 @dataclass(frozen=True, eq=False)
-class Masked:
+class MaskedBatch:
     """A batch with holes: `ids` as the model sees them, the holes' `places` (M,) in the flat batch, their `targets`."""
 
     ids: Tensor
@@ -45,7 +45,7 @@ class Masking:
         self.special, self.mask, self.rate, self.replace, self.continues = special, mask, rate, replace, continues
         self.ordinary = (~special).nonzero().squeeze(1)
 
-    def __call__(self, ids: Tensor, generator: torch.Generator, *, holes: int | None = None) -> Masked:
+    def __call__(self, ids: Tensor, generator: torch.Generator, *, holes: int | None = None) -> MaskedBatch:
         """Make holes in ids (B, T) or (N,), at least one where a token may be chosen and words need not be whole.
 
         `holes` says how many places to return, so that batches have one shape; those too many are `IGNORED`. Without it
@@ -72,7 +72,7 @@ class Masking:
         shown = torch.where(kind < hidden, self.mask, torch.where(kind < random, self.ordinary[other], originals))
         seen = flat.clone()
         seen[places] = torch.where(chosen, shown.to(flat.dtype), originals)
-        return Masked(seen.view_as(ids), places, torch.where(chosen, originals, IGNORED).long())
+        return MaskedBatch(seen.view_as(ids), places, torch.where(chosen, originals, IGNORE_INDEX).long())
 
     @staticmethod
     def _of_words(ids: Tensor, chance: Tensor, continues: Tensor) -> Tensor:

@@ -9,16 +9,16 @@ import random
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-from regard.data.examples import Example, Question, Tagged, Text
-from regard.data.identity import subject
+from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
+from regard.data.identity import leakage_key
 from regard.errors import InputError
 
-__all__ = ["split"]
+__all__ = ["split_examples"]
 
 _BINS = 10  # scores are parted by their rank into so many classes
 
 
-def split(examples: Sequence[Example], parts: str = "80/10/10", *, seed: int = 0) -> list[list[int]]:
+def split_examples(examples: Sequence[Example], parts: str = "80/10/10", *, seed: int = 0) -> list[list[int]]:
     """The places of the examples of each part, in the order of the file; `parts` are 2 or 3 percentages.
 
     Every label has about its share in each part, and the first part has every label. Examples with the same text,
@@ -28,7 +28,7 @@ def split(examples: Sequence[Example], parts: str = "80/10/10", *, seed: int = 0
     strata = _strata(examples)
     groups: dict[Hashable, list[int]] = {}
     for place, example in enumerate(examples):
-        groups.setdefault(subject(example), []).append(place)
+        groups.setdefault(leakage_key(example), []).append(place)
     if len(groups) < len(shares):
         raise InputError(
             f"{len(examples)} examples, {len(groups)} of them different, cannot be split into {len(shares)} parts; "
@@ -72,15 +72,15 @@ def _shares(parts: str) -> list[float]:
 
 
 def _strata(examples: Sequence[Example]) -> list[Hashable]:
-    scores = sorted(e.label for e in examples if isinstance(e, Text) and isinstance(e.label, float))
+    scores = sorted(e.label for e in examples if isinstance(e, TextExample) and isinstance(e.label, float))
     edges = [scores[len(scores) * number // _BINS] for number in range(1, _BINS)] if scores else []
     return [_stratum(example, edges) for example in examples]
 
 
 def _stratum(example: Example, edges: list[float]) -> Hashable:
-    if isinstance(example, Tagged):
+    if isinstance(example, TaggedExample):
         return frozenset(tag[2:] for tag in example.tags or () if tag != "O")
-    if isinstance(example, Question):
-        return example.possible
+    if isinstance(example, QuestionExample):
+        return example.answerable
     label = example.label
     return sum(label >= edge for edge in edges) if isinstance(label, float) else label

@@ -13,24 +13,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from regard.data.files import name_of, read_all_lines
-from regard.data.readers import Read
-from regard.errors import InputError, nearest
+from regard.data.files import display_name, read_all_lines
+from regard.data.readers import ExampleSet
+from regard.errors import InputError, suggest
 from regard.wording import is_count
 
-__all__ = ["Pair", "digest", "held_out", "parted", "read_pairs"]
+__all__ = ["TranslationPair", "hold_out", "pairs_digest", "read_translation_pairs", "split_held_out"]
 
 Path = str | os.PathLike[str]
 
 
-class Pair(NamedTuple):
+class TranslationPair(NamedTuple):
     """A sentence and its translation."""
 
     source: str
     target: str
 
 
-def read_pairs(*files: Path, columns: str | None = None) -> Read[Pair]:
+def read_translation_pairs(*files: Path, columns: str | None = None) -> ExampleSet[TranslationPair]:
     """The pairs in a file of sources and one of targets, line by line, or in one table separated by tabs.
 
     `columns` says which of a table's columns are source and target, by number from 0 or by their names in the first
@@ -45,11 +45,11 @@ def read_pairs(*files: Path, columns: str | None = None) -> Read[Pair]:
         lines = list(range(1, len(rows) + 1))
     else:
         rows, lines, how = _table(files[0], columns or "0,1")
-    name = " + ".join(name_of(file) for file in files)
+    name = " + ".join(display_name(file) for file in files)
     dropped: Counter[str] = Counter()
     examples, kept = [], []
     for line, row in zip(lines, rows, strict=True):
-        pair = Pair(row.source.strip(), row.target.strip())
+        pair = TranslationPair(row.source.strip(), row.target.strip())
         if pair.source and pair.target:
             examples.append(pair)
             kept.append(line)
@@ -57,22 +57,22 @@ def read_pairs(*files: Path, columns: str | None = None) -> Read[Pair]:
             dropped["both sides are empty" if pair == ("", "") else "one side is empty"] += 1
     if not examples:
         raise InputError(f"{name} holds no pair with text on both sides: expected at least one")
-    return Read(examples, name, how, dict(dropped), kept)
+    return ExampleSet(examples, name, how, dict(dropped), kept)
 
 
-def _two(source: Path, target: Path) -> list[Pair]:
+def _two(source: Path, target: Path) -> list[TranslationPair]:
     sources, targets = _lines(source), _lines(target)
     if len(sources) != len(targets):
         shorter = min(len(sources), len(targets))
-        longer = name_of(source if len(sources) > len(targets) else target)
+        longer = display_name(source if len(sources) > len(targets) else target)
         raise InputError(
-            f"{name_of(source)} has {len(sources):,} lines and {name_of(target)} has {len(targets):,}: line "
+            f"{display_name(source)} has {len(sources):,} lines and {display_name(target)} has {len(targets):,}: line "
             f"{shorter + 1:,} of {longer} has no partner; expected a translation a line, so look for where they part"
         )
-    return [Pair(*row) for row in zip(sources, targets, strict=True)]
+    return [TranslationPair(*row) for row in zip(sources, targets, strict=True)]
 
 
-def _table(path: Path, columns: str) -> tuple[list[Pair], list[int], str]:
+def _table(path: Path, columns: str) -> tuple[list[TranslationPair], list[int], str]:
     names = [name.strip() for name in columns.split(",")]
     if len(names) != 2:
         raise InputError(f"--columns is {columns!r}; expected two, source and target, like 1,0")
@@ -90,10 +90,10 @@ def _table(path: Path, columns: str) -> tuple[list[Pair], list[int], str]:
             row = [""] * (max(source, target) + 1)
         if len(row) <= max(source, target):
             raise InputError(
-                f"{name_of(path)} line {line}: columns {source} and {target} were asked for, and this row has "
+                f"{display_name(path)} line {line}: columns {source} and {target} were asked for, and this row has "
                 f"{len(row)}; expected columns between tabs, so mend the row or choose others with --columns"
             )
-        found.append(Pair(row[source], row[target]))
+        found.append(TranslationPair(row[source], row[target]))
         lines.append(line)
     return found, lines, f"tab-separated, source = column {source}, target = column {target}"
 
@@ -104,11 +104,13 @@ def _lines(path: Path) -> list[str]:
 
 def _place(name: str, head: Sequence[str], path: Path) -> int:
     if name not in head:
-        raise InputError(f"{name_of(path)} line 1: no column {name!r} in the first row; {nearest(name, head)}")
+        raise InputError(f"{display_name(path)} line 1: no column {name!r} in the first row; {suggest(name, head)}")
     return list(head).index(name)
 
 
-def held_out(pairs: Sequence[Pair], count: int, seed: int = 0) -> tuple[list[Pair], list[Pair]]:
+def hold_out(
+    pairs: Sequence[TranslationPair], count: int, seed: int = 0
+) -> tuple[list[TranslationPair], list[TranslationPair]]:
     """Pairs to learn from and `count` pairs none of whose sources or targets occurs among the others.
 
     Pairs that share a source or a target, directly or through others, stay together: such groups are drawn by chance,
@@ -134,9 +136,9 @@ def held_out(pairs: Sequence[Pair], count: int, seed: int = 0) -> tuple[list[Pai
     return learned, [pairs[place] for place in sorted(out)]
 
 
-def parted(
-    train: Read[Pair], dev: Read[Pair] | None, *, out: int = 0, seed: int = 0
-) -> tuple[Read[Pair], Read[Pair], Read[Pair] | None]:
+def split_held_out(
+    train: ExampleSet[TranslationPair], dev: ExampleSet[TranslationPair] | None, *, out: int = 0, seed: int = 0
+) -> tuple[ExampleSet[TranslationPair], ExampleSet[TranslationPair], ExampleSet[TranslationPair] | None]:
     """What to learn from, to judge on, and to set aside: `out` pairs of `train`, none where that is 0.
 
     Without `dev` a tenth of `train` is taken for it, 2,000 pairs at most. No sentence of a part that is taken occurs in
@@ -150,13 +152,15 @@ def parted(
     return train, dev, test
 
 
-def _cut(read: Read[Pair], count: int, seed: int, purpose: str) -> tuple[Read[Pair], Read[Pair]]:
-    kept, taken = held_out(read.examples, count, seed)
-    how = f"{read.how}; {count:,} taken out, {purpose}"
-    return Read(kept, read.path, read.how, read.dropped), Read(taken, read.path, how)
+def _cut(
+    read: ExampleSet[TranslationPair], count: int, seed: int, purpose: str
+) -> tuple[ExampleSet[TranslationPair], ExampleSet[TranslationPair]]:
+    kept, taken = hold_out(read.examples, count, seed)
+    how = f"{read.description}; {count:,} taken out, {purpose}"
+    return ExampleSet(kept, read.path, read.description, read.dropped), ExampleSet(taken, read.path, how)
 
 
-def _groups(pairs: Sequence[Pair]) -> list[list[int]]:
+def _groups(pairs: Sequence[TranslationPair]) -> list[list[int]]:
     """The places of pairs that hang together, smallest place first."""
     parent = list(range(len(pairs)))
 
@@ -178,7 +182,7 @@ def _groups(pairs: Sequence[Pair]) -> list[list[int]]:
     return list(found.values())
 
 
-def digest(pairs: Iterable[Pair]) -> str:
+def pairs_digest(pairs: Iterable[TranslationPair]) -> str:
     """The same for the same pairs in the same order."""
     found = hashlib.sha256()
     for pair in pairs:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 
-from regard.errors import InputError, RegardError, choice
+from regard.errors import InputError, RegardError, check_choice
 from regard.files.disk import atomic_write
 from regard.files.file_input import open_file
 from regard.files.json_files import read_json
@@ -27,9 +27,9 @@ __all__ = [
     "Verify",
     "cache_folder",
     "find_damage",
-    "is_inner",
     "sha256_of",
     "sha256_of_all",
+    "stays_inside",
     "written_files",
 ]
 
@@ -65,7 +65,7 @@ def find_damage(folder: Path, files: Mapping[str, tuple[int, str]], *, verify: V
     `verify` says when a file is hashed: "auto" unless it was hashed before and has the same size and modification time
     since, "always", or "never", which compares sizes only.
     """
-    choice("verification", verify, get_args(Verify))
+    check_choice("verification", verify, get_args(Verify))
     damage: dict[str, str] = {}
     states: dict[str, list[object]] = {}
     for name, (size, _) in files.items():
@@ -120,11 +120,11 @@ def written_files(folder: str | os.PathLike[str]) -> set[str]:
         listed = read_json(Path(folder) / CHECKSUMS)
     except InputError:  # none, or damaged
         return set()
-    ours = all(is_inner(name) and str(value).startswith("sha256:") for name, value in listed.items())
+    ours = all(stays_inside(name) and str(value).startswith("sha256:") for name, value in listed.items())
     return {*listed, CHECKSUMS} if ours else set()
 
 
-def is_inner(name: str) -> bool:
+def stays_inside(name: str) -> bool:
     """Whether `name` is that of a file in the folder or in a folder of it, and cannot lead out."""
     parts = PurePosixPath(name).parts
     return bool(parts) and not re.search(r"[\\:\0]", name) and not any(part in ("/", "..") for part in parts)

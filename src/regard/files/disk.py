@@ -22,7 +22,7 @@ from pathlib import Path
 
 from regard.errors import InputError, RegardError
 
-__all__ = ["atomic_write", "replacing", "replacing_folder", "settle"]
+__all__ = ["atomic_write", "finish_save", "replace_file", "replace_folder"]
 
 COMMITTED = ".regard-saved"
 REMOVALS = ".remove"
@@ -37,12 +37,12 @@ DISK_FULL = {
 
 def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:
     """Put `data` at `path`, whole or not at all."""
-    with replacing(path) as temporary, _unchanged_on_error(Path(path)):
+    with replace_file(path) as temporary, _unchanged_on_error(Path(path)):
         temporary.write_bytes(data)
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`: it takes the place of `path` on success and is removed on failure.
 
     Whether the place can be written is known before the body runs. The temporary name keeps the suffix of `path`, for
@@ -75,7 +75,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing_folder(folder: str | os.PathLike[str], *, remove: Iterable[str] = ()) -> Iterator[Path]:
+def replace_folder(folder: str | os.PathLike[str], *, remove: Iterable[str] = ()) -> Iterator[Path]:
     """Yield an empty folder: on success its files take their places in `folder` all at once, on failure it is removed.
 
     Files of `folder` that the new state does not hold stay, except those named in `remove`. An error after the moment
@@ -86,7 +86,7 @@ def replacing_folder(folder: str | os.PathLike[str], *, remove: Iterable[str] = 
         raise InputError(f"{folder}: cannot be written: a file of that name is in the way; move it or choose another")
     with _unchanged_on_error(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        settle(target)
+        finish_save(target)
         staging = _temporary(target, parent=target if target.is_dir() else target.parent)
         staging.mkdir()
     try:
@@ -110,10 +110,10 @@ def replacing_folder(folder: str | os.PathLike[str], *, remove: Iterable[str] = 
     with _saved_on_error(target, f"{state}, but a power failure now may bring back the old one"):
         _sync(target)
         _sync(target.parent)
-    settle(target)
+    finish_save(target)
 
 
-def settle(folder: str | os.PathLike[str]) -> None:
+def finish_save(folder: str | os.PathLike[str]) -> None:
     """Finish a save into `folder` that was cut short after its commitment; otherwise do nothing. Safe to repeat."""
     target = Path(os.path.realpath(folder))
     committed = target / COMMITTED

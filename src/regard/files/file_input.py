@@ -17,7 +17,7 @@ from typing import IO
 
 from regard.errors import InputError
 
-__all__ = ["check_regular", "is_descriptor", "open_file", "read_file", "read_up_to", "size_in_words"]
+__all__ = ["check_regular", "format_size", "is_descriptor", "open_file", "read_file", "read_up_to"]
 
 KINDS = {
     stat.S_IFIFO: "a FIFO (named pipe)",
@@ -55,7 +55,7 @@ def read_file(path: str | os.PathLike[str], *, limit: int) -> bytes:
         data = read_up_to(file, limit + 1)
     if len(data) > limit:
         raise InputError(
-            f"{os.fspath(path)}: refused: larger than {size_in_words(limit)}, the most that such a file may have; "
+            f"{os.fspath(path)}: refused: larger than {format_size(limit)}, the most that such a file may have; "
             "check that it is the file you mean"
         )
     return data
@@ -75,7 +75,7 @@ def check_regular(path: str | os.PathLike[str]) -> None:
     _check(os.stat(path), path)
 
 
-def size_in_words(size: int) -> str:
+def format_size(size: int) -> str:
     """A number of bytes for people: 64 MiB, 1,000 bytes."""
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if size >= 1 << power and size % (1 << power) == 0:

@@ -17,7 +17,7 @@ from pathlib import Path
 from regard.errors import InputError
 from regard.files.file_input import open_file, read_up_to
 
-__all__ = ["json_bytes", "read_checked_json", "read_json", "read_value", "with_checksum"]
+__all__ = ["json_bytes", "read_checked_json", "read_json", "read_json_value", "with_checksum"]
 
 CHECKSUM = "checksum"
 SHA256 = re.compile(r"sha256:[0-9a-f]{64}")
@@ -36,13 +36,13 @@ class _Refused(Exception):
 
 def read_json(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> dict[str, object]:
     """The JSON object in a file of at most `limit` bytes; a repeated key or a number that is not finite is refused."""
-    value = read_value(path, limit=limit)
+    value = read_json_value(path, limit=limit)
     if not isinstance(value, dict):
         raise InputError(f"{path}:1:1: expected a JSON object {{...}}, found {json.dumps(value)[:20]}")
     return value
 
 
-def read_value(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> object:
+def read_json_value(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> object:
     """As `read_json`, for a file that may hold any JSON value."""
     path = Path(path)
     text = _read_text(path, limit=limit)

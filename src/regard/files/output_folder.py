@@ -26,9 +26,9 @@ from typing import Any
 
 from regard.errors import InputError, RegardError
 from regard.files.checksums import CHECKSUMS, written_files
-from regard.files.disk import COMMITTED, TEMPORARY, atomic_write, settle
+from regard.files.disk import COMMITTED, TEMPORARY, atomic_write, finish_save
+from regard.files.folder_lock import LOCK
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
-from regard.files.unfinished import LOCK
 
 __all__ = ["MANIFEST", "OutputManifest", "foreign_entries", "refuse_foreign_content", "remove_files", "remove_output"]
 
@@ -145,7 +145,7 @@ def remove_output(folder: Path) -> None:
 def _remove_saved(folder: Path) -> bool:
     """Delete what `write_folder` put into a folder, the list of it last; returns whether all could be deleted."""
     with suppress(RegardError, OSError):
-        settle(folder)
+        finish_save(folder)
     names, complete = written_files(folder), True
     for name in sorted(names - {CHECKSUMS}):
         parents = [folder / parent for parent in PurePosixPath(name).parents]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from regard.checkpoints.ready import evaluating, grouped
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.inference.benchmark_data import TASKS, BenchmarkItem
 from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore
 from regard.inference.surprise import windows
@@ -78,7 +78,7 @@ def run_benchmark(
     The begin token, where the model has one, stands before each context. A context that is too long for the model is
     cut on the left; an ending that is too long by itself is scored in windows, behind one token of its context.
     """
-    choice("benchmark", task, TASKS)
+    check_choice("benchmark", task, TASKS)
     if not items:
         raise InputError("a benchmark needs at least one example, got none")
     asked, tally = CausalScorer.of(model, tokenizer, doing="a benchmark"), _Tally()

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from regard.data.files import STANDARD_INPUT, name_of
-from regard.data.readers import read_choices
+from regard.data.files import STANDARD_INPUT, display_name
+from regard.data.readers import read_choice_examples
 from regard.data.readers.read import Path, kind_of, read_lines
 from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet, string_at
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.wording import is_count
 
 __all__ = ["PUBLISHED", "TASKS", "BenchmarkItem", "BenchmarkTask", "Ending", "published", "read_items"]
@@ -66,7 +66,7 @@ class BenchmarkTask:
 
 def read_items(task: str, data: Path, *, labels: Path | None = None, limit: int | None = None) -> list[BenchmarkItem]:
     """The first `limit` items of a benchmark, or all. `labels`: a file with the right answers of all, one a line."""
-    choice("benchmark", task, TASKS)
+    check_choice("benchmark", task, TASKS)
     kind = TASKS[task]
     for path in (data, labels):
         if path is not None and os.fspath(path) == STANDARD_INPUT:
@@ -79,7 +79,7 @@ def read_items(task: str, data: Path, *, labels: Path | None = None, limit: int 
     if labels is None:
         places = [item.label for item in found]
     else:
-        places = list(_labels(labels, [len(item.candidates) for item in found], kind.first, name_of(data)))
+        places = list(_labels(labels, [len(item.candidates) for item in found], kind.first, display_name(data)))
     items = []
     for item, place in list(zip(found, places, strict=True))[:limit]:
         if place is None:
@@ -89,7 +89,7 @@ def read_items(task: str, data: Path, *, labels: Path | None = None, limit: int 
 
 
 def _labels(path: Path, sizes: list[int], first: int, data: str) -> Iterator[int]:
-    name, lines = name_of(path), read_lines(path)
+    name, lines = display_name(path), read_lines(path)
     while not lines[-1].strip():
         lines.pop()
     if len(lines) != len(sizes):
@@ -111,7 +111,7 @@ def _place(value: object, size: int, first: int, where: str) -> int:
 
 def _lambada(path: Path) -> Iterator[_Unlabelled]:
     """A passage a line, or JSON lines with `text`: its last word is to be told."""
-    name, lines = name_of(path), read_lines(path)
+    name, lines = display_name(path), read_lines(path)
     if looks_like_json(path, lines):
         texts = [(number, string_at(record, "text", f"{name} line {number}")) for number, record in _records(path)]
     else:
@@ -129,7 +129,9 @@ def _lambada(path: Path) -> Iterator[_Unlabelled]:
 
 def _hellaswag(path: Path) -> Iterator[_Unlabelled]:
     """Six lines an example as they are; of JSON lines, the activity comes before the text, and WikiHow's marks go."""
-    read = read_choices(path, remedy="expected HellaSwag's examples; name its file, or the benchmark that this is of")
+    read = read_choice_examples(
+        path, remedy="expected HellaSwag's examples; name its file, or the benchmark that this is of"
+    )
     records = [record for _, record in _records(path)]
     for place, (example, line) in enumerate(zip(read.examples, read.lines, strict=True)):
         where = f"{read.path} line {line}"
@@ -148,7 +150,7 @@ def _unmarked(text: str) -> str:
 
 def _piqa(path: Path) -> Iterator[_Unlabelled]:
     """JSON lines with `goal`, `sol1`, `sol2`, and perhaps `label`."""
-    name = name_of(path)
+    name = display_name(path)
     for number, record in _expected_records(path, "goal, sol1 and sol2"):
         where = f"{name} line {number}"
         goal, *solutions = (string_at(record, key, where) for key in ("goal", "sol1", "sol2"))
@@ -159,7 +161,7 @@ def _piqa(path: Path) -> Iterator[_Unlabelled]:
 def _winogrande(path: Path) -> Iterator[_Unlabelled]:
     """JSON lines with `sentence`, `option1`, `option2` and `answer`: either option fills the blank, and what follows
     it is scored."""
-    name = name_of(path)
+    name = display_name(path)
     for number, record in _expected_records(path, "sentence, option1, option2 and answer"):
         where = f"{name} line {number}"
         sentence, *options = (string_at(record, key, where).strip() for key in ("sentence", "option1", "option2"))
@@ -188,13 +190,13 @@ def _records(path: Path) -> Iterator[tuple[int, Record]]:
         return
     lines = read_lines(path)
     if looks_like_json(path, lines):
-        yield from json_lines(lines, name_of(path))
+        yield from json_lines(lines, display_name(path))
 
 
 def _expected_records(path: Path, keys: str) -> list[tuple[int, Record]]:
     found = list(_records(path))
     if not found:
-        raise InputError(f"{name_of(path)} line 1: expected JSON lines with {keys}; this is another kind of file")
+        raise InputError(f"{display_name(path)} line 1: expected JSON lines with {keys}; this is another kind of file")
     return found
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints.ready import BUDGET, kind_of, tokenizer_of
-from regard.data.batch import by_budget, collate
+from regard.data.batch import collate, group_by_token_budget
 from regard.errors import InputError
 from regard.inference.surprise import ROWS
 from regard.models import Gpt
@@ -73,7 +73,7 @@ class CausalScorer:
         """In the order of the rows. Each is read with others of its length, which changes nothing in its score."""
         device = self.model.embedding.tokens.weight.device
         found: list[SequenceScore | None] = [None] * len(rows)
-        for group in by_budget([len(row.ids) - 1 for row in rows], BUDGET[device.type]):
+        for group in group_by_token_budget([len(row.ids) - 1 for row in rows], BUDGET[device.type]):
             for place, scored in zip(group, self._together([rows[place] for place in group], device), strict=True):
                 found[place] = scored
         return [scored for scored in found if scored is not None]

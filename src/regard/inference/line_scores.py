@@ -17,7 +17,7 @@ from typing import NamedTuple
 from torch import nn
 
 from regard.checkpoints.ready import Masked, evaluating
-from regard.data.files import name_of, open_text
+from regard.data.files import display_name, open_text
 from regard.errors import InputError
 from regard.inference.causal_lm import CausalScorer, ScoredIds
 from regard.inference.surprise import masked_nll, windows
@@ -60,7 +60,7 @@ def read_lines_to_score(path: str | os.PathLike[str]) -> Iterator[str]:
             empty = empty and not line.strip()
             yield line
     if empty:
-        raise InputError(f"{name_of(path)} is empty; expected a text on each line")
+        raise InputError(f"{display_name(path)} is empty; expected a text on each line")
 
 
 def score_lines(

@@ -9,7 +9,7 @@ import torch
 from regard.checkpoints import loading
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.inference.translation.folder import TRANSLATE, load_translator
-from regard.tasks.folder import is_solved, read_task
+from regard.tasks.task_folder import is_fine_tuned, load_fine_tuned
 
 __all__ = ["load_model"]
 
@@ -20,7 +20,7 @@ def load_model(name_or_path: str | os.PathLike[str], *, device: torch.device | s
     if (folder / TRANSLATE).is_file():
         translator = load_translator(folder, device=device)
         return LoadedModel(name, translator.model, translator.subwords)
-    if is_solved(folder):
-        fine_tuned = read_task(folder, device=device)
+    if is_fine_tuned(folder):
+        fine_tuned = load_fine_tuned(folder, device=device)
         return LoadedModel(name, fine_tuned.model.encoder, fine_tuned.tokenizer, fine_tuned)
     return LoadedModel(name, *loading.load(folder, device=device))

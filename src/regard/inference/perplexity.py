@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from regard.checkpoints.ready import Masked, evaluating, kind_of, tokenizer_of
-from regard.data.files import name_of, read_all_lines
+from regard.data.files import display_name, read_all_lines
 from regard.errors import InputError
 from regard.inference.surprise import Progress, causal_nll, masked_nll
 from regard.models import Bert, Gpt
@@ -48,7 +48,7 @@ def read_text_file(path: str | os.PathLike[str]) -> str:
     """The text of a file or of standard input, compressed or not: its lines with a line feed between them."""
     text = "\n".join(read_all_lines(path))
     if not text.strip():
-        raise InputError(f"{name_of(path)} is empty; expected a text to score")
+        raise InputError(f"{display_name(path)} is empty; expected a text to score")
     return text
 
 

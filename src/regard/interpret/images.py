@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from regard.data.examples import Picture
-from regard.data.readers.images import read_pictures
+from regard.data.examples import ImageExample
+from regard.data.readers.images import read_image_examples
 from regard.errors import InputError
 
 __all__ = ["IMAGE_SUFFIXES", "MAX_PIXELS", "check_image", "decode_image", "read_image"]
@@ -20,26 +20,26 @@ IMAGE_SUFFIXES = {"PNG": ".png", "JPEG": ".jpg"}  # formats that can be uploaded
 MAX_PIXELS = 50_000_000  # a model reads a few thousand of them
 
 
-def read_image(path: str | os.PathLike[str]) -> Picture:
+def read_image(path: str | os.PathLike[str]) -> ImageExample:
     """Read an image file that holds one image."""
     if not Path(path).is_file():
         raise InputError(f"{os.fspath(path)}: no such file; expected an image")
     if find_spec("PIL"):  # IDX files do not need it
         _image_format(Path(path), os.fspath(path))
-    images = read_pictures(path, labelled=False).examples
+    images = read_image_examples(path, labeled=False).examples
     if len(images) != 1:
         raise InputError(f"{os.fspath(path)} holds {len(images):,} images; expected an image file with one")
     return images[0]
 
 
-def decode_image(content: bytes, name: str) -> Picture:
+def decode_image(content: bytes, name: str) -> ImageExample:
     """Decode an uploaded PNG or JPEG file; `name` is the file name on the sender's side."""
     image_format = check_image(content, name)
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"upload{IMAGE_SUFFIXES[image_format]}"
         path.write_bytes(content)
         try:
-            return replace(read_pictures(path, labelled=False).examples[0], name=name)
+            return replace(read_image_examples(path, labeled=False).examples[0], name=name)
         except InputError as error:
             raise InputError(str(error).replace(str(path), name)) from None
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.errors import choice
+from regard.errors import check_choice
 from regard.nn import LayerConfig, Layout, LearnedPositions, Padded, Stack, TextEmbedding
 from regard.nn import init as initial
 from regard.nn.block import ACTIVATIONS
@@ -93,10 +93,10 @@ class Bert(nn.Module):
     def __init__(self, config: BertConfig, *, heads: Collection[str] | None = None) -> None:
         super().__init__()
         self.config = config
-        choice("family", config.family, HEADS)
+        check_choice("family", config.family, HEADS)
         heads = HEADS[config.family] if heads is None else heads
         for head in heads:
-            choice("head", head, HEADS[config.family])
+            check_choice("head", head, HEADS[config.family])
         layer = LayerConfig(
             width=config.width,
             heads=config.heads,

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.errors import choice
+from regard.errors import check_choice
 from regard.models.bert import HEADS, Bert, BertConfig
 from regard.models.elmo import Elmo, ElmoConfig
 from regard.models.gpt import Gpt, GptConfig
@@ -45,7 +45,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_of(name: str) -> Family:
-    choice("model family", name, FAMILIES)
+    check_choice("model family", name, FAMILIES)
     return FAMILIES[name]
 
 

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from regard.errors import choice
+from regard.errors import check_choice
 from regard.nn import Attention, Layout, Padded, Recurrent, StackedCell, bahdanau, luong_dot, luong_general, recording
 from regard.nn.cache import KVCache
 from regard.nn.embedding import look_up
@@ -50,10 +50,10 @@ class Seq2SeqConfig:
     begin: int = 0  # the decoder's first token; a decoder of vectors begins with zeros
 
     def __post_init__(self) -> None:
-        choice("score", self.score, get_args(Score))
-        choice("recipe", self.recipe, get_args(Recipe))
-        choice("feedback", self.feedback, ("softmax", "identity"))
-        choice("cell", self.cell, get_args(CellKind))
+        check_choice("score", self.score, get_args(Score))
+        check_choice("recipe", self.recipe, get_args(Recipe))
+        check_choice("feedback", self.feedback, ("softmax", "identity"))
+        check_choice("cell", self.cell, get_args(CellKind))
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.nn.attention import Attention, FusedProjection, SeparateProjections
 from regard.nn.cache import LayerCache
 from regard.nn.dropout import Dropout
@@ -48,8 +48,8 @@ class LayerConfig:
     ffn_dropout: float = 0.0  # inside the feed-forward network
 
     def __post_init__(self) -> None:
-        choice("norm", self.norm, ("layer", "rms"))
-        choice("activation", self.activation, ACTIVATIONS)
+        check_choice("norm", self.norm, ("layer", "rms"))
+        check_choice("activation", self.activation, ACTIVATIONS)
         if self.head_width is None and self.width % self.heads:
             raise InputError(f"{self.heads} heads do not divide a width of {self.width}")
 

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from regard.errors import choice
+from regard.errors import check_choice
 
 __all__ = ["LearnedPositions", "RelativePositionBias", "SinusoidalPositions", "sinusoids"]
 
@@ -22,7 +22,7 @@ def sinusoids(positions: Tensor, width: int, *, arrangement: Arrangement = "inte
     """
     if width % 2:
         raise ValueError(f"sinusoids come in pairs: width must be even, got {width}")
-    choice("arrangement", arrangement, get_args(Arrangement))
+    check_choice("arrangement", arrangement, get_args(Arrangement))
     rates = torch.exp(torch.arange(0, width, 2, device=positions.device).double() * (-math.log(10000.0) / width))
     angles = positions[..., None] * rates
     if arrangement == "halves":

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.errors import choice
+from regard.errors import check_choice
 from regard.nn.masks import Layout, Padded, from_padded, to_padded
 
 __all__ = ["CellKind", "Recurrent", "RecurrentState", "StackedCell", "lengths", "reversed_in_place"]
@@ -51,7 +51,7 @@ class Recurrent(nn.Module):
         super().__init__()
         if bidirectional and units % 2:
             raise ValueError(f"two directions share the units: {units} is odd")
-        choice("cell", cell, get_args(CellKind))
+        check_choice("cell", cell, get_args(CellKind))
         kind = nn.LSTM if cell == "lstm" else nn.GRU
         self.layers = kind(
             width,

@@ -18,7 +18,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route as Address
 
-from regard.errors import InputError, RegardError, nearest
+from regard.errors import InputError, RegardError, suggest
 from regard.render.bundle import page
 from regard.server import verbs
 from regard.server.arguments import Arguments, Payload, Route
@@ -132,7 +132,7 @@ def create_app(
 
 def _answer(studio: Studio, routes: Mapping[str, Route], name: str, arguments: Arguments) -> Payload:
     if name not in routes:
-        raise InputError(f"the studio has no view {name!r}; {nearest(name, routes)}")
+        raise InputError(f"the studio has no view {name!r}; {suggest(name, routes)}")
     return _with_plain_errors(partial(routes[name], studio, arguments))
 
 

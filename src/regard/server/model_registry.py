@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from regard.errors import InputError, RegardError, nearest
+from regard.errors import InputError, RegardError, suggest
 from regard.files.json_files import read_json
 from regard.known import builtin_folder, builtins
 from regard.server.request_queue import acquire, interruptible
 
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
-    from regard.tasks.folder import Solved
+    from regard.tasks.task_folder import FineTunedModel
 
 __all__ = ["LOADER_NAME", "ModelEntry", "ModelKind", "ModelRegistry", "infer_kind"]
 
@@ -117,12 +117,12 @@ class ModelRegistry:
                 raise InputError(f"{name} translates; this view needs a model that reads one text")
             yield loaded
 
-    def fine_tuned(self, name: str) -> Solved:
+    def fine_tuned(self, name: str) -> FineTunedModel:
         """A fine-tuned model with its task. It shares its encoder with `use`: call this inside `use`."""
         loaded = self.entry(name).loaded
         if loaded is None or loaded.fine_tuned is None:
             raise InputError(f"{name} is not tuned for a task; expected a folder that `regard train` wrote")
-        model: Solved = loaded.fine_tuned
+        model: FineTunedModel = loaded.fine_tuned
         return model
 
     def add(self, name: str) -> None:
@@ -133,7 +133,7 @@ class ModelRegistry:
 
     def entry(self, name: str) -> ModelEntry:
         if name not in self.entries:
-            raise InputError(f"the studio has no model {name!r}; {nearest(name, self.entries)}")
+            raise InputError(f"the studio has no model {name!r}; {suggest(name, self.entries)}")
         return self.entries[name]
 
     def _retry(self, entry: ModelEntry) -> None:

@@ -56,8 +56,8 @@ ROUTES: dict[str, Route] = {
     "figure": routes_figure.figure,
     "tasks": routes_tasks.tasks,
     "generation": routes_generation.generation,
-    "ablation": routes_reasons.surgery,
-    "faithfulness": routes_reasons.honesty,
+    "ablation": routes_reasons.ablation,
+    "faithfulness": routes_reasons.faithfulness,
     "translation": routes_translation.translation,
 }
 

@@ -1,103 +1,73 @@
-"""The views of ablation and faithfulness. Results are cached per model while the user tries one head after another."""
+"""The page's views of ablation and faithfulness: the verbs' data, and what only a studio can offer beside it."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from regard.errors import InputError
 from regard.files.json_files import read_json
 from regard.known import DEFAULT
-from regard.server.arguments import Arguments, Payload, counted, said
+from regard.server.arguments import Arguments, Payload, said
 from regard.server.studio import Studio
+from regard.server.verbs import answer
+from regard.verbs import find
 
-if TYPE_CHECKING:
-    from torch import nn
+__all__ = ["ablation", "faithfulness"]
 
-    from regard.interpret.attribution.probe import Probe
-    from regard.text import Tokenizer
-
-    Pair = tuple[nn.Module, Tokenizer | None]
-
-__all__ = ["honesty", "surgery"]
+# A text that a pretrained BERT can be probed with.
+EXAMPLE_WITH_BLANK = "Thank you so much, this is the _ help I ever got in New York."
 
 
-def surgery(studio: Studio, arguments: Arguments) -> Payload:
-    """Arguments: `model`, `text`, `text_b`, `heads` and `layers` to take out, `at`: masked, plain or blanks."""
-    model = said(arguments, "model", DEFAULT)
-    text, second = said(arguments, "text"), said(arguments, "text_b", "").strip() or None
-    heads, layers = said(arguments, "heads", "").strip(), said(arguments, "layers", "").strip()
-    with studio.models.use_text_model(model) as loaded:
-        pair = loaded.model, loaded.tokenizer
-        from regard.interpret.ablation.edits import parse_heads, parse_layers
-        from regard.interpret.ablation.payload import ablation_payload, sweep_subsample
-        from regard.interpret.attribution.probe import task_probe
-
-        if studio.models.entries[model].kind == "tuned":
-            trial, at = task_probe(studio.models.fine_tuned(model), text, second), "blanks"
-        else:
-            trial, at = _asked(pair, text, second, said(arguments, "at", "").strip())
-        payload = ablation_payload(
-            model,
-            trial,
-            heads=parse_heads(heads, depth=trial.num_layers, heads=trial.num_heads) if heads else (),
-            layers=parse_layers(layers, depth=trial.num_layers) if layers else (),
-            at=at,
-            tried=studio.models.entry(model).cached(("ablation", text, second, at), lambda: sweep_subsample(trial)),
-        )
-    return {**payload, **_live(studio, arguments)}
+def ablation(studio: Studio, arguments: Arguments) -> Payload:
+    """The arguments of `regard ablate`; `at` is auto unless given."""
+    given = {**_fields("ablate", arguments), "at": said(arguments, "at", "").strip() or "auto"}
+    return {**answer(studio.models, "ablate", given).page_data(), **_live(studio, arguments)}
 
 
-def honesty(studio: Studio, arguments: Arguments) -> Payload:
-    """Arguments: `model`, `text`, `text_b`; `label`, `layer` and `head` where they are not the usual ones."""
-    model = said(arguments, "model", DEFAULT)
-    text, second = said(arguments, "text"), said(arguments, "text_b", "").strip() or None
-    label = said(arguments, "label", "") or None
-    layer, head = (counted(arguments, name, None, least=0) for name in ("layer", "head"))
-    with studio.models.use_text_model(model) as loaded:
-        pair = loaded.model, loaded.tokenizer
-        from regard.interpret.attribution.probe import pretrained_probe, task_probe
-        from regard.interpret.faithfulness.payload import EXAMPLE_WITH_BLANK, faithfulness_payload, pretrained_payload
-
-        if studio.models.entries[model].kind != "tuned":
-            try:
-                payload = faithfulness_payload(model, pretrained_probe(*pair, text), layer=layer, head=head)
-            except InputError as error:  # no blank in it, say; what is missing first of all is a tuned model
-                example = EXAMPLE_WITH_BLANK if _is_asked(pair, EXAMPLE_WITH_BLANK) else None
-                payload = pretrained_payload(model, text, str(error), example=example)
-            return {**payload, **_live(studio, arguments)}
-        # Hundreds of forward passes: the exported page reuses the result.
-        trial = task_probe(studio.models.fine_tuned(model), text, second)
-        payload = studio.models.entry(model).cached(
-            ("faithfulness", text, second, label, layer, head),
-            lambda: faithfulness_payload(model, trial, label=label, layer=layer, head=head),
-        )
-    return {**payload, **_live(studio, arguments)}
-
-
-def _is_asked(pair: Pair, text: str) -> bool:
-    """Whether a pretrained model can be asked about a text."""
-    from regard.interpret.attribution.probe import pretrained_probe
-
+def faithfulness(studio: Studio, arguments: Arguments) -> Payload:
+    """The arguments of `regard faithfulness`."""
+    given = {"model": DEFAULT, **_fields("faithfulness", arguments)}
+    model = str(given["model"])
     try:
-        pretrained_probe(*pair, text)
-    except InputError:
-        return False
-    return True
+        payload = answer(studio.models, "faithfulness", given).page_data()
+    except InputError as error:
+        if model not in studio.models.entries or studio.models.entries[model].kind not in ("reader", "writer"):
+            raise
+        payload = _pretrained_payload(studio, model, said(arguments, "text"), str(error))
+    return {**payload, **_live(studio, arguments)}
 
 
-def _asked(pair: Pair, text: str, second: str | None, at: str) -> tuple[Probe, str]:
-    """The trial and where the model is asked: the most telling way that the text allows, where none is named."""
-    from regard.interpret.attribution.probe import MAX_MASKED_TOKENS, pretrained_probe, probe_modes
+def _fields(verb: str, arguments: Arguments) -> dict[str, object]:
+    said(arguments, "text")  # an empty text is refused in the page's words
+    return {name: value for name, value in arguments.items() if name in find(verb).request.model_fields}
 
-    if at:
-        return pretrained_probe(*pair, text, second, at=at), at
-    first = probe_modes(pair[0])[0]
-    plain = pretrained_probe(*pair, text, second, at="plain" if first == "masked" else first)
-    if first != "masked" or len(plain.positions) > MAX_MASKED_TOKENS:
-        return plain, "plain" if first == "masked" else first
-    return pretrained_probe(*pair, text, second, at=first), first
+
+def _pretrained_payload(studio: Studio, model: str, text: str, why: str) -> dict[str, object]:
+    """The view for a pretrained model that predicts nothing for this text, with the reason and a text that works."""
+    from regard.interpret.attribution.probe import probe_model
+
+    example: Payload | None = {"model": model, "text": EXAMPLE_WITH_BLANK}
+    with studio.models.use_text_model(model) as loaded:
+        try:
+            probe_model(loaded, EXAMPLE_WITH_BLANK)
+        except InputError:
+            example = None
+    return {
+        "view": "faithfulness",
+        "model": None,
+        "texts": [text],
+        "asked": {"label": None, "layer": None, "head": None},
+        "grounds": None,
+        "verdict": None,
+        "notes": [
+            f"{model} is pretrained and not fine-tuned for a task: it has no classes, so there is no verdict.",
+            f"The evidence for one of its predicted words is not available either: {why}",
+        ],
+        "example": example,
+        "cli": "regard train classify --train FILE --output DIR",
+        "python": "import regard\nregard.fit('classify', 'FILE', output='DIR')",
+    }
 
 
 def _live(studio: Studio, arguments: Arguments) -> Payload:

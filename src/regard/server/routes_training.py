@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.known import DEFAULT, builtins
 from regard.server.arguments import Arguments, Payload, counted, said
 from regard.server.model_registry import ModelEntry
@@ -20,7 +20,7 @@ __all__ = ["cancel", "train", "training", "training_options"]
 TASKS = ("classify", "tag", "answer", "pair", "regress", "choose")
 MAX_CHARACTERS = 900_000  # of an uploaded file
 STARTING_KINDS = ("reader", "writer", "unknown")  # kinds of models that can be fine-tuned
-EXAMPLES = Path(__file__).with_name("messages.tsv")  # labelled messages that come with Regard
+EXAMPLES = Path(__file__).with_name("messages.tsv")  # labeled messages that come with Regard
 EXAMPLES_EPOCHS = "10"  # there are few examples
 
 
@@ -29,12 +29,12 @@ def train(studio: Studio, arguments: Arguments) -> Payload:
     `limit`, `columns`; all are strings. `examples` "ours" uses the examples that come with Regard instead of a file."""
     ours = "examples" in arguments
     if ours:
-        choice("examples", said(arguments, "examples"), ["ours"])
+        check_choice("examples", said(arguments, "examples"), ["ours"])
         arguments = {"epochs": EXAMPLES_EPOCHS, **arguments, "task": "classify", "path": str(EXAMPLES), "columns": ""}
     task, output = said(arguments, "task"), said(arguments, "output", "").strip()
-    choice("task", task, TASKS)
+    check_choice("task", task, TASKS)
     # Only local models: the studio downloads nothing.
-    choice("model", model := said(arguments, "model", DEFAULT), {*studio.models.entries, *builtins()})
+    check_choice("model", model := said(arguments, "model", DEFAULT), {*studio.models.entries, *builtins()})
     if problem := _cannot_train(studio.models.entries.get(model) or ModelEntry(model)):
         raise InputError(f"{model} {problem}; start from a pretrained model, such as {DEFAULT}")
     path, content = said(arguments, "path", "").strip(), arguments.get("content", "")
@@ -45,7 +45,7 @@ def train(studio: Studio, arguments: Arguments) -> Payload:
         )
     if bool(path) is bool(content.strip()):
         raise InputError(
-            f"expected labelled examples: the name of a file in {studio.workspace.folder}, or a file to send; one of "
+            f"expected labeled examples: the name of a file in {studio.workspace.folder}, or a file to send; one of "
             "them"
         )
     name = safe_file_name(path or said(arguments, "name", "examples.tsv"), default="examples.tsv")
@@ -62,7 +62,7 @@ def train(studio: Studio, arguments: Arguments) -> Payload:
         upload=not path,
     )
     if path and not os.path.exists(request.data):
-        raise InputError(f"{path}: no such file on this machine; expected a file of labelled examples")
+        raise InputError(f"{path}: no such file on this machine; expected a file of labeled examples")
     studio.training_jobs.check(request)  # before anything is written: a refused request leaves nothing behind
     if not path:
         studio.workspace.check_quota(len(content.encode("utf-8", "surrogatepass")))

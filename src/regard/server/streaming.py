@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response, StreamingResponse
 
-from regard.errors import InputError, RegardError, nearest
+from regard.errors import InputError, RegardError, suggest
 from regard.server.arguments import Arguments, Payload
 from regard.server.request_queue import ClientDisconnected, RequestQueue, check_connected
 from regard.server.studio import Studio
@@ -44,7 +44,7 @@ def stream_endpoint(
     async def endpoint(request: Request) -> Response:
         arguments, name = await read(request), request.path_params["name"]
         if name not in streams:
-            raise InputError(f"the studio has no stream {name!r}; {nearest(name, streams)}")
+            raise InputError(f"the studio has no stream {name!r}; {suggest(name, streams)}")
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 

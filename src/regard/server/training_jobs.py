@@ -20,7 +20,7 @@ from regard.errors import InputError, RegardError
 from regard.server.training_process import run_in_process
 
 if TYPE_CHECKING:
-    from regard.data.readers import Read
+    from regard.data.readers import ExampleSet
 
 __all__ = ["MAX_EPOCHS", "TrainingJob", "TrainingJobs", "TrainingRequest", "run_in_thread", "safe_file_name", "train"]
 
@@ -234,15 +234,15 @@ def train(
     """Train as requested and return the scores of the best epoch."""
     from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
     from regard.training.finetuning.run import fit
-    from regard.training.finetuning.sources import Table, read_examples, shows_pictures
+    from regard.training.finetuning.sources import TableOptions, holds_images, read_examples
 
-    table = Table.said(request.columns or None)
+    table = TableOptions.parse(request.columns or None)
     Path(request.output).parent.mkdir(parents=True, exist_ok=True)
-    read = read_examples(request.task, request.data, table=table, labelled=True)
+    read = read_examples(request.task, request.data, table=table, labeled=True)
     if 0 < request.limit < len(read.examples):
         on_message(f"{request.limit:,} of {len(read.examples):,} examples were sampled")
         read = sample_examples(read, request.limit)
-    kind = "pictures" if request.task == "classify" and shows_pictures(request.data) else request.task
+    kind = "pictures" if request.task == "classify" and holds_images(request.data) else request.task
     report = fit(
         request.task,
         read,
@@ -255,12 +255,12 @@ def train(
     return dict(report.best.scores)
 
 
-def sample_examples(read: Read[Any], count: int) -> Read[Any]:
+def sample_examples(read: ExampleSet[Any], count: int) -> ExampleSet[Any]:
     """Sample examples in their order, always the same ones."""
     indices = sorted(random.Random(0).sample(range(len(read.examples)), count))
     examples = [read.examples[index] for index in indices]
     lines = [read.lines[index] for index in indices] if read.lines else []
-    return replace(read, examples=examples, lines=lines, how=f"{read.how}; {count:,} sampled")
+    return replace(read, examples=examples, lines=lines, description=f"{read.description}; {count:,} sampled")
 
 
 def _remove_output(folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import models_json_schema
 
-from regard.errors import InputError, nearest
+from regard.errors import InputError, suggest
 from regard.server.model_registry import ModelRegistry
 from regard.server.request_queue import check_connected
 from regard.verbs import VERBS, find
@@ -35,7 +35,7 @@ def answer(registry: ModelRegistry, name: str, arguments: Mapping[str, object]) 
     """Run a verb with the arguments of a client. Strings are texts: no file of the server is read."""
     verbs = http_verbs()
     if name not in verbs:
-        raise InputError(f"there is no verb {name!r}; {nearest(name, verbs)}")
+        raise InputError(f"there is no verb {name!r}; {suggest(name, verbs)}")
     verb = verbs[name]
     for key, value in arguments.items():
         if isinstance(value, str) and len(value) > MAX_CHARACTERS:

@@ -19,7 +19,7 @@ from pathlib import Path
 from regard.errors import InputError, RegardError
 from regard.known import is_builtin
 
-__all__ = ["check", "trust"]
+__all__ = ["check_tokenizer_file", "trust_tokenizer_file"]
 
 MEMORY = 1 << 30  # bytes of address space that the process may have,
 MEMORY_RATIO = 50  # and so many times the size of the file more
@@ -31,7 +31,7 @@ PROGRAM = Path(__file__).with_name("guard_process.py")
 _tried: set[bytes] = set()
 
 
-def check(text: str, path: Path) -> None:
+def check_tokenizer_file(text: str, path: Path) -> None:
     """InputError if the file asks for what no tokenizer needs, or parsing and first use go over their limits.
 
     A file that the library refuses in an orderly way passes: the library says the same here.
@@ -47,7 +47,7 @@ def check(text: str, path: Path) -> None:
     _tried.add(digest)
 
 
-def trust(data: bytes) -> None:
+def trust_tokenizer_file(data: bytes) -> None:
     """Take this content for good: it was made from a tokenizer that is in use in this process."""
     _tried.add(hashlib.sha256(data).digest())
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from functools import cache
 
-__all__ = ["byte_text"]
+__all__ = ["readable_token"]
 
 NUMBERED = re.compile("<0x([0-9A-Fa-f]{2})>")
 LONE = re.compile("[\udc80-\udcff]")  # how Python keeps a byte that is of no character
 PRINTED = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))  # bytes that stand for themselves
 
 
-def byte_text(token: str) -> str:
+def readable_token(token: str) -> str:
     """The text of a vocabulary's token; a byte that is of no whole character is written as \\xC3.
 
     What is no token of bytes stays as it is.

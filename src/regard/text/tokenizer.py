@@ -20,10 +20,10 @@ import tokenizers
 from tokenizers import models, normalizers
 
 from regard.errors import InputError
-from regard.files.disk import replacing_folder, settle
+from regard.files.disk import finish_save, replace_folder
 from regard.text import guard
 from regard.text.encoding import Encoding, cuts, encoding, without
-from regard.text.settings import ROLES
+from regard.text.tokenizer_config import ROLES
 from regard.text.vocabulary import exists, read, refusing
 
 __all__ = ["TOKENIZER_FILES", "Encoding", "Tokenizer"]
@@ -81,7 +81,7 @@ class Tokenizer:
 
         `rows` is how many ids the model has vectors for.
         """
-        settle(folder)
+        finish_save(folder)
         found = read(Path(folder))
         beyond = rows if rows is not None and found.largest >= rows else None
         return cls(found.pipeline, names=found.names, max_length=found.max_length, inputs=found.inputs, rows=beyond)
@@ -188,7 +188,7 @@ class Tokenizer:
             if all(ids[token] == line and "\n" not in token for line, token in enumerate(tokens)):
                 texts["vocab.txt"] = "".join(f"{token}\n" for token in tokens)
         files = {name: text.encode("utf-8") for name, text in texts.items()}
-        guard.trust(files["tokenizer.json"])
+        guard.trust_tokenizer_file(files["tokenizer.json"])
         return files
 
     def save(self, folder: Path) -> None:
@@ -196,7 +196,7 @@ class Tokenizer:
 
         The files in which an earlier tokenizer kept its special tokens are taken away; all else in the folder stays.
         """
-        with replacing_folder(folder, remove=REPLACED) as staging:
+        with replace_folder(folder, remove=REPLACED) as staging:
             for name, data in self.files().items():
                 (staging / name).write_bytes(data)
 

@@ -15,9 +15,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from regard.errors import InputError
 from regard.text import guard
-from regard.text.settings import BERT, ROLES, Settings, read_object, read_text
+from regard.text.tokenizer_config import BERT, ROLES, TokenizerConfig, read_object, read_text
 
-__all__ = ["Found", "exists", "read", "refusing"]
+__all__ = ["TokenizerParts", "exists", "read", "refusing"]
 
 EXPECTED = "tokenizer.json, vocab.txt, or vocab.json and merges.txt"
 SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
@@ -26,7 +26,7 @@ WITHOUT_SEGMENTS = LIKE_ROBERTA | {"distilbert", "gpt2", "t5"}
 
 
 @dataclass(frozen=True)
-class Found:
+class TokenizerParts:
     """A folder's tokenizer: pipeline, role -> special token, length limit, and what transformers feeds its model.
 
     `largest` is the largest id of the vocabulary.
@@ -58,12 +58,12 @@ def exists(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE))
 
 
-def read(folder: Path) -> Found:
+def read(folder: Path) -> TokenizerParts:
     """Read the folder's tokenizer: tokenizer.json if there, else vocab.txt, else vocab.json + merges.txt."""
-    settings = Settings.open(folder)
+    settings = TokenizerConfig.open(folder)
     if (path := folder / "tokenizer.json").is_file():
         text = read_text(path)
-        guard.check(text, path)
+        guard.check_tokenizer_file(text, path)
         with refusing(f"{path} cannot be used; fetch or save it again, or remove it where vocab.txt is beside it"):
             pipeline = Tokenizer.from_str(text)
         # Whoever encodes says how long a text may be. A file can ask for padding to any length.
@@ -84,10 +84,10 @@ def read(folder: Path) -> Found:
     inputs = ("input_ids", "token_type_ids", "attention_mask") if segments else ("input_ids", "attention_mask")
     names = {role: token.content for role, token in tokens.items()}
     largest = max(pipeline.get_vocab(with_added_tokens=True).values(), default=-1)
-    return Found(pipeline, names, settings.max_length, settings.inputs or inputs, largest)
+    return TokenizerParts(pipeline, names, settings.max_length, settings.inputs or inputs, largest)
 
 
-def _wordpiece(path: Path, settings: Settings) -> tuple[Tokenizer, dict[str, AddedToken]]:
+def _wordpiece(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[str, AddedToken]]:
     vocabulary: dict[str, int] = {}
     for number, token in enumerate(_lines(path)):
         if token in vocabulary:
@@ -119,7 +119,7 @@ def _wordpiece(path: Path, settings: Settings) -> tuple[Tokenizer, dict[str, Add
     return pipeline, tokens
 
 
-def _bytelevel(path: Path, settings: Settings) -> tuple[Tokenizer, dict[str, AddedToken]]:
+def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[str, AddedToken]]:
     vocabulary = read_object(path)
     for token, number in vocabulary.items():
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**32:

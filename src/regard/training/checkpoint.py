@@ -21,7 +21,7 @@ from torch import Tensor
 from regard.checkpoints.files import OUR_WEIGHTS, read_tensors, verify, write_folder
 from regard.errors import InputError, RegardError
 from regard.files.checksums import CHECKSUMS
-from regard.files.disk import COMMITTED, TEMPORARY, settle
+from regard.files.disk import COMMITTED, TEMPORARY, finish_save
 from regard.files.json_files import json_bytes, read_json
 
 __all__ = ["Checkpoint", "Checkpoints"]
@@ -175,7 +175,7 @@ def _refuse_strange(place: Path) -> None:
     """
     if place.is_symlink() or not place.is_dir():
         raise InputError(f"{place}: expected the folder of a checkpoint, found a link or a file; delete it")
-    settle(place)
+    finish_save(place)
     manifest = place / CHECKSUMS
     _refuse_link(manifest)
     listed = read_json(manifest)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from regard.errors import InputError, choice, nearest
+from regard.errors import InputError, check_choice, suggest
 from regard.known import CHECKPOINTS, Checkpoint, builtin_folder, builtins
 from regard.models.catalog import FAMILIES, Config, build
 
@@ -74,7 +74,7 @@ def cost(
     subject: Subject, *, tokens: int, gpu: str = "v100", utilisation: float = UTILISATION, price: float | None = None
 ) -> Cost:
     """What it takes to train on so many tokens; `price` is that of an hour of one GPU, and None leaves `money` open."""
-    choice("GPU", gpu, GPUS)
+    check_choice("GPU", gpu, GPUS)
     if tokens < 1:
         raise InputError(f"tokens is {tokens}; expected how many the model reads in training, at least 1")
     if not 0 < utilisation <= 1:
@@ -116,7 +116,7 @@ def subject_named(name: str, *, length: int | None = None) -> Subject:
     short = {full.rpartition("/")[2]: full for full in known}
     if (full := short.get(name, name)) not in known:
         raise InputError(
-            f"{name!r} is no model folder, no TOML file and no model that is known by name; {nearest(name, short)}"
+            f"{name!r} is no model folder, no TOML file and no model that is known by name; {suggest(name, short)}"
         )
     found = known[full]
     shape: dict[str, Any] = dict(found.shape)

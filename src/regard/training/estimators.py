@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from regard.checkpoints import loading
-from regard.data.examples import Example, Tagged, Text
+from regard.data.examples import Example, TaggedExample, TextExample
 from regard.device import choose
 from regard.errors import InputError
 from regard.known import DEFAULT
 from regard.parameters import Parameters
-from regard.tasks.base import Task
 from regard.tasks.metrics import entity_scores
-from regard.tasks.solve import predict
-from regard.tasks.tag import Tag
-from regard.tasks.texts import Classify
+from regard.tasks.predict import predict
+from regard.tasks.task import Task
+from regard.tasks.text_classification import TextClassification
+from regard.tasks.token_classification import TokenClassification
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.model_factory import ModelFactory
 from regard.training.finetuning.trainer import FineTuner
@@ -64,7 +64,7 @@ class _Tuning(Parameters):
         config = FineTuningConfig.load(overrides=[f"training.{name}={value}" for name, value in values.items()])
         start = ModelFactory(task, *loading.load(self.model), length=self.max_length or 0)
         tuned = start.new(self.seed)
-        items = task.items(examples, start.rows)
+        items = task.preprocess(examples, start.rows)
         FineTuner(tuned, task, items, config, seed=self.seed, device=choose(self.device)).go(Stop())
         self.solved_ = start.solved(tuned.eval())
 
@@ -95,9 +95,12 @@ class TextClassifier(_Tuning):
             raise InputError(f"expected a label for each text, got {len(texts)} texts and {len(labels)} labels")
         known = np.asarray(labels)
         self.classes_ = np.unique(known)
-        examples = [Text(one.text, one.second, str(label)) for one, label in zip(texts, known, strict=True)]
+        examples = [TextExample(one.text, one.second, str(label)) for one, label in zip(texts, known, strict=True)]
         self._fit(
-            Classify(self._names(), several=False) if len(self.classes_) > 1 else Classify.learn(examples), examples
+            TextClassification(self._names(), multi_label=False)
+            if len(self.classes_) > 1
+            else TextClassification.from_examples(examples),
+            examples,
         )
         return self
 
@@ -130,7 +133,7 @@ class Tagger(_Tuning):
 
     def fit(self, X: Iterable[Sequence[str]], y: Iterable[Sequence[str]]) -> Tagger:
         examples = [_sentence(words, tags) for words, tags in zip(X, y, strict=True)]
-        self._fit(Tag.learn(examples), examples)
+        self._fit(TokenClassification.from_examples(examples), examples)
         return self
 
     def predict(self, X: Iterable[Sequence[str]]) -> list[list[str]]:
@@ -141,21 +144,21 @@ class Tagger(_Tuning):
         return entity_scores([list(tags) for tags in y], self.predict(X))["f1"] / 100
 
 
-def _texts(X: Iterable[str | tuple[str, str]]) -> list[Text]:
+def _texts(X: Iterable[str | tuple[str, str]]) -> list[TextExample]:
     if isinstance(X, str) or not isinstance(X, Iterable):
         raise InputError(f"expected a list of texts, got one {type(X).__name__}; put it in a list")
     found = []
     for place, text in enumerate(X):
         if isinstance(text, str):
-            found.append(Text(str(text)))
+            found.append(TextExample(str(text)))
         elif isinstance(text, Sequence) and len(text) == 2 and all(isinstance(part, str) for part in text):
-            found.append(Text(*text))
+            found.append(TextExample(*text))
         else:
             raise InputError(f"expected texts or pairs of them, got {type(text).__name__} at place {place}")
     return found
 
 
-def _sentence(words: Sequence[str], tags: Sequence[str] | None) -> Tagged:
+def _sentence(words: Sequence[str], tags: Sequence[str] | None) -> TaggedExample:
     if isinstance(words, str):
         raise InputError("expected sentences as lists of words, got one str; split it into words")
     if tags is not None and len(tags) != len(words):
@@ -164,4 +167,4 @@ def _sentence(words: Sequence[str], tags: Sequence[str] | None) -> Tagged:
     for word in words:
         spans.append((at, at + len(word)))
         at += len(word) + 1
-    return Tagged(" ".join(words), tuple(spans), None if tags is None else tuple(tags))
+    return TaggedExample(" ".join(words), tuple(spans), None if tags is None else tuple(tags))

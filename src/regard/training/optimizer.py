@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.nn import FusedProjection, Stack
 
 __all__ = ["Muon", "Name", "build", "groups", "orthogonalised", "set_rate"]
@@ -35,7 +35,7 @@ def build(
     weight_decay: float = 0.01,
 ) -> list[torch.optim.Optimizer]:
     """The optimizers that train `model` together; one rate serves both kinds."""
-    choice("optimizer", name, get_args(Name))
+    check_choice("optimizer", name, get_args(Name))
     matrices = _matrices(model) if name == "muon" else {}
     if name == "muon" and not matrices:
         raise InputError("muon trains the matrices inside layers, and this model has none; use adamw")

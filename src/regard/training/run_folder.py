@@ -20,11 +20,11 @@ from typing import Any, Literal, Protocol
 
 from regard.checkpoints.files import refuse_foreign_files, verify
 from regard.errors import InputError, RegardError
-from regard.files.disk import atomic_write, settle
+from regard.files.disk import atomic_write, finish_save
+from regard.files.folder_lock import LOCK, describe_changes, lock_folder
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content, remove_files
-from regard.files.unfinished import LOCK, changes, locked
-from regard.settings import Document, check_saved
+from regard.settings import SettingsFile, check_saved_settings
 from regard.training.events import Events
 
 __all__ = ["CONFIG", "REPORT", "RUN", "Note", "RunFolder", "Told", "model_saved"]
@@ -75,7 +75,7 @@ class RunFolder:
     def __init__(
         self,
         path: Path,
-        config: Document,
+        config: SettingsFile,
         run: Mapping[str, Any],
         *,
         work: str,
@@ -137,7 +137,7 @@ class RunFolder:
     @contextmanager
     def running(self, on_event: Told) -> Iterator[Note]:
         """This process' own, with what writes its events down. At a good end the files of work go."""
-        with locked(self.path):
+        with lock_folder(self.path):
             self.claim()  # before the first file that it lists
             self.work.mkdir(exist_ok=True)
             with Events(self.path / EVENTS) as events:
@@ -155,7 +155,7 @@ class RunFolder:
 
     def _state(self, *, beside: Collection[str] = ()) -> State:
         """How far the run in the folder is; InputError where the folder holds something else."""
-        settle(self.path)
+        finish_save(self.path)
         manifest = OutputManifest.read(self.path, kind=self.manifest.kind)
         if manifest is not None:
             return "finished" if manifest.finished else "begun" if (self.path / RUN).is_file() else "new"
@@ -179,10 +179,10 @@ class RunFolder:
     def _differences(self) -> list[str]:
         found = []
         if (self.path / CONFIG).is_file():
-            check_saved(self.path / CONFIG)
+            check_saved_settings(self.path / CONFIG)
             found += type(self.config).load(self.path / CONFIG, saved=True).differences(self.config)
         if (self.path / RUN).is_file():
-            found += changes(self._record(), self.run)
+            found += describe_changes(self._record(), self.run)
         return found
 
     def _record(self) -> dict[str, Any]:

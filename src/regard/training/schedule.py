@@ -13,7 +13,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator
 
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 
 __all__ = ["Every", "Interval", "Shape", "factor", "parse_budget", "parse_interval"]
 
@@ -35,7 +35,7 @@ def factor(progress: float, *, warmup: float, shape: Shape, floor: float) -> flo
     then it falls to `floor` at progress 1, in a line or half a cosine, or stays 1 where the shape is constant.
     Noam's is the Transformer's: it falls with 1/sqrt(step), towards `floor`, and where it ends depends on the warm-up.
     """
-    choice("shape", shape, get_args(Shape))
+    check_choice("shape", shape, get_args(Shape))
     if shape == "noam" and not warmup:
         raise InputError(
             "the shape noam falls as far as its warm-up is short, and there is none; set a warm-up above 0"

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
 
-from regard.errors import InputError, InputErrors, nearest
+from regard.errors import InputError, InputErrors, suggest
 from regard.events import Event
 from regard.known import DEFAULT
 from regard.verbs import RENAMED
@@ -150,7 +150,7 @@ class Verb:
         unknown = [name for name in values if name not in self.request.model_fields]
         if unknown:
             raise InputError(
-                f"{self.name} has no argument {unknown[0]!r}; {nearest(unknown[0], self.request.model_fields)}"
+                f"{self.name} has no argument {unknown[0]!r}; {suggest(unknown[0], self.request.model_fields)}"
             )
         try:
             return self.request.model_validate(dict(values), context={"files": files})

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data.corpus import Corpus, Document, Progress, build_corpus, read_documents, train_tokenizer
+from regard.data.corpus import Corpus, CorpusProgress, Document, build_corpus, read_documents, train_tokenizer
 from regard.data.corpus import build as module
-from regard.data.corpus.sentences import split
+from regard.data.corpus.sentences import split_sentences
 from regard.errors import InputError, RegardError
 from regard.text import Tokenizer
 
@@ -34,8 +34,8 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def stop_after(shards: int, folder: Path) -> Callable[[Progress], None]:
-    def tell(progress: Progress) -> None:
+def stop_after(shards: int, folder: Path) -> Callable[[CorpusProgress], None]:
+    def tell(progress: CorpusProgress) -> None:
         if len(list(folder.glob("shard-*"))) == shards:
             raise Stop
 
@@ -43,7 +43,7 @@ def stop_after(shards: int, folder: Path) -> Callable[[Progress], None]:
 
 
 def sentences_of(document: Document) -> list[str]:
-    return [text[start:end] for text in document.paragraphs for start, end in split(text)]
+    return [text[start:end] for text in document.paragraphs for start, end in split_sentences(text)]
 
 
 def check_text(corpus: Corpus, documents: list[Document], tokenizer: Tokenizer) -> None:
@@ -89,7 +89,7 @@ def test_the_report_counts(source: Path, documents: list[Document], wordpiece: T
     (tmp_path / "texts").mkdir()
     source = source.rename(tmp_path / "texts" / "a.txt")
     (tmp_path / "texts" / "b.png").write_bytes(b"")
-    seen: list[Progress] = []
+    seen: list[CorpusProgress] = []
     report = build_corpus(tmp_path / "texts", tmp_path / "out", tokenizer=wordpiece, on_progress=seen.append)
     ids = [wordpiece.encode(text, special=False).ids for document in documents for text in sentences_of(document)]
     counts = report.counts
@@ -102,7 +102,7 @@ def test_the_report_counts(source: Path, documents: list[Document], wordpiece: T
     assert "b.png" in report.notes[0]
     written = json.loads((tmp_path / "out" / "report.json").read_text())
     assert written["counts"]["tokens"] == counts.tokens and written["tokens_per_second"] > 0
-    assert seen[-1] == Progress(40, 40, 0, counts.tokens)
+    assert seen[-1] == CorpusProgress(40, 40, 0, counts.tokens)
 
 
 def test_formats_give_the_same_corpus(source: Path, text: str, wordpiece: Tokenizer, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_second_call_does_nothing(
     source: Path, wordpiece: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = build_corpus(source, tmp_path / "out", tokenizer=wordpiece, shard_bytes=SMALL)
-    monkeypatch.setattr(module, "documents_of", None)
+    monkeypatch.setattr(module, "read_file_documents", None)
     moved = source.rename(tmp_path / "moved.txt")
     again = build_corpus(moved, tmp_path / "out", tokenizer=wordpiece, shard_bytes=SMALL)
     assert again.counts == again.resumed == first.counts and again.tokens_per_second == 0
@@ -270,7 +270,7 @@ def test_another_corpus_is_not_mixed_in(source: Path, wordpiece: Tokenizer, bpe:
 
 
 def test_a_source_that_changes_meanwhile(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
-    def append(progress: Progress) -> None:
+    def append(progress: CorpusProgress) -> None:
         with source.open("a") as file:
             file.write("x")
 
@@ -338,7 +338,7 @@ def test_foreign_files_in_a_corpus_survive_a_restart(source: Path, wordpiece: To
 
 
 def test_one_build_at_a_time(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
-    def also(progress: Progress) -> None:
+    def also(progress: CorpusProgress) -> None:
         with pytest.raises(InputError, match=f"in use by process {os.getpid()}"):
             build_corpus(source, tmp_path / "out", tokenizer=wordpiece)
 

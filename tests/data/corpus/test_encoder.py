@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.data.corpus import Document
 from regard.data.corpus import encoder as module
-from regard.data.corpus.encoder import Encoder, text_bytes
+from regard.data.corpus.encoder import CorpusEncoder, text_bytes
 from regard.text import Tokenizer
 
 ODD = ["\u00a0", "\t", "\n", "\x1c", "\u200d", "e\u0301", "É", "漢", "Σ", "ﬁ", "£5", "[MASK]", "<|endoftext|>"]
@@ -30,7 +30,7 @@ def by_the_library(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
 def test_the_ids_of_whole_sentences(texts: list[str], wordpiece: Tokenizer, bpe: Tokenizer) -> None:
     clean = [text.encode("utf-8", "replace").decode() for text in texts]
     for tokenizer, cores in ((wordpiece, 1), (wordpiece, 8), (bpe, 1)):
-        encoder = Encoder(tokenizer, cores=cores)
+        encoder = CorpusEncoder(tokenizer, cores=cores)
         assert encoder._by_words is (tokenizer is wordpiece and cores == 1)
         assert encoder.encode([clean])[0] == by_the_library(tokenizer, clean)
 
@@ -39,22 +39,22 @@ def test_a_pipeline_that_is_not_known_gets_whole_sentences(wordpiece: Tokenizer)
     pipeline = tokenizers.Tokenizer.from_str(wordpiece.files()["tokenizer.json"].decode())
     pipeline.add_tokens(["the river"])
     tokenizer = Tokenizer(pipeline, names={"unknown": "[UNK]"})
-    encoder = Encoder(tokenizer, cores=1)
+    encoder = CorpusEncoder(tokenizer, cores=1)
     assert encoder.encode([["the river"], ["city", "the river"]]) == [[[150]], [[wordpiece.id("city")], [150]]]
 
 
 def test_special_tokens_in_a_text_are_text(wordpiece: Tokenizer, bpe: Tokenizer) -> None:
     for cores in (1, 8):
-        (ids,) = Encoder(wordpiece, cores=cores).encode([["[MASK] [SEP]"]])[0]
+        (ids,) = CorpusEncoder(wordpiece, cores=cores).encode([["[MASK] [SEP]"]])[0]
         assert not {wordpiece.mask, wordpiece.sep} & set(ids)
-    (ids,) = Encoder(bpe).encode([["a<|endoftext|>"]])[0]
+    (ids,) = CorpusEncoder(bpe).encode([["a<|endoftext|>"]])[0]
     assert bpe.eos not in ids and bpe.decode(ids) == "a<|endoftext|>"
 
 
 def test_byte_level_keeps_the_space(wordpiece: Tokenizer, bpe: Tokenizer) -> None:
     document = Document(Path("a"), 1, ("One.  Two. Three.", "Four. Five."))
-    assert Encoder(wordpiece).sentences(document) == ["One.", "Two.", "Three.", "Four.", "Five."]
-    encoder = Encoder(bpe)
+    assert CorpusEncoder(wordpiece).sentences(document) == ["One.", "Two.", "Three.", "Four.", "Five."]
+    encoder = CorpusEncoder(bpe)
     assert encoder.sentences(document) == ["One.", "  Two.", " Three.", "\nFour.", " Five."]
     ids = [number for sentence in encoder.encode([encoder.sentences(document)])[0] for number in sentence]
     assert ids == bpe.encode("\n".join(document.paragraphs)).ids
@@ -62,7 +62,7 @@ def test_byte_level_keeps_the_space(wordpiece: Tokenizer, bpe: Tokenizer) -> Non
 
 def test_the_memory_for_words_is_bounded(wordpiece: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WORDS", 10)
-    encoder = Encoder(wordpiece, cores=1)
+    encoder = CorpusEncoder(wordpiece, cores=1)
     for start in range(0, 100, 5):
         encoder.encode([[f"river {number}" for number in range(start, start + 5)]])
         assert len(encoder._words) <= 10 + 6

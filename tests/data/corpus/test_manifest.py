@@ -6,16 +6,16 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from regard.data.corpus.manifest import Manifest, Source, source_of, tokenizer_digest
+from regard.data.corpus.manifest import CorpusManifest, SourceFile, source_of, tokenizer_digest
 from regard.text import Tokenizer
 
-SOURCES = tuple(Source(f"{name}.txt", 10, name * 8) for name in "abcdef")
-BASE = Manifest(SOURCES, "t", 100, {"key": "text"})
+SOURCES = tuple(SourceFile(f"{name}.txt", 10, name * 8) for name in "abcdef")
+BASE = CorpusManifest(SOURCES, "t", 100, {"key": "text"})
 
 
 def test_it_comes_back_from_the_disk(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps(BASE.json()))
-    assert Manifest.read(tmp_path) == BASE
+    assert CorpusManifest.read(tmp_path) == BASE
 
 
 def test_differences_in_words() -> None:
@@ -37,6 +37,6 @@ def test_identities(tmp_path: Path, wordpiece: Tokenizer, bpe: Tokenizer) -> Non
     path = tmp_path / "a.txt"
     path.write_bytes(b"abc")
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert source_of(path) == Source(path.as_posix(), 3, digest)
+    assert source_of(path) == SourceFile(path.as_posix(), 3, digest)
     wordpiece.save(tmp_path / "saved")
     assert tokenizer_digest(Tokenizer.open(tmp_path / "saved")) == tokenizer_digest(wordpiece) != tokenizer_digest(bpe)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.corpus.sentences import split
+from regard.data.corpus.sentences import split_sentences
 
 # A bar marks where a sentence ends and the next begins.
 CASES = [
@@ -96,11 +96,11 @@ CASES = [
 def test_by_hand(case: str) -> None:
     expected = [part.strip() for part in case.split("|")]
     text = case.replace("| ", "")
-    assert [text[start:end] for start, end in split(text)] == expected
+    assert [text[start:end] for start, end in split_sentences(text)] == expected
 
 
 def check_whole(text: str) -> None:
-    spans = split(text)
+    spans = split_sentences(text)
     end = 0
     for start, stop in spans:
         assert end <= start < stop
@@ -162,11 +162,11 @@ def test_nothing_is_lost(text: str) -> None:
 
 
 def test_blank_has_no_sentence() -> None:
-    assert split("") == split(" \t\n") == []
+    assert split_sentences("") == split_sentences(" \t\n") == []
 
 
 def test_line_ends_inside_are_space() -> None:
-    assert split("One.\nTwo.") == [(0, 4), (5, 9)]
+    assert split_sentences("One.\nTwo.") == [(0, 4), (5, 9)]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_time_grows_with_the_length_only(text: str) -> None:
 def test_real_text(shared_data: Callable[[str], Path]) -> None:
     with lzma.open(shared_data("corpus/heldout.txt.xz"), "rt", encoding="utf-8") as file:
         paragraphs = [line for _, line in zip(range(2000), file, strict=False)]
-    sentences = [line[start:end] for line in paragraphs for start, end in split(line)]
+    sentences = [line[start:end] for line in paragraphs for start, end in split_sentences(line)]
     for line in paragraphs:
         check_whole(line)
     assert 2.2 < len(sentences) / len([line for line in paragraphs if line.strip()]) < 4.5

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from regard.data.corpus import train_tokenizer
-from regard.data.corpus.vocabulary import Kind
+from regard.data.corpus.vocabulary import TokenizerType
 from regard.errors import InputError
 from regard.text import Tokenizer
 
@@ -73,7 +73,7 @@ def test_bpe_writes_every_text() -> None:
 
 
 @pytest.mark.parametrize(("kind", "size"), [("wordpiece", 1500), ("bpe", 1500)])
-def test_the_same_bytes_in_every_process(kind: Kind, size: int, real: list[str], tmp_path: Path) -> None:
+def test_the_same_bytes_in_every_process(kind: TokenizerType, size: int, real: list[str], tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text("".join(real), encoding="utf-8")
     program = (
@@ -91,7 +91,7 @@ def test_the_same_bytes_in_every_process(kind: Kind, size: int, real: list[str],
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-def test_transformers_has_the_same_ids(kind: Kind, real: list[str], tmp_path: Path) -> None:
+def test_transformers_has_the_same_ids(kind: TokenizerType, real: list[str], tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = train_tokenizer(real, kind=kind, size=1000, max_length=64)
@@ -104,7 +104,7 @@ def test_transformers_has_the_same_ids(kind: Kind, real: list[str], tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-def test_more_than_the_text_supports(kind: Kind) -> None:
+def test_more_than_the_text_supports(kind: TokenizerType) -> None:
     with pytest.raises(InputError, match=r"5,000 entries was asked for, and this text supports (\d+)") as caught:
         train_tokenizer(LINES, kind=kind, size=5000)
     supported = int(str(caught.value).split("supports ")[1].split(" ")[0])

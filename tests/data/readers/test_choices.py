@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.examples import Choice
-from regard.data.readers import read_choices
+from regard.data.examples import ChoiceExample
+from regard.data.readers import read_choice_examples
 from regard.errors import InputError
 
 SWAG = (
@@ -22,9 +22,9 @@ SWAG = (
 
 
 def test_hellaswag_as_text(shared_data: Callable[[str], Path]) -> None:
-    read = read_choices(shared_data("hellaswag/hellaswag_val_full.txt.bz2"), labelled=True)
-    assert (len(read.examples), read.how) == (10042, "six lines an example, 4 endings")
-    assert read.examples[0] == Choice(
+    read = read_choice_examples(shared_data("hellaswag/hellaswag_val_full.txt.bz2"), labeled=True)
+    assert (len(read.examples), read.description) == (10042, "six lines an example, 4 endings")
+    assert read.examples[0] == ChoiceExample(
         "Roof shingle removal: A man is sitting on a roof. he",
         (
             "is using wrap to wrap a pair of skis.",
@@ -52,7 +52,7 @@ def test_bad_text_is_named(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "a.txt"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
-        read_choices(path)
+        read_choice_examples(path)
 
 
 def test_hellaswag_as_json(tmp_path: Path) -> None:
@@ -60,13 +60,13 @@ def test_hellaswag_as_json(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     rows = [{**row, "label": 2}, {**row, "label": "1"}, {**row, "label": ""}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    read = read_choices(path)
+    read = read_choice_examples(path)
     assert [example.label for example in read.examples] == [2, 1, None]
-    assert read.examples[0] == Choice("A man. he", ("a", "b", "c"), 2)
-    assert read.how == "JSON lines, text = ctx, 3 endings"
-    assert {example.label for example in read_choices(path, labelled=False).examples} == {None}
+    assert read.examples[0] == ChoiceExample("A man. he", ("a", "b", "c"), 2)
+    assert read.description == "JSON lines, text = ctx, 3 endings"
+    assert {example.label for example in read_choice_examples(path, labeled=False).examples} == {None}
     with pytest.raises(InputError, match=r"a\.jsonl line 3: no label"):
-        read_choices(path, labelled=True)
+        read_choice_examples(path, labeled=True)
 
 
 @pytest.mark.parametrize(
@@ -84,31 +84,35 @@ def test_bad_json_is_named(tmp_path: Path, change: dict[str, object], message: s
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"ctx": "A man", "endings": ["a", "b", "c"], "label": 0, **change}), encoding="utf-8")
     with pytest.raises(InputError, match=r"a\.jsonl line 1: .*" + message):
-        read_choices(path)
+        read_choice_examples(path)
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     content = b"sent1,sent2,ending0,ending1,label\nA man.,He,sits.,runs.,1\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))  # type: ignore[arg-type]
-    assert read_choices("-").examples == [Choice("A man. He", ("sits.", "runs."), 1)]
+    assert read_choice_examples("-").examples == [ChoiceExample("A man. He", ("sits.", "runs."), 1)]
 
 
 def test_swag(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(SWAG.replace("Members walk, slowly.,They", '"Members walk, slowly.",They'), encoding="utf-8")
-    expected = [Choice("Members walk, slowly. They", ("sit.", "run, fast.", "fly.", "swim."), 1)]
-    read = read_choices(path, labelled=True)
-    assert (read.examples, read.lines, read.how) == (expected, [2], "SWAG table, text = sent1 + sent2, 4 endings")
+    expected = [ChoiceExample("Members walk, slowly. They", ("sit.", "run, fast.", "fly.", "swim."), 1)]
+    read = read_choice_examples(path, labeled=True)
+    assert (read.examples, read.lines, read.description) == (
+        expected,
+        [2],
+        "SWAG table, text = sent1 + sent2, 4 endings",
+    )
     path.write_text(SWAG, encoding="utf-8")
     with pytest.raises(InputError, match=r"a\.csv line 2: expected 12 columns, got 13"):
-        read_choices(path)
+        read_choice_examples(path)
     path.write_text("text,label\na,1\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"a\.csv line 1: expected a header with sent1.*got text, label"):
-        read_choices(path)
+        read_choice_examples(path)
     row = {"startphrase": "They", "ending0": "a", "ending1": "b", "label": 0}
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
-    assert read_choices(path).examples == [Choice("They", ("a", "b"), 0)]
+    assert read_choice_examples(path).examples == [ChoiceExample("They", ("a", "b"), 0)]
 
 
 @pytest.mark.parametrize(
@@ -128,10 +132,12 @@ def test_columns_are_named(tmp_path: Path, name: str, content: str, columns: str
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")
     named = columns.split(",")
-    read = read_choices(path, columns=named, labelled=True)
-    assert read.examples == [Choice("Sit", ("down.", "up."), 0)]
-    assert f"text = {named[0]}, 2 endings" in read.how
-    assert read_choices(path, columns=named[:-1], labelled=False).examples == [Choice("Sit", ("down.", "up."))]
+    read = read_choice_examples(path, columns=named, labeled=True)
+    assert read.examples == [ChoiceExample("Sit", ("down.", "up."), 0)]
+    assert f"text = {named[0]}, 2 endings" in read.description
+    assert read_choice_examples(path, columns=named[:-1], labeled=False).examples == [
+        ChoiceExample("Sit", ("down.", "up."))
+    ]
 
 
 def test_columns_that_have_no_meaning(tmp_path: Path) -> None:
@@ -140,12 +146,12 @@ def test_columns_that_have_no_meaning(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"should be text, endings \(one list, or each on its own\), label; got goal, sols"
     ):
-        read_choices(path, columns=("goal", "sols"), labelled=True)
+        read_choice_examples(path, columns=("goal", "sols"), labeled=True)
     with pytest.raises(InputError, match="no 'gaol', which --columns names; did you mean 'goal'"):
-        read_choices(path, columns=("gaol", "sols", "y"), labelled=True)
+        read_choice_examples(path, columns=("gaol", "sols", "y"), labeled=True)
     with pytest.raises(InputError, match=r"line 1: no endings, but the keys goal, sols, y; name the text"):
-        read_choices(path, labelled=True)
+        read_choice_examples(path, labeled=True)
     path = tmp_path / "six.txt"
     path.write_text("Sit\n0\na\nb\nc\nd\n", encoding="utf-8")
     with pytest.raises(InputError, match="six lines an example have no columns to name"):
-        read_choices(path, columns=("0", "1"))
+        read_choice_examples(path, columns=("0", "1"))

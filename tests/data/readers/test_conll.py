@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.examples import Tagged
-from regard.data.readers import read_tagged, scheme_of, to_iob2, words_of
+from regard.data.examples import TaggedExample
+from regard.data.readers import detect_scheme, read_tagged_examples, split_words, to_iob2
 from regard.errors import InputError
 
 Write = Callable[[str, str], Path]
@@ -39,24 +39,24 @@ def write(tmp_path: Path) -> Write:
 )
 def test_conll_2003(shared_data: Callable[[str], Path], name: str, count: int, entities: dict[str, int]) -> None:
     started = time.process_time()
-    read = read_tagged(shared_data(name), labelled=True)
+    read = read_tagged_examples(shared_data(name), labeled=True)
     assert time.process_time() - started < 4  # about 1 second on one core; the bound only catches what grows
-    assert (len(read.examples), read.how, read.dropped) == (count, "IOB1, 4 columns", {})
+    assert (len(read.examples), read.description, read.dropped) == (count, "IOB1, 4 columns", {})
     begun = Counter(tag[2:] for example in read.examples for tag in example.tags or () if tag.startswith("B-"))
     assert begun == entities
-    without = read_tagged(shared_data(name), labelled=False).examples
+    without = read_tagged_examples(shared_data(name), labeled=False).examples
     assert [(e.text, e.words, None) for e in read.examples] == [(e.text, e.words, e.tags) for e in without]
 
 
 def test_a_sentence_and_where_it_begins(write: Write) -> None:
     content = "-DOCSTART- -X- O O\r\n\r\nEU NNP I-NP I-ORG\r\nrejects VBZ I-VP O\r\n\r\n\r\nPeter NNP I-NP I-PER\r\n"
     for path in (write("a.conll", content), write("b.txt", content.replace(" ", "\t"))):
-        read = read_tagged(path)
+        read = read_tagged_examples(path)
         assert read.examples == [
-            Tagged("EU rejects", ((0, 2), (3, 10)), ("B-ORG", "O")),
-            Tagged("Peter", ((0, 5),), ("B-PER",)),
+            TaggedExample("EU rejects", ((0, 2), (3, 10)), ("B-ORG", "O")),
+            TaggedExample("Peter", ((0, 5),), ("B-PER",)),
         ]
-        assert (read.lines, read.how) == ([3, 7], "IOB1, 4 columns")
+        assert (read.lines, read.description) == ([3, 7], "IOB1, 4 columns")
 
 
 @pytest.mark.parametrize(
@@ -70,16 +70,16 @@ def test_a_sentence_and_where_it_begins(write: Write) -> None:
 )
 def test_schemes_say_the_same(write: Write, scheme: str, tags: str) -> None:
     expected = ["B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-ORG", "I-ORG"]
-    assert scheme_of([tags.split()]) == scheme
+    assert detect_scheme([tags.split()]) == scheme
     assert to_iob2(tags.split(), scheme) == expected  # type: ignore[arg-type]
-    read = read_tagged(write("a", "".join(f"word {tag}\n" for tag in tags.split())))
-    assert (read.examples[0].tags, read.how) == (tuple(expected), f"{scheme}, 2 columns")
+    read = read_tagged_examples(write("a", "".join(f"word {tag}\n" for tag in tags.split())))
+    assert (read.examples[0].tags, read.description) == (tuple(expected), f"{scheme}, 2 columns")
 
 
 def test_an_entity_that_begins_inside_is_said(write: Write) -> None:
-    read = read_tagged(write("a", "a B-PER\nb O\nc I-PER\n\nd B-LOC\n"))
+    read = read_tagged_examples(write("a", "a B-PER\nb O\nc I-PER\n\nd B-LOC\n"))
     assert read.examples[0].tags == ("B-PER", "O", "B-PER")
-    assert read.how == "IOB2 (1 entities begin with I-, read as B-), 2 columns"
+    assert read.description == "IOB2 (1 entities begin with I-, read as B-), 2 columns"
     assert to_iob2(["B-PER", "E-PER", "E-PER", "I-LOC"], "BIOES") == ["B-PER", "I-PER", "B-PER", "B-LOC"]
     with pytest.raises(InputError, match="unknown scheme 'IOB3'"):
         to_iob2(["O"], "IOB3")  # type: ignore[arg-type]
@@ -113,16 +113,16 @@ def test_json_lines(write: Write) -> None:
         {"tokens": ["a"], "ner_tags": ["O"]},
     ]
     path = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    read = read_tagged(path, labelled=True)
+    read = read_tagged_examples(path, labeled=True)
     assert read.examples == [
-        Tagged("New York", ((0, 3), (4, 8)), ("B-LOC", "I-LOC")),
-        Tagged("a", ((0, 1),), ("O",)),
+        TaggedExample("New York", ((0, 3), (4, 8)), ("B-LOC", "I-LOC")),
+        TaggedExample("a", ((0, 1),), ("O",)),
     ]
-    assert read.how == "IOB1, JSON lines"
-    plain = read_tagged(write("b.jsonl", '{"text": "In Rome."}\n{"words": ["Oslo"]}\n'))
-    assert plain.examples == [Tagged("In Rome.", ((0, 2), (3, 7), (7, 8))), Tagged("Oslo", ((0, 4),))]
+    assert read.description == "IOB1, JSON lines"
+    plain = read_tagged_examples(write("b.jsonl", '{"text": "In Rome."}\n{"words": ["Oslo"]}\n'))
+    assert plain.examples == [TaggedExample("In Rome.", ((0, 2), (3, 7), (7, 8))), TaggedExample("Oslo", ((0, 4),))]
     with pytest.raises(InputError, match="line 1: expected words or tokens, got the keys text"):
-        read_tagged(write("b.jsonl", '{"text": "In Rome."}\n'), labelled=True)
+        read_tagged_examples(write("b.jsonl", '{"text": "In Rome."}\n'), labeled=True)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_json_lines(write: Write) -> None:
 def test_bad_json_is_named(write: Write, row: dict[str, object], message: str) -> None:
     path = write("a.jsonl", '{"words": ["a"], "tags": ["O"]}\n' + json.dumps(row) + "\n")
     with pytest.raises(InputError, match=message):
-        read_tagged(path, labelled=True)
+        read_tagged_examples(path, labeled=True)
 
 
 @pytest.mark.parametrize(
@@ -160,17 +160,17 @@ def test_bad_json_is_named(write: Write, row: dict[str, object], message: str) -
 )
 def test_bad_columns_are_named(write: Write, content: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_tagged(write("a.conll", content), labelled=True)
+        read_tagged_examples(write("a.conll", content), labeled=True)
 
 
 def test_plain_text(write: Write) -> None:
-    for labelled in (None, False):
-        read = read_tagged(write("a.txt", "Rome, then Oslo.\n\nParis\n"), labelled=labelled)
+    for labeled in (None, False):
+        read = read_tagged_examples(write("a.txt", "Rome, then Oslo.\n\nParis\n"), labeled=labeled)
         assert read.examples == [
-            Tagged("Rome, then Oslo.", ((0, 4), (4, 5), (6, 10), (11, 15), (15, 16))),
-            Tagged("Paris", ((0, 5),)),
+            TaggedExample("Rome, then Oslo.", ((0, 4), (4, 5), (6, 10), (11, 15), (15, 16))),
+            TaggedExample("Paris", ((0, 5),)),
         ]
-        assert (read.lines, read.how) == ([1, 3], "plain text, one text a line")
+        assert (read.lines, read.description) == ([1, 3], "plain text, one text a line")
 
 
 @pytest.mark.parametrize(
@@ -191,13 +191,13 @@ def test_plain_text(write: Write) -> None:
     ],
 )
 def test_words_of_a_text(text: str, words: str) -> None:
-    assert [text[start:end] for start, end in words_of(text)] == [word for word in words.split("|") if word]
+    assert [text[start:end] for start, end in split_words(text)] == [word for word in words.split("|") if word]
 
 
 @given(st.text() | st.text(alphabet="aA0s'n t.,:-&\u2019/_#\n\u0301"))
 def test_words_cover_everything_but_blanks(text: str) -> None:
     covered = 0
-    for start, end in words_of(text):
+    for start, end in split_words(text):
         assert covered <= start < end
         assert not text[covered:start].strip()
         assert not any(letter.isspace() for letter in text[start:end])
@@ -206,18 +206,20 @@ def test_words_cover_everything_but_blanks(text: str) -> None:
 
 
 def test_words_are_those_of_conll(shared_data: Callable[[str], Path]) -> None:
-    examples = read_tagged(shared_data("conll2003/eng.testa")).examples
-    same = sum(words_of(example.text) == example.words for example in examples)
+    examples = read_tagged_examples(shared_data("conll2003/eng.testa")).examples
+    same = sum(split_words(example.text) == example.words for example in examples)
     assert same / len(examples) > 0.85
 
 
 def test_columns_say_where_word_and_tag_are(write: Write, shared_data: Callable[[str], Path]) -> None:
     path = write("a.conll", "1 EU B-ORG NNP\n2 rejects O VBZ\n")
-    read = read_tagged(path, columns=("1", "2"), labelled=True)
-    assert read.examples == [Tagged("EU rejects", ((0, 2), (3, 10)), ("B-ORG", "O"))]
-    assert read.how == "IOB2, 4 columns, word = column 1, tag = column 2"
-    assert read_tagged(path, columns=("1",), labelled=False).examples == [Tagged("EU rejects", ((0, 2), (3, 10)))]
-    chunks = read_tagged(shared_data("conll2003/eng.testa"), columns=("0", "2"), labelled=True)
+    read = read_tagged_examples(path, columns=("1", "2"), labeled=True)
+    assert read.examples == [TaggedExample("EU rejects", ((0, 2), (3, 10)), ("B-ORG", "O"))]
+    assert read.description == "IOB2, 4 columns, word = column 1, tag = column 2"
+    assert read_tagged_examples(path, columns=("1",), labeled=False).examples == [
+        TaggedExample("EU rejects", ((0, 2), (3, 10)))
+    ]
+    chunks = read_tagged_examples(shared_data("conll2003/eng.testa"), columns=("0", "2"), labeled=True)
     assert chunks.examples[0].text == "CRICKET - LEICESTERSHIRE TAKE OVER AT TOP AFTER INNINGS VICTORY ."
     assert chunks.examples[0].tags is not None and chunks.examples[0].tags[0] == "B-NP"
 
@@ -225,9 +227,11 @@ def test_columns_say_where_word_and_tag_are(write: Write, shared_data: Callable[
 def test_keys_say_where_words_and_tags_are(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"tokens": ["no"], "w": ["EU"], "t": ["B-ORG"]}\n', encoding="utf-8")
-    assert read_tagged(path, columns=("w", "t"), labelled=True).examples == [Tagged("EU", ((0, 2),), ("B-ORG",))]
+    assert read_tagged_examples(path, columns=("w", "t"), labeled=True).examples == [
+        TaggedExample("EU", ((0, 2),), ("B-ORG",))
+    ]
     with pytest.raises(InputError, match=r"line 1: no 'x', which --columns names"):
-        read_tagged(path, columns=("w", "x"), labelled=True)
+        read_tagged_examples(path, columns=("w", "x"), labeled=True)
 
 
 @pytest.mark.parametrize(
@@ -241,4 +245,4 @@ def test_keys_say_where_words_and_tags_are(tmp_path: Path) -> None:
 )
 def test_columns_that_are_no_tags(write: Write, columns: tuple[str, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_tagged(write("a.conll", "EU B-ORG\n"), columns=columns, labelled=True)
+        read_tagged_examples(write("a.conll", "EU B-ORG\n"), columns=columns, labeled=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data.readers import read_pictures
+from regard.data.readers import read_image_examples
 from regard.errors import InputError
 
 
@@ -20,30 +20,30 @@ def idx(shape: tuple[int, ...], values: bytes) -> bytes:
 
 @pytest.mark.parametrize(("name", "count", "first"), [("train", 60000, "5"), ("t10k", 10000, "7")])
 def test_mnist(shared_data: Callable[[str], Path], name: str, count: int, first: str) -> None:
-    read = read_pictures(shared_data(f"mnist/{name}-images-idx3-ubyte.gz"), labelled=True)
+    read = read_image_examples(shared_data(f"mnist/{name}-images-idx3-ubyte.gz"), labeled=True)
     assert len(read.examples) == len(read.lines) == count
     assert (read.examples[0].label, read.examples[0].pixels.shape) == (first, (28, 28))
     assert {example.label for example in read.examples} == set("0123456789")
-    assert read.how == f"IDX, 28 x 28, labels in {name}-labels-idx1-ubyte.gz"
+    assert read.description == f"IDX, 28 x 28, labels in {name}-labels-idx1-ubyte.gz"
 
 
 def test_idx_finds_its_labels_by_name(tmp_path: Path) -> None:
     images = tmp_path / "my-images-idx3-ubyte"
     images.write_bytes(idx((2, 1, 2), bytes([0, 255, 7, 8])))
-    assert [picture.label for picture in read_pictures(images).examples] == [None, None]
+    assert [picture.label for picture in read_image_examples(images).examples] == [None, None]
     with pytest.raises(InputError, match="expected them in my-labels-idx1-ubyte"):
-        read_pictures(images, labelled=True)
+        read_image_examples(images, labeled=True)
     (tmp_path / "my-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx((2,), bytes([3, 12]))))
-    read = read_pictures(images, labelled=True)
+    read = read_image_examples(images, labeled=True)
     assert [(p.label, p.name, p.pixels.tolist()) for p in read.examples] == [
         ("3", "0", [[0, 255]]),
         ("12", "1", [[7, 8]]),
     ]
-    assert [picture.label for picture in read_pictures(images, labelled=False).examples] == [None, None]
+    assert [picture.label for picture in read_image_examples(images, labeled=False).examples] == [None, None]
     other = tmp_path / "other"
     other.write_bytes(idx((3,), bytes([3, 12, 1])))
     with pytest.raises(InputError, match="other holds 3 labels for 2 pictures"):
-        read_pictures(images, labels=other)
+        read_image_examples(images, labels=other)
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_bad_idx_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "a-images-idx3-ubyte"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
-        read_pictures(path)
+        read_image_examples(path)
     with pytest.raises(InputError, match="breaks off or is damaged"):
         packed = tmp_path / "b.gz"
         packed.write_bytes(gzip.compress(b"x" * 1000)[:-9])
-        read_pictures(packed)
+        read_image_examples(packed)
 
 
 @pytest.fixture
@@ -80,15 +80,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_for_each_class(folder: Path) -> None:
-    read = read_pictures(folder, labelled=True)
+    read = read_image_examples(folder, labeled=True)
     assert [(p.label, p.name, int(p.pixels[0, 0])) for p in read.examples] == [
         ("cat", "cat/a.png", 20),
         ("dog", "dog/b.png", 10),
     ]
-    assert read.how == "image folder, 2 classes: cat, dog"
+    assert read.description == "image folder, 2 classes: cat, dog"
     assert read.dropped == {"not an image by its name": 1, "image in no class's folder": 1}
     assert read.examples[0].pixels.shape == (2, 3)
-    everything = read_pictures(folder, labelled=False)
+    everything = read_image_examples(folder, labeled=False)
     assert [(p.label, p.name) for p in everything.examples] == [
         (None, "c.png"),
         (None, "cat/a.png"),
@@ -97,19 +97,19 @@ def test_a_folder_for_each_class(folder: Path) -> None:
 
 
 def test_a_folder_of_images_and_one_image(folder: Path) -> None:
-    read = read_pictures(folder / "dog")
+    read = read_image_examples(folder / "dog")
     assert [(p.label, p.name) for p in read.examples] == [(None, "b.png")]
-    assert read.how == "image folder, no classes"
-    assert read_pictures(folder / "c.png").examples[0].pixels.tolist() == [[40] * 3] * 2
+    assert read.description == "image folder, no classes"
+    assert read_image_examples(folder / "c.png").examples[0].pixels.tolist() == [[40] * 3] * 2
     with pytest.raises(InputError, match="expected one folder for each class"):
-        read_pictures(folder / "dog", labelled=True)
+        read_image_examples(folder / "dog", labeled=True)
     with pytest.raises(InputError, match="one image without a label"):
-        read_pictures(folder / "c.png", labelled=True)
+        read_image_examples(folder / "c.png", labeled=True)
     with pytest.raises(InputError, match=r"expected one folder for each class or another folder, such as .*pictures"):
         (folder / "c.png").unlink()
-        read_pictures(folder.parent)
+        read_image_examples(folder.parent)
     with pytest.raises(InputError, match=r"leave .* out"):
-        read_pictures(folder, labels="labels")
+        read_image_examples(folder, labels="labels")
 
 
 def test_colours(tmp_path: Path) -> None:
@@ -117,17 +117,17 @@ def test_colours(tmp_path: Path) -> None:
     clear = np.zeros((1, 2, 4), dtype=np.uint8)
     clear[0, 0] = [255, 0, 0, 255]
     image.fromarray(clear, "RGBA").save(tmp_path / "clear.png")
-    assert read_pictures(tmp_path / "clear.png").examples[0].pixels.tolist() == [[[255, 0, 0], [255, 255, 255]]]
+    assert read_image_examples(tmp_path / "clear.png").examples[0].pixels.tolist() == [[[255, 0, 0], [255, 255, 255]]]
     deep = np.array([[0, 257 * 100, 65535]], dtype=np.uint16)
     image.fromarray(deep).save(tmp_path / "deep.png")
-    assert read_pictures(tmp_path / "deep.png").examples[0].pixels.tolist() == [[0, 100, 255]]
+    assert read_image_examples(tmp_path / "deep.png").examples[0].pixels.tolist() == [[0, 100, 255]]
 
 
 def test_a_damaged_image_is_named(tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\nnothing")
     with pytest.raises(InputError, match=r"a\.png cannot be read as an image"):
-        read_pictures(tmp_path)
+        read_image_examples(tmp_path)
 
 
 def test_without_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,4 +140,4 @@ def test_without_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(InputError, match=r"pip install 'regard\[images\]'"):
-        read_pictures(folder)
+        read_image_examples(folder)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.examples import Answer, Question
-from regard.data.readers import read_questions
+from regard.data.examples import Answer, QuestionExample
+from regard.data.readers import read_question_examples
 from regard.errors import InputError
 
 MISPLACED = "answer is not where its offset says"
@@ -31,8 +31,8 @@ CONTEXT = "Oslo lies in Norway. Rome lies in Italy."
 def test_real_files(
     shared_data: Callable[[str], Path], name: str, how: str, count: int, dropped: dict[str, int]
 ) -> None:
-    read = read_questions(shared_data(f"squad/{name}.json.gz"), labelled=True)
-    assert (read.how, len(read.examples), read.dropped) == (how, count, dropped)
+    read = read_question_examples(shared_data(f"squad/{name}.json.gz"), labeled=True)
+    assert (read.description, len(read.examples), read.dropped) == (how, count, dropped)
     for question in read.examples:
         assert question.answers
         for answer in question.answers:
@@ -52,13 +52,13 @@ def test_version_two(tmp_path: Path, indent: int | None) -> None:
         {"id": "x", "question": "Where?", "is_impossible": False, "answers": [{"text": "Norway", "answer_start": 13}]},
         {"id": "y", "question": "When?", "is_impossible": True, "answers": [], "plausible_answers": [{"text": "Oslo"}]},
     ]
-    read = read_questions(squad(tmp_path, given, indent=indent, version="v2.0"), labelled=True)
+    read = read_question_examples(squad(tmp_path, given, indent=indent, version="v2.0"), labeled=True)
     assert read.examples == [
-        Question("x", "Where?", CONTEXT, (Answer("Norway", 13),)),
-        Question("y", "When?", CONTEXT, (), possible=False),
+        QuestionExample("x", "Where?", CONTEXT, (Answer("Norway", 13),)),
+        QuestionExample("y", "When?", CONTEXT, (), answerable=False),
     ]
-    assert (read.how, read.dropped, read.lines) == ("SQuAD v2.0", {}, [1, 2])
-    assert read_questions(squad(tmp_path, given)).how == "SQuAD v2.0"
+    assert (read.description, read.dropped, read.lines) == ("SQuAD v2.0", {}, [1, 2])
+    assert read_question_examples(squad(tmp_path, given)).description == "SQuAD v2.0"
 
 
 def test_answers_elsewhere_are_dropped_and_counted(tmp_path: Path) -> None:
@@ -72,14 +72,14 @@ def test_answers_elsewhere_are_dropped_and_counted(tmp_path: Path) -> None:
         },
     ]
     assert CONTEXT[-27:-21] == "Norway"  # what a slice would take for right
-    read = read_questions(squad(tmp_path, given))
-    assert read.examples == [Question("x", "Where?", CONTEXT, (Answer("Norway", 13),))]
+    read = read_question_examples(squad(tmp_path, given))
+    assert read.examples == [QuestionExample("x", "Where?", CONTEXT, (Answer("Norway", 13),))]
     assert read.dropped == {MISPLACED: 5, UNANSWERED: 1}
-    unlabelled = read_questions(squad(tmp_path, given), labelled=False)
+    unlabelled = read_question_examples(squad(tmp_path, given), labeled=False)
     assert [(q.id, q.answers) for q in unlabelled.examples] == [("x", ()), ("y", ())]
     assert unlabelled.dropped == {}
     with pytest.raises(InputError, match="no answer lies at its answer_start"):
-        read_questions(squad(tmp_path, given[1:]))
+        read_question_examples(squad(tmp_path, given[1:]))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_answers_elsewhere_are_dropped_and_counted(tmp_path: Path) -> None:
 )
 def test_bad_documents_are_named(tmp_path: Path, question: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_questions(squad(tmp_path, [question]), labelled=True)
+        read_question_examples(squad(tmp_path, [question]), labeled=True)
 
 
 @pytest.mark.parametrize(
@@ -114,35 +114,35 @@ def test_broken_files_are_named(tmp_path: Path, content: str, message: str) -> N
     path = tmp_path / "a.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
-        read_questions(path)
+        read_question_examples(path)
 
 
 def test_rows_to_answer(tmp_path: Path) -> None:
-    expected = [Question("1", "Where?", "In Rome.", ()), Question("k", "When?", "In May.", ())]
+    expected = [QuestionExample("1", "Where?", "In Rome.", ()), QuestionExample("k", "When?", "In May.", ())]
     path = tmp_path / "a.tsv"
     path.write_text("Where?\tIn Rome.\nWhen?\tIn May.\tk\n", encoding="utf-8")
-    read = read_questions(path)
+    read = read_question_examples(path)
     assert (read.examples, read.lines) == (expected, [1, 2])
     path.write_text("id\tcontext\tquestion\n\tIn Rome.\tWhere?\nk\tIn May.\tWhen?\n", encoding="utf-8")
-    assert read_questions(path).examples == [Question("2", "Where?", "In Rome.", ()), expected[1]]
+    assert read_question_examples(path).examples == [QuestionExample("2", "Where?", "In Rome.", ()), expected[1]]
     path = tmp_path / "a.jsonl"
     path.write_text(
         '{"question": "Where?", "context": "In Rome."}\n{"id": "k", "question": "When?", "context": "In May."}\n',
         encoding="utf-8",
     )
-    assert read_questions(path).examples == expected
+    assert read_question_examples(path).examples == expected
     with pytest.raises(InputError, match=r"a\.jsonl line 1: no answers"):
-        read_questions(path, labelled=True)
+        read_question_examples(path, labeled=True)
     path = tmp_path / "b.tsv"
     path.write_text("Where?\tIn Rome.\nno context\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"b\.tsv line 2: expected columns question, context"):
-        read_questions(path)
+        read_question_examples(path)
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.TextIOWrapper(io.BufferedReader(io.BytesIO(b"Where?\tIn Rome.\n")))  # type: ignore[arg-type]
     monkeypatch.setattr(sys, "stdin", stream)
-    assert read_questions("-").examples == [Question("1", "Where?", "In Rome.")]
+    assert read_question_examples("-").examples == [QuestionExample("1", "Where?", "In Rome.")]
 
 
 def test_answers_as_two_lists(tmp_path: Path) -> None:
@@ -152,48 +152,48 @@ def test_answers_as_two_lists(tmp_path: Path) -> None:
     ]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    read = read_questions(path, labelled=True)
-    assert [(q.answers, q.possible) for q in read.examples] == [((Answer("Oslo", 0),), True), ((), False)]
+    read = read_question_examples(path, labeled=True)
+    assert [(q.answers, q.answerable) for q in read.examples] == [((Answer("Oslo", 0),), True), ((), False)]
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    assert read_questions(tmp_path / "a.parquet", labelled=True).examples == read.examples
+    assert read_question_examples(tmp_path / "a.parquet", labeled=True).examples == read.examples
 
 
 def test_columns_by_name_and_by_number(tmp_path: Path) -> None:
-    expected = [Question("2", "Where?", "In Rome."), Question("3", "When?", "In May.")]
+    expected = [QuestionExample("2", "Where?", "In Rome."), QuestionExample("3", "When?", "In May.")]
     path = tmp_path / "a.tsv"
     path.write_text("place\tq\tc\nx\tWhere?\tIn Rome.\ny\tWhen?\tIn May.\n", encoding="utf-8")
-    assert read_questions(path, columns=("q", "c")).examples == expected
-    assert read_questions(path, columns=("1", "2"), header=True).examples == expected
-    assert len(read_questions(path, columns=("1", "2")).examples) == 3
+    assert read_question_examples(path, columns=("q", "c")).examples == expected
+    assert read_question_examples(path, columns=("1", "2"), header=True).examples == expected
+    assert len(read_question_examples(path, columns=("1", "2")).examples) == 3
     path.write_text("x|Where?|In Rome.\n", encoding="utf-8")
-    read = read_questions(path, columns=("1", "2"), delimiter="|", quoting=False)
-    assert read.examples == [Question("1", "Where?", "In Rome.")]
+    read = read_question_examples(path, columns=("1", "2"), delimiter="|", quoting=False)
+    assert read.examples == [QuestionExample("1", "Where?", "In Rome.")]
     path = tmp_path / "a.jsonl"
     row = {"id": "k", "ask": "Where?", "context": "no", "about": CONTEXT, "gold": [{"text": "Oslo", "answer_start": 0}]}
     path.write_text(json.dumps(row), encoding="utf-8")
-    read = read_questions(path, columns=("ask", "about", "gold"), labelled=True)
-    assert read.examples == [Question("k", "Where?", CONTEXT, (Answer("Oslo", 0),))]
+    read = read_question_examples(path, columns=("ask", "about", "gold"), labeled=True)
+    assert read.examples == [QuestionExample("k", "Where?", CONTEXT, (Answer("Oslo", 0),))]
 
 
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"ask": "Where?", "about": "Rome"}', encoding="utf-8")
     with pytest.raises(InputError, match=r"line 1: no 'abuot', which --columns names; did you mean 'about'"):
-        read_questions(path, columns=("ask", "abuot"))
+        read_question_examples(path, columns=("ask", "abuot"))
     with pytest.raises(InputError, match=r"should be question, context\[, answers\]; got ask"):
-        read_questions(path, columns=("ask",))
+        read_question_examples(path, columns=("ask",))
     path = tmp_path / "a.tsv"
     path.write_text("q\tc\nWhere?\tIn Rome.\nWhen?\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"line 3: expected column 1, and this row has 1 columns"):
-        read_questions(path, columns=("q", "c"))
+        read_question_examples(path, columns=("q", "c"))
     with pytest.raises(InputError, match=r"no column '4'; without a header, give a number from 0 to 1"):
-        read_questions(path, columns=("0", "4"))
+        read_question_examples(path, columns=("0", "4"))
     with pytest.raises(InputError, match="should name each column once, got 0, 0"):
-        read_questions(path, columns=("0", "0"))
+        read_question_examples(path, columns=("0", "0"))
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"data": [{"paragraphs": []}]}), encoding="utf-8")
     with pytest.raises(InputError, match="SQuAD's JSON has names of its own for all it holds; leave --columns out"):
-        read_questions(path, columns=("question", "context"))
+        read_question_examples(path, columns=("question", "context"))

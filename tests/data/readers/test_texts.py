@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.examples import Text
-from regard.data.readers import read_texts
+from regard.data.examples import TextExample
+from regard.data.readers import read_text_examples
 from regard.data.readers.columns import TextTask
 from regard.errors import InputError
 
@@ -74,29 +74,31 @@ def write(tmp_path: Path) -> Write:
 def test_the_files_people_have_need_no_flag(
     shared_data: Callable[[str], Path], name: str, task: TextTask, count: int, how: str
 ) -> None:
-    for labelled in (True, None):
-        read = read_texts(shared_data(name), task=task, labelled=labelled)
-        assert (len(read.examples), read.how, read.dropped) == (count, how, {})
+    for labeled in (True, None):
+        read = read_text_examples(shared_data(name), task=task, labeled=labeled)
+        assert (len(read.examples), read.description, read.dropped) == (count, how, {})
         assert len(read.lines) == count
         assert all(isinstance(example.label, float if task == "regress" else str) for example in read.examples)
-    without = read_texts(shared_data(name), task=task, labelled=False)
+    without = read_text_examples(shared_data(name), task=task, labeled=False)
     assert [(e.text, e.second, None) for e in read.examples] == [(e.text, e.second, e.label) for e in without.examples]
 
 
 def test_values_of_real_files(shared_data: Callable[[str], Path]) -> None:
-    sms = read_texts(shared_data("sms-spam/SMSSpamCollection"), task="classify")
+    sms = read_text_examples(shared_data("sms-spam/SMSSpamCollection"), task="classify")
     assert Counter(example.label for example in sms.examples) == {"ham": 4827, "spam": 747}
-    assert sms.examples[1] == Text("Ok lar... Joking wif u oni...", None, "ham")  # the carriage return is no part of it
-    mrpc = read_texts(shared_data("mrpc/train.tsv"), task="pair")
+    assert sms.examples[1] == TextExample(
+        "Ok lar... Joking wif u oni...", None, "ham"
+    )  # the carriage return is no part of it
+    mrpc = read_text_examples(shared_data("mrpc/train.tsv"), task="pair")
     assert mrpc.examples[0].text == (
         'Amrozi accused his brother , whom he called " the witness " , of deliberately distorting his evidence .'
     )
-    stsb = read_texts(shared_data("stsb/sts-train.csv"), task="regress")
-    assert stsb.examples[0] == Text("A plane is taking off.", "An air plane is taking off.", 5.0)
+    stsb = read_text_examples(shared_data("stsb/sts-train.csv"), task="regress")
+    assert stsb.examples[0] == TextExample("A plane is taking off.", "An air plane is taking off.", 5.0)
     assert (
         sum(example.second is not None and '"' in example.second for example in stsb.examples) > 50
     )  # left as they are
-    toxic = read_texts(shared_data("toxic/test.csv"), task="classify")
+    toxic = read_text_examples(shared_data("toxic/test.csv"), task="classify")
     assert Counter(example.label for example in toxic.examples) == {"0": 6090, "1": 6090}
     assert toxic.examples[2].text.startswith('"   *What do you need help with?')
 
@@ -109,21 +111,21 @@ GLUE = {
         "neutral\tentailment\tneutral\n"
         "1\t91383\t91383c\ttravel\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tThis site is far\tIt is near\tneutral\t"
         "contradiction\t-\n",
-        [Text("The new rights are nice", "Everyone likes them", "neutral")],
+        [TextExample("The new rights are nice", "Everyone likes them", "neutral")],
     ),
     "QQP": (
         "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
         '133273\t213221\t213222\tHow is "it" done?\tHow?\t1\n4\t1\t2\tWhy?\tWhen?\t0\n',
-        [Text('How is "it" done?', "How?", "1"), Text("Why?", "When?", "0")],
+        [TextExample('How is "it" done?', "How?", "1"), TextExample("Why?", "When?", "0")],
     ),
     "QNLI": (
         "index\tquestion\tsentence\tlabel\n0\tWhen did it end?\tIt ended in 1918.\tentailment\n",
-        [Text("When did it end?", "It ended in 1918.", "entailment")],
+        [TextExample("When did it end?", "It ended in 1918.", "entailment")],
     ),
     "STS-B": (
         "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
         "0\tmain\tMSR\t2012\t0001\tnone\tnone\tA plane.\tAn air plane.\t5.000\n",
-        [Text("A plane.", "An air plane.", "5.000")],
+        [TextExample("A plane.", "An air plane.", "5.000")],
     ),
 }
 
@@ -131,7 +133,7 @@ GLUE = {
 @pytest.mark.parametrize("name", GLUE)
 def test_pairs_by_the_names_in_glue(write: Write, name: str) -> None:
     content, expected = GLUE[name]
-    read = read_texts(write(f"{name}.tsv", content), task="pair", labelled=True)
+    read = read_text_examples(write(f"{name}.tsv", content), task="pair", labeled=True)
     assert read.examples == expected
     assert read.lines == [2, 3][: len(expected)]
     assert read.dropped == ({"gold_label is -: the annotators did not agree": 1} if name == "MNLI" else {})
@@ -139,49 +141,49 @@ def test_pairs_by_the_names_in_glue(write: Write, name: str) -> None:
 
 def test_files_of_a_test_set_have_no_labels(write: Write) -> None:
     path = write("test.tsv", "index\tgenre\tsentence1\tsentence2\n0\ta\tOne two.\tThree.\n1\ta\tFour.\tFive.\n")
-    assert [example.label for example in read_texts(path, task="pair").examples] == [None, None]
+    assert [example.label for example in read_text_examples(path, task="pair").examples] == [None, None]
     rows = "".join(f"{number}\tOne two {number}.\tThree {number}.\n" for number in range(30))
     with pytest.raises(
         InputError, match=r"no column of labels.*0 '0', 1 'One two 0\.', 2 'Three 0\.'; name.*--columns"
     ):
-        read_texts(write("rows.tsv", rows), task="pair", labelled=True)
+        read_text_examples(write("rows.tsv", rows), task="pair", labeled=True)
 
 
 def test_labels_are_not_invented_from_row_numbers(write: Write) -> None:
     path = write("test.tsv", "".join(f"{number}\ta text of some words {number}\n" for number in range(30)))
-    assert {example.label for example in read_texts(path, task="classify").examples} == {None}
+    assert {example.label for example in read_text_examples(path, task="classify").examples} == {None}
 
 
 def test_one_text_a_line_keeps_its_commas(write: Write) -> None:
-    read = read_texts(write("in.txt", 'one, "two"\n\nthree\n\n'), task="classify")
-    assert read.examples == [Text('one, "two"'), Text("three")]
-    assert (read.lines, read.how) == ([1, 3], "one text a line")
+    read = read_text_examples(write("in.txt", 'one, "two"\n\nthree\n\n'), task="classify")
+    assert read.examples == [TextExample('one, "two"'), TextExample("three")]
+    assert (read.lines, read.description) == ([1, 3], "one text a line")
 
 
 def test_standard_input_and_compression(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = b'label,text\r\n1,good\r\n0,"bad, very"\r\n'
-    expected = [Text("good", None, "1"), Text("bad, very", None, "0")]
+    expected = [TextExample("good", None, "1"), TextExample("bad, very", None, "0")]
     packed = tmp_path / "a.csv.gz"
     packed.write_bytes(gzip.compress(b"\xef\xbb\xbf" + content))
-    assert read_texts(packed, task="classify").examples == expected
+    assert read_text_examples(packed, task="classify").examples == expected
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))  # type: ignore[arg-type]
-    read = read_texts("-", task="classify", labelled=True)
+    read = read_text_examples("-", task="classify", labeled=True)
     assert (read.examples, read.path) == (expected, "standard input")
 
 
 def test_quotes_may_span_lines_and_errors_count_them(write: Write) -> None:
-    read = read_texts(write("a.csv", 'text,label\n"one\ntwo",1\nthree,0\n'), task="classify")
-    assert read.examples == [Text("one\ntwo", None, "1"), Text("three", None, "0")]
+    read = read_text_examples(write("a.csv", 'text,label\n"one\ntwo",1\nthree,0\n'), task="classify")
+    assert read.examples == [TextExample("one\ntwo", None, "1"), TextExample("three", None, "0")]
     assert read.lines == [2, 4]
     with pytest.raises(InputError, match=r"a\.csv line 4: expected column 1, and this row has 1 of 2 columns"):
-        read_texts(write("a.csv", 'text,label\n"one\ntwo",1\nthree\n'), task="classify")
+        read_text_examples(write("a.csv", 'text,label\n"one\ntwo",1\nthree\n'), task="classify")
     with pytest.raises(InputError, match=r"a\.csv line 3: not a row with quotes"):
-        read_texts(write("a.csv", 'text,label\none,1\n"never closed,0\n'), task="classify")
+        read_text_examples(write("a.csv", 'text,label\none,1\n"never closed,0\n'), task="classify")
 
 
 def test_a_comma_without_quotes_is_named(write: Write) -> None:
     with pytest.raises(InputError, match=r"a\.csv line 3: expected 2 columns, and this row has 3; .*quotes"):
-        read_texts(write("a.csv", "text,label\ngood,1\nbad, very,0\n"), task="classify")
+        read_text_examples(write("a.csv", "text,label\ngood,1\nbad, very,0\n"), task="classify")
 
 
 @pytest.mark.parametrize(
@@ -198,65 +200,73 @@ def test_a_comma_without_quotes_is_named(write: Write) -> None:
 )
 def test_quotes_in_files_with_tabs(write: Write, rows: str, quoted: bool) -> None:
     path = write("a.tsv", rows)
-    assert (", quoted" in read_texts(path, task="classify", columns=["1", "0"]).how) is quoted
+    assert (", quoted" in read_text_examples(path, task="classify", columns=["1", "0"]).description) is quoted
     for asked in (True, False):
         if asked <= quoted:  # what is well formed can be read either way
-            how = read_texts(path, task="classify", columns=["0"], quoting=asked).how
+            how = read_text_examples(path, task="classify", columns=["0"], quoting=asked).description
             assert (", quoted" in how) is asked
 
 
 def test_semicolons_and_a_given_delimiter(write: Write) -> None:
     path = write("a.csv", "text;label\ngood, yes;1\nbad, no;0\n")
-    assert read_texts(path, task="classify").examples == [Text("good, yes", None, "1"), Text("bad, no", None, "0")]
+    assert read_text_examples(path, task="classify").examples == [
+        TextExample("good, yes", None, "1"),
+        TextExample("bad, no", None, "0"),
+    ]
     path = write("b.txt", "good|1\nbad|0\n")
-    assert read_texts(path, task="classify", delimiter="|").examples[1] == Text("bad", None, "0")
+    assert read_text_examples(path, task="classify", delimiter="|").examples[1] == TextExample("bad", None, "0")
     with pytest.raises(InputError, match="one character"):
-        read_texts(path, task="classify", delimiter="||")
+        read_text_examples(path, task="classify", delimiter="||")
 
 
 def test_columns_by_name_and_number(write: Write) -> None:
     path = write("a.tsv", "id\tx\ty\tz\n1\tsome text\tpos\tother\n2\tmore text\tneg\tother\n")
-    expected = [Text("some text", None, "pos"), Text("more text", None, "neg")]
-    assert read_texts(path, task="classify", columns=["x", "y"]).examples == expected
-    assert read_texts(path, task="classify", columns=["1", "2"]).examples == expected
-    assert read_texts(path, task="classify", columns=["x"]).examples == [Text("some text"), Text("more text")]
-    assert read_texts(path, task="pair", columns=["x", "z", "y"]).examples[0] == Text("some text", "other", "pos")
+    expected = [TextExample("some text", None, "pos"), TextExample("more text", None, "neg")]
+    assert read_text_examples(path, task="classify", columns=["x", "y"]).examples == expected
+    assert read_text_examples(path, task="classify", columns=["1", "2"]).examples == expected
+    assert read_text_examples(path, task="classify", columns=["x"]).examples == [
+        TextExample("some text"),
+        TextExample("more text"),
+    ]
+    assert read_text_examples(path, task="pair", columns=["x", "z", "y"]).examples[0] == TextExample(
+        "some text", "other", "pos"
+    )
     with pytest.raises(InputError, match=r"no column 'zz'; did you mean 'z'\?.*or a number from 0 to 3"):
-        read_texts(path, task="classify", columns=["x", "zz"])
+        read_text_examples(path, task="classify", columns=["x", "zz"])
     with pytest.raises(InputError, match="no column '7'"):
-        read_texts(path, task="classify", columns=["7"], header=False)
+        read_text_examples(path, task="classify", columns=["7"], header=False)
     with pytest.raises(InputError, match="for pair should be text, second text, label; got x"):
-        read_texts(path, task="pair", columns=["x"])
-    assert len(read_texts(path, task="classify", columns=["1", "2"], header=False).examples) == 3
+        read_text_examples(path, task="pair", columns=["x"])
+    assert len(read_text_examples(path, task="classify", columns=["1", "2"], header=False).examples) == 3
 
 
 def test_several_labels(write: Write) -> None:
     path = write("a.csv", "id,comment_text,toxic,insult\n1,you,1,1\n2,me,0,0\n3,they,0,1\n")
     named = ["comment_text", "toxic", "insult"]
-    labels = [example.label for example in read_texts(path, task="classify", columns=named).examples]
+    labels = [example.label for example in read_text_examples(path, task="classify", columns=named).examples]
     assert labels == [("toxic", "insult"), (), ("insult",)]
     with pytest.raises(InputError, match=r"may be any of the columns 2, 3.*--columns"):
-        read_texts(path, task="classify", labelled=True)
+        read_text_examples(path, task="classify", labeled=True)
     with pytest.raises(InputError, match=r"b\.csv line 3: insult should be 0 or 1, got '2'"):
-        read_texts(
+        read_text_examples(
             write("b.csv", "text,toxic,insult\nyou,1,1\nme,0,2\n"), task="classify", columns=["text", *named[1:]]
         )
     with pytest.raises(InputError, match="need a header"):
-        read_texts(write("c.tsv", "you\t1\t1\nme\t0\t0\n"), task="classify", columns=["0", "1", "2"])
+        read_text_examples(write("c.tsv", "you\t1\t1\nme\t0\t0\n"), task="classify", columns=["0", "1", "2"])
 
 
 def test_json_lines(write: Write) -> None:
     rows = [{"text": "one", "label": 1}, {"text": "two", "label": ["a", "b"]}, {"text": "three", "label": []}]
     path = write("a.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n")
-    read = read_texts(path, task="classify", labelled=True)
+    read = read_text_examples(path, task="classify", labeled=True)
     assert [example.label for example in read.examples] == ["1", ("a", "b"), ()]
-    assert read.how == "JSON lines, text = text, label = label"
+    assert read.description == "JSON lines, text = text, label = label"
     path = write("b", '{"text_a": "one", "text_b": "two"}\n')
-    assert read_texts(path, task="pair").examples == [Text("one", "two")]
+    assert read_text_examples(path, task="pair").examples == [TextExample("one", "two")]
     path = write("c.json", '[\n{"text": "one", "label": null}]')
-    assert read_texts(path, task="classify").examples == [Text("one")]
+    assert read_text_examples(path, task="classify").examples == [TextExample("one")]
     path = write("d.jsonl", '{"text": "one", "score": 2}\n{"text": "two", "score": 0.5}\n')
-    assert [example.label for example in read_texts(path, task="regress").examples] == [2.0, 0.5]
+    assert [example.label for example in read_text_examples(path, task="regress").examples] == [2.0, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -274,7 +284,7 @@ def test_json_lines(write: Write) -> None:
 def test_bad_json_is_named(write: Write, line: str, message: str) -> None:
     path = write("a.jsonl", '{"text": "one", "label": "x"}\n' + line + "\n")
     with pytest.raises(InputError, match=message):
-        read_texts(path, task="classify")
+        read_text_examples(path, task="classify")
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -283,50 +293,54 @@ def test_parquet(tmp_path: Path) -> None:
 
     path = tmp_path / "a.parquet"
     parquet.write_table(pa.table({"idx": [4, 5], "sentence": ["one", "two"], "label": [1, 0]}), path)
-    read = read_texts(path, task="classify", labelled=True)
-    assert read.examples == [Text("one", None, "1"), Text("two", None, "0")]
-    assert read.how == "Parquet, text = sentence, label = label"
+    read = read_text_examples(path, task="classify", labeled=True)
+    assert read.examples == [TextExample("one", None, "1"), TextExample("two", None, "0")]
+    assert read.description == "Parquet, text = sentence, label = label"
     path.write_bytes(b"PAR1 not really")
     with pytest.raises(InputError, match="no Parquet file, or damaged"):
-        read_texts(path, task="classify")
+        read_text_examples(path, task="classify")
 
 
 @pytest.mark.parametrize("value", ["high", "nan", "inf", ""])
 def test_a_score_must_be_a_number(write: Write, value: str) -> None:
     path = write("a.tsv", f"sentence1\tsentence2\tscore\na\tb\t1.5\na\tb\t{value}\n")
     with pytest.raises(InputError, match=r"a\.tsv line 3: score should be a (number|label)"):
-        read_texts(path, task="regress")
+        read_text_examples(path, task="regress")
 
 
 def test_regress_takes_one_text_or_two(write: Write) -> None:
     one = write("one.tsv", "a film of great length\t4.5\nnot so good, this one\t1.0\n")
-    assert read_texts(one, task="regress").examples[0] == Text("a film of great length", None, 4.5)
+    assert read_text_examples(one, task="regress").examples[0] == TextExample("a film of great length", None, 4.5)
     whole = write("stars.tsv", "".join(f"a film of {n} stars and more\t{n % 5}\n" for n in range(40)))
-    assert read_texts(whole, task="regress", labelled=True).examples[3].label == 3.0
+    assert read_text_examples(whole, task="regress", labeled=True).examples[3].label == 3.0
     columns = ["0", "1"]
     two = write("two.tsv", "a b c\td e f\n")
-    assert read_texts(two, task="regress", columns=columns, labelled=False).examples == [Text("a b c", "d e f")]
+    assert read_text_examples(two, task="regress", columns=columns, labeled=False).examples == [
+        TextExample("a b c", "d e f")
+    ]
 
 
 def test_headers_with_unknown_names(write: Write) -> None:
     rows = "".join(f"this is tweet {number}, of many\t{'ab'[number % 2]}\n" for number in range(40))
-    read = read_texts(write("a.tsv", "wording\tstance\n" + rows), task="classify", labelled=True)
-    assert (len(read.examples), read.how) == (40, "tab-separated, header, text = wording, label = stance")
-    assert len(read_texts(write("b.tsv", rows), task="classify").examples) == 40
+    read = read_text_examples(write("a.tsv", "wording\tstance\n" + rows), task="classify", labeled=True)
+    assert (len(read.examples), read.description) == (40, "tab-separated, header, text = wording, label = stance")
+    assert len(read_text_examples(write("b.tsv", rows), task="classify").examples) == 40
     kaggle = "v1,v2,,,\n" + "".join(f"{'ham' if n % 3 else 'spam'},message number {n},,,\n" for n in range(30))
-    assert read_texts(write("d.csv", kaggle), task="classify").how.endswith("header, text = v2, label = v1")
+    assert read_text_examples(write("d.csv", kaggle), task="classify").description.endswith(
+        "header, text = v2, label = v1"
+    )
     # A one-word text that is also a known name is no header where its row has a number.
-    assert len(read_texts(write("c.tsv", "text\t1\nother\t0\n"), task="classify").examples) == 2
+    assert len(read_text_examples(write("c.tsv", "text\t1\nother\t0\n"), task="classify").examples) == 2
 
 
 def test_classify_does_not_choose_between_two_texts(write: Write) -> None:
     with pytest.raises(InputError, match=r"two texts, premise and hypothesis.*use the task pair"):
-        read_texts(write("a.tsv", "premise\thypothesis\tlabel\na b\tc d\t1\n"), task="classify")
+        read_text_examples(write("a.tsv", "premise\thypothesis\tlabel\na b\tc d\t1\n"), task="classify")
     rows = "".join(f"one text of words {n}\tother text of words {n}\t{n % 2}\n" for n in range(20))
     with pytest.raises(
         InputError, match=r"cannot tell which columns hold the text; its columns are 0 'one text.*--columns"
     ):
-        read_texts(write("b.tsv", rows), task="classify")
+        read_text_examples(write("b.tsv", rows), task="classify")
 
 
 @pytest.mark.parametrize(
@@ -345,16 +359,16 @@ def test_bad_files(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "a.tsv"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
-        read_texts(path, task="classify", labelled=True)
+        read_text_examples(path, task="classify", labeled=True)
 
 
 def test_an_empty_archive_and_an_unknown_task(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv.gz"
     path.write_bytes(b"")
     with pytest.raises(InputError, match=r"is empty, which no \.gz file is"):
-        read_texts(path, task="classify")
+        read_text_examples(path, task="classify")
     with pytest.raises(InputError, match="unknown task 'clasify'; did you mean 'classify'"):
-        read_texts(path, task="clasify")  # type: ignore[arg-type]
+        read_text_examples(path, task="clasify")  # type: ignore[arg-type]
 
 
 _CELL = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).filter(lambda text: text.strip())
@@ -369,6 +383,6 @@ def test_what_was_written_with_quotes_comes_back(
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *rows])
-    assert read_texts(path, task="classify", labelled=True).examples == [
-        Text(text, None, label) for text, label in rows
+    assert read_text_examples(path, task="classify", labeled=True).examples == [
+        TextExample(text, None, label) for text, label in rows
     ]

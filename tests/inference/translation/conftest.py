@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from regard.data.readers import Read
-from regard.data.translation_pairs import Pair
+from regard.data.readers import ExampleSet
+from regard.data.translation_pairs import TranslationPair
 from regard.training.translation.config import TranslationConfig
 from regard.training.translation.report import TranslationReport
 from regard.training.translation.run import fit
@@ -47,20 +47,20 @@ SMALL = (
 )
 
 
-def sentences(count: int, *, seed: int = 0) -> list[Pair]:
+def sentences(count: int, *, seed: int = 0) -> list[TranslationPair]:
     """Word for word, in the same order."""
     chance = random.Random(seed)
-    found: dict[Pair, None] = {}
+    found: dict[TranslationPair, None] = {}
     while len(found) < count:
         words = chance.choices(list(WORDS), k=chance.randrange(2, 6))
-        found[Pair(" ".join(words), " ".join(WORDS[word] for word in words))] = None
+        found[TranslationPair(" ".join(words), " ".join(WORDS[word] for word in words))] = None
     return list(found)
 
 
 @pytest.fixture(scope="session")
-def data() -> dict[str, Read[Pair]]:
+def data() -> dict[str, ExampleSet[TranslationPair]]:
     pairs = sentences(90)
-    return {"train": Read(pairs[:80], "train", "made"), "dev": Read(pairs[80:], "dev", "made")}
+    return {"train": ExampleSet(pairs[:80], "train", "made"), "dev": ExampleSet(pairs[80:], "dev", "made")}
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ Tune = Callable[..., TranslationReport]
 
 
 @pytest.fixture(scope="session")
-def tune(data: dict[str, Read[Pair]], one_thread: None) -> Tune:
+def tune(data: dict[str, ExampleSet[TranslationPair]], one_thread: None) -> Tune:
     def run(output: Path, *settings: str, **options: Any) -> TranslationReport:
         config = TranslationConfig.read(overrides=[*SMALL, *settings])
         options = {**data, **options}

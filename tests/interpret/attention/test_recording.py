@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.examples import Picture
+from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.maps import AttentionMaps
@@ -117,7 +117,7 @@ def test_t5_finds_its_own_answer(t5: Both) -> None:
 
 def test_vit(vit: Both) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
-    found = record_attention(vit.ours, None, image=Picture(pixels, None, "cat.png"))
+    found = record_attention(vit.ours, None, image=ImageExample(pixels, None, "cat.png"))
     values = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1
     with torch.no_grad():
         theirs = vit.theirs(values, output_attentions=True)
@@ -200,7 +200,7 @@ def test_what_does_not_fit_is_cut_and_told(bert: Both, gpt: Both, t5: Both) -> N
         (" \n", None, {}, "the text is empty"),
         ("a", "  ", {}, "the second text is empty"),
         ("a", None, {"max_tokens": 0}, "max_tokens is 0"),
-        ("a", None, {"image": Picture(np.zeros((2, 2), np.uint8), None, "x")}, "needs a Vision Transformer"),
+        ("a", None, {"image": ImageExample(np.zeros((2, 2), np.uint8), None, "x")}, "needs a Vision Transformer"),
     ],
 )
 def test_bad_input(bert: Both, text: str, second: str | None, options: dict[str, Any], message: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.data.examples import Picture
+from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention import view as module
@@ -119,7 +119,7 @@ def test_an_additive_score_has_no_vectors(subwords: Subwords) -> None:
 
 def test_a_picture(vit: Both) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
-    payload: Any = page_data("vit", vit.ours, None, image=Picture(pixels, None, "my cat.png"))
+    payload: Any = page_data("vit", vit.ours, None, image=ImageExample(pixels, None, "my cat.png"))
     assert payload["image"].startswith("data:image/png;base64,")
     assert payload["grid"] == [2, 4]
 

@@ -63,11 +63,11 @@ def test_of_a_linear_model_both_are_the_products(linear: tuple[Probe, Tensor]) -
         simple = gradient_times_input(trial, output=name)
         assert simple.scores == pytest.approx(wanted.tolist(), abs=1e-4)
         assert simple.value == pytest.approx(wanted.sum().item(), abs=1e-4)
-        assert simple.error is None
+        assert simple.completeness_error is None
         found = integrated_gradients(trial, output=name, steps=1, baseline="zero")
         assert found.scores == pytest.approx(wanted.tolist(), abs=1e-4)
-        assert found.start == 0
-        assert found.error == pytest.approx(0, abs=1e-4)
+        assert found.baseline_value == 0
+        assert found.completeness_error == pytest.approx(0, abs=1e-4)
 
 
 def test_of_a_linear_model_with_masks_before(linear: tuple[Probe, Tensor]) -> None:
@@ -87,15 +87,15 @@ def test_of_a_linear_model_with_masks_before(linear: tuple[Probe, Tensor]) -> No
 def test_scores_add_up(which: str, baseline: None, request: pytest.FixtureRequest) -> None:
     trial: Probe = request.getfixturevalue(which)
     place = len(trial.targets) - 1
-    rough = integrated_gradients(trial, place=place, steps=2, baseline=baseline)
-    found = integrated_gradients(trial, place=place, steps=128, baseline=baseline)
-    assert found.start is not None
-    gained = found.value - found.start
+    rough = integrated_gradients(trial, target=place, steps=2, baseline=baseline)
+    found = integrated_gradients(trial, target=place, steps=128, baseline=baseline)
+    assert found.baseline_value is not None
+    gained = found.value - found.baseline_value
     assert abs(gained) > 0.1
     assert sum(found.scores) == pytest.approx(gained, abs=0.01)
-    assert found.error == pytest.approx(sum(found.scores) - gained, abs=1e-9)
-    assert rough.error is not None
-    assert abs(rough.error) > abs(found.error or 0)
+    assert found.completeness_error == pytest.approx(sum(found.scores) - gained, abs=1e-9)
+    assert rough.completeness_error is not None
+    assert abs(rough.completeness_error) > abs(found.completeness_error or 0)
     with trial.evaluating():
         row = trial.logits()[0, place]
     assert found.output == trial.outputs[int(row.argmax())]
@@ -143,13 +143,13 @@ def test_models_in_training_are_asked_without_dropout(tiny_bert_folder: Path) ->
 
 
 def test_what_cannot_be_attributed(blanks: Probe, following: Probe) -> None:
-    with pytest.raises(InputError, match="place 2 is asked for, and this text has 2"):
-        gradient_times_input(blanks, place=2)
+    with pytest.raises(InputError, match="target is 2; expected 0 to 1"):
+        gradient_times_input(blanks, target=2)
     with pytest.raises(InputError, match="steps is 0"):
         integrated_gradients(blanks, steps=0)
     with pytest.raises(InputError, match="unknown baseline 'zeros'; did you mean 'zero'"):
         integrated_gradients(blanks, baseline="zeros")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="has no such token; take zero"):
+    with pytest.raises(InputError, match="has no such token; use zero"):
         integrated_gradients(following, baseline="mask")
     with pytest.raises(InputError, match="is not a token"):
         gradient_times_input(blanks, output="filmm")

@@ -12,39 +12,39 @@ import pytest
 import torch
 
 import regard
-from regard.data.examples import Choice, Picture, Question, Tagged, Text
+from regard.data.examples import ChoiceExample, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.errors import InputError
 from regard.interpret.attribution.predictions import parse_example, predict_texts, predictions_payload
 from regard.models import Vit, VitConfig
-from regard.tasks.answer import Answering
-from regard.tasks.base import Task
-from regard.tasks.choose import Choose
-from regard.tasks.folder import Solved, write_task
-from regard.tasks.model import Tuned
-from regard.tasks.pictures import Look, Seen
-from regard.tasks.solve import predict
-from regard.tasks.tag import Tag
-from regard.tasks.texts import Classify, Pair, Regress
-from regard.training.finetuning.sources import Table, read_examples
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.image_classification import ImageClassifier, ImageTask
+from regard.tasks.multiple_choice import MultipleChoice
+from regard.tasks.predict import predict
+from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.task import Task
+from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.text_classification import PairClassification, Regression, TextClassification
+from regard.tasks.token_classification import TokenClassification
+from regard.training.finetuning.sources import TableOptions, read_examples
 
 CPU = torch.device("cpu")
 TYPED: list[tuple[Task[Any], tuple[str, ...], Any]] = [
-    (Classify(["bad", "good"]), ('the film\'s "good"',), Text('the film\'s "good"')),
-    (Pair(["no", "yes"]), ("the film", "so long"), Text("the film", "so long")),
-    (Regress(0.0, 1.0), ("the film", "so long"), Text("the film", "so long")),
-    (Tag(["O", "B-X", "I-X"]), ("we see",), Tagged("we see", ((0, 2), (3, 6)))),
-    (Answering(), ("what film", "the film is good"), Question("", "what film", "the film is good")),
-    (Choose(), ("the film", "is good\nis bad\n"), Choice("the film", ("is good", "is bad"))),
+    (TextClassification(["bad", "good"]), ('the film\'s "good"',), TextExample('the film\'s "good"')),
+    (PairClassification(["no", "yes"]), ("the film", "so long"), TextExample("the film", "so long")),
+    (Regression(0.0, 1.0), ("the film", "so long"), TextExample("the film", "so long")),
+    (TokenClassification(["O", "B-X", "I-X"]), ("we see",), TaggedExample("we see", ((0, 2), (3, 6)))),
+    (QuestionAnswering(), ("what film", "the film is good"), QuestionExample("", "what film", "the film is good")),
+    (MultipleChoice(), ("the film", "is good\nis bad\n"), ChoiceExample("the film", ("is good", "is bad"))),
 ]
 NAMES = [task.name for task, _, _ in TYPED]
 
 
 @pytest.fixture
 def solved(tiny_bert_folder: Path) -> Any:
-    def make(task: Task[Any]) -> Solved:
+    def make(task: Task[Any]) -> FineTunedModel:
         encoder, tokenizer = regard.load(tiny_bert_folder)
         torch.manual_seed(1)
-        return Solved(task, Tuned.new(encoder, task).eval(), tokenizer, 64)
+        return FineTunedModel(task, EncoderWithHead.from_encoder(encoder, task).eval(), tokenizer, 64)
 
     return make
 
@@ -65,25 +65,27 @@ def test_typed(solved: Any, tmp_path: Path, task: Task[Any], texts: tuple[str, .
     words = shlex.split(payload["cli"])
     assert words[-6:] == ["regard", "predict", "--page", "page.html", "DIR", "-"]
     (tmp_path / "lines.jsonl").write_text(words[2] + "\n", encoding="utf-8")
-    (read,) = read_examples(task.name, tmp_path / "lines.jsonl", labelled=False).examples
+    (read,) = read_examples(task.name, tmp_path / "lines.jsonl", labeled=False).examples
     assert predict(model, [read], device=CPU)[0] == {**expected, **({"id": read.id} if task.name == "answer" else {})}
     # The line of Python says the same.
-    write_task(model, tmp_path / "DIR")
+    save_fine_tuned(model, tmp_path / "DIR")
     *opening, last = payload["python"].replace("'DIR'", repr(str(tmp_path / "DIR"))).splitlines()
     space: dict[str, Any] = {}
     exec("\n".join(opening), space)
     assert eval(last, space) == expected
 
 
-@pytest.mark.parametrize("task", [Pair(["no", "yes"]), Answering(), Choose()], ids=["pair", "answer", "choose"])
+@pytest.mark.parametrize(
+    "task", [PairClassification(["no", "yes"]), QuestionAnswering(), MultipleChoice()], ids=["pair", "answer", "choose"]
+)
 def test_second_text_is_asked_for(solved: Any, task: Task[Any]) -> None:
     with pytest.raises(InputError, match="This model"):
         parse_example(solved(task), "the film", " ")
 
 
 def test_given_predictions_are_shown_as_they_are(solved: Any) -> None:
-    model = solved(Classify(["bad", "good"]))
-    examples = [Text("the film"), Text("good <b>film</b>")]
+    model = solved(TextClassification(["bad", "good"]))
+    examples = [TextExample("the film"), TextExample("good <b>film</b>")]
     told = [{"text": "x", "label": "bad", "probabilities": {"bad": 0.75, "good": 0.25}}] * 2
     done: list[int] = []
     payload: dict[str, Any] = predictions_payload(
@@ -92,12 +94,14 @@ def test_given_predictions_are_shown_as_they_are(solved: Any) -> None:
     assert [one["prediction"] for one in payload["predictions"]] == told
     assert payload["notes"] == ["a note"]
     assert payload["cli"] == "regard predict --page page.html DIR 'file name.tsv'"
-    assert "new_examples(solved.task.name, 'file name.tsv', table=Table(" in payload["python"]
+    assert "new_examples(solved.task.name, 'file name.tsv', table=TableOptions(" in payload["python"]
     assert len(done) == 2
 
 
 def test_long_text_has_a_prediction_and_says_why_there_is_no_more(solved: Any) -> None:
-    payload: dict[str, Any] = predictions_payload("DIR", solved(Classify(["bad", "good"])), [Text("the film " * 60)])
+    payload: dict[str, Any] = predictions_payload(
+        "DIR", solved(TextClassification(["bad", "good"])), [TextExample("the film " * 60)]
+    )
     (shown,) = payload["predictions"]
     assert shown["evidence"] == []
     assert "shorten it" in shown["why"]
@@ -107,8 +111,8 @@ def test_long_text_has_a_prediction_and_says_why_there_is_no_more(solved: Any) -
 def test_picture() -> None:
     torch.manual_seed(0)
     config = VitConfig(width=16, depth=1, heads=2, ffn=16, image=(8, 8), patch=(4, 4), channels=1, labels=2)
-    model = Solved(Look(["cat", "dog"]), Seen(Vit(config)).eval(), None, 0)
-    example = Picture(np.arange(64, dtype=np.uint8).reshape(8, 8), name="a.png")
+    model = FineTunedModel(ImageTask(["cat", "dog"]), ImageClassifier(Vit(config)).eval(), None, 0)
+    example = ImageExample(np.arange(64, dtype=np.uint8).reshape(8, 8), name="a.png")
     payload: dict[str, Any] = predictions_payload("DIR", model, [example])
     (shown,) = payload["predictions"]
     assert shown["image"].startswith("data:image/png;base64,")
@@ -119,12 +123,12 @@ def test_picture() -> None:
 
 
 def test_lines_repeat_what_was_said_of_a_file(solved: Any, tmp_path: Path) -> None:
-    model = solved(Answering(0.5))
-    write_task(model, tmp_path / "DIR")
+    model = solved(QuestionAnswering(0.5))
+    save_fine_tuned(model, tmp_path / "DIR")
     file = tmp_path / "questions.csv"
     file.write_text("q;c\nwhat film;the film is good\nwhat day;it was a long day\n", encoding="utf-8")
-    table = Table.said("q,c", header=True, delimiter=";")
-    examples = read_examples("answer", file, table=table, labelled=False).examples
+    table = TableOptions.parse("q,c", header=True, delimiter=";")
+    examples = read_examples("answer", file, table=table, labeled=False).examples
     payload: dict[str, Any] = predictions_payload(
         str(tmp_path / "DIR"), model, examples, source=str(file), table=table, threshold=0.5
     )
@@ -137,10 +141,12 @@ def test_lines_repeat_what_was_said_of_a_file(solved: Any, tmp_path: Path) -> No
 
 
 def test_lines_of_several_typed_examples(solved: Any, tmp_path: Path) -> None:
-    model = solved(Pair(["no", "yes"]))
-    write_task(model, tmp_path / "DIR")
-    examples = [Text("the film", "is long"), Text("a day", "is hot")]
-    payload: dict[str, Any] = predictions_payload(str(tmp_path / "DIR"), model, examples, table=Table(("a", "b")))
+    model = solved(PairClassification(["no", "yes"]))
+    save_fine_tuned(model, tmp_path / "DIR")
+    examples = [TextExample("the film", "is long"), TextExample("a day", "is hot")]
+    payload: dict[str, Any] = predictions_payload(
+        str(tmp_path / "DIR"), model, examples, table=TableOptions(("a", "b"))
+    )
     assert shlex.split(payload["cli"])[2:5] == [
         '{"text_a": "the film", "text_b": "is long"}',
         '{"text_a": "a day", "text_b": "is hot"}',

@@ -9,19 +9,19 @@ import pytest
 import torch
 
 import regard
-from regard.data.examples import Question, Tagged, Text
-from regard.data.readers import words_of
+from regard.data.examples import QuestionExample, TaggedExample, TextExample
+from regard.data.readers import split_words
 from regard.errors import InputError
 from regard.inference import fill_blanks
 from regard.interpret.attribution.probe import Probe, open_probe, pretrained_probe, task_probe
 from regard.models import Bert, BertConfig, Gpt, GptConfig, Vit, VitConfig
-from regard.tasks.answer import Answering
-from regard.tasks.choose import Choose
-from regard.tasks.folder import Solved, write_task
-from regard.tasks.model import Tuned
-from regard.tasks.solve import predict
-from regard.tasks.tag import Tag
-from regard.tasks.texts import Classify, Pair, Regress
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.multiple_choice import MultipleChoice
+from regard.tasks.predict import predict
+from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.text_classification import PairClassification, Regression, TextClassification
+from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level, randomised, tiny_gpt
 
@@ -38,11 +38,11 @@ def gpt_tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return byte_level(tmp_path_factory.mktemp("gpt") / "v", specials=["<|endoftext|>"], kind="gpt2")
 
 
-def tuned(task: object, tokenizer: Tokenizer, *, causal: bool = False, length: int = 48) -> Solved:
+def tuned(task: object, tokenizer: Tokenizer, *, causal: bool = False, length: int = 48) -> FineTunedModel:
     sizes = {"vocabulary": tokenizer.size, "width": 24, "depth": 2, "heads": 4, "ffn": 40, "positions": 48}
     encoder = Gpt(GptConfig(**sizes, begin=0, end=0)) if causal else Bert(BertConfig(**sizes))
-    model = Tuned.new(encoder, task)  # type: ignore[arg-type]
-    return Solved(task, randomised(model).eval(), tokenizer, length)  # type: ignore[arg-type]
+    model = EncoderWithHead.from_encoder(encoder, task)  # type: ignore[arg-type]
+    return FineTunedModel(task, randomised(model).eval(), tokenizer, length)  # type: ignore[arg-type]
 
 
 def shares(trial: Probe) -> torch.Tensor:
@@ -74,17 +74,17 @@ def test_a_gpt_says_the_next_token(tmp_path: Path) -> None:
 
 def test_classes_are_those_of_predict(bert_tokens: Tokenizer, gpt_tokens: Tokenizer) -> None:
     for causal, tokens in ((False, bert_tokens), (True, gpt_tokens)):
-        for task in (Classify(["a", "b", "c"]), Classify(["a", "b"], several=True)):
+        for task in (TextClassification(["a", "b", "c"]), TextClassification(["a", "b"], multi_label=True)):
             solved = tuned(task, tokens, causal=causal)
-            said = predict(solved, [Text("the good film")], device=CPU)[0]["probabilities"]
+            said = predict(solved, [TextExample("the good film")], device=CPU)[0]["probabilities"]
             trial = task_probe(solved, "the good film")
-            assert trial.kind == ("several" if task.several else "one")
+            assert trial.kind == ("several" if task.multi_label else "one")
             assert dict(zip(trial.outputs, shares(trial)[0].tolist(), strict=True)) == pytest.approx(said, abs=1e-6)
 
 
 def test_pairs_have_their_segments(bert_tokens: Tokenizer) -> None:
-    solved = tuned(Pair(["a", "b"]), bert_tokens)
-    said = predict(solved, [Text("the good film", "a dull day")], device=CPU)[0]["probabilities"]
+    solved = tuned(PairClassification(["a", "b"]), bert_tokens)
+    said = predict(solved, [TextExample("the good film", "a dull day")], device=CPU)[0]["probabilities"]
     found = shares(task_probe(solved, "the good film", "a dull day"))[0].tolist()
     assert found == pytest.approx(list(said.values()), abs=1e-6)
     with pytest.raises(InputError, match="pair reads two texts"):
@@ -92,22 +92,22 @@ def test_pairs_have_their_segments(bert_tokens: Tokenizer) -> None:
 
 
 def test_values_tags_and_answers(bert_tokens: Tokenizer) -> None:
-    regress = tuned(Regress(0.0, 1.0), bert_tokens)
-    value = predict(regress, [Text("the film")], device=CPU)[0]["value"]
+    regress = tuned(Regression(0.0, 1.0), bert_tokens)
+    value = predict(regress, [TextExample("the film")], device=CPU)[0]["value"]
     assert shares(task_probe(regress, "the film")).item() == pytest.approx(value, abs=1e-5)
 
-    tag, text = tuned(Tag(["O", "B-X", "I-X"]), bert_tokens), "the film, now"
+    tag, text = tuned(TokenClassification(["O", "B-X", "I-X"]), bert_tokens), "the film, now"
     found = task_probe(tag, text)
     assert found.targets == ("the", "film", ",", "now")
-    tags = predict(tag, [Tagged(text, tuple(words_of(text)))], device=CPU)[0]["tags"]
+    tags = predict(tag, [TaggedExample(text, tuple(split_words(text)))], device=CPU)[0]["tags"]
     assert [found.outputs[i] for i in shares(found).argmax(-1).tolist()] == tags
 
-    answer = tuned(Answering(), bert_tokens)
+    answer = tuned(QuestionAnswering(), bert_tokens)
     trial = task_probe(answer, "what film", "the good film was long")
     assert trial.targets == ("start", "end")
     assert shares(trial).shape == (2, len(trial.ids))
     assert shares(trial).sum(-1).tolist() == pytest.approx([1.0, 1.0])
-    best = predict(answer, [Question("", "what film", "the good film was long")], device=CPU)[0]["nbest"]
+    best = predict(answer, [QuestionExample("", "what film", "the good film was long")], device=CPU)[0]["nbest"]
     spans = {(one["start"], one["end"]): one["probability"] for one in best}
     with trial.evaluating():
         first, last = trial.logits()[0].double()
@@ -120,7 +120,7 @@ def test_values_tags_and_answers(bert_tokens: Tokenizer) -> None:
 
 
 def test_parts_are_shorter_texts(bert_tokens: Tokenizer) -> None:
-    solved = tuned(Classify(["a", "b"]), bert_tokens)
+    solved = tuned(TextClassification(["a", "b"]), bert_tokens)
     trial, shorter = task_probe(solved, "the good film"), task_probe(solved, "the film")
     keep = torch.tensor([[True, True, False, True, True], [True, True, True, True, False]])
     with trial.evaluating():
@@ -128,7 +128,7 @@ def test_parts_are_shorter_texts(bert_tokens: Tokenizer) -> None:
 
 
 def test_a_folder_of_a_task_opens_as_one(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_folder: Path) -> None:
-    write_task(tuned(Classify(["a", "b"]), bert_tokens), tmp_path / "task")
+    save_fine_tuned(tuned(TextClassification(["a", "b"]), bert_tokens), tmp_path / "task")
     assert open_probe(tmp_path / "task", "the film").task == "classify"
     assert open_probe(tiny_bert_folder, "the _").task == "fill"
 
@@ -137,16 +137,18 @@ def test_what_cannot_be_asked(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_
     with pytest.raises(
         InputError, match="one of answer, classify, pair, regress, tag; this is a BERT model for choose"
     ):
-        task_probe(tuned(Choose(), bert_tokens), "the film")
-    classify = tuned(Classify(["a", "b"]), bert_tokens, length=8)
+        task_probe(tuned(MultipleChoice(), bert_tokens), "the film")
+    classify = tuned(TextClassification(["a", "b"]), bert_tokens, length=8)
     with pytest.raises(InputError, match="classify reads one text, and two were given"):
         task_probe(classify, "the", "film")
     with pytest.raises(InputError, match="the text is 2 tokens longer than the 8"):
         task_probe(classify, "the film was good and the day long")
     with pytest.raises(InputError, match="one row of the model, and this one takes 2; shorten it"):
-        task_probe(tuned(Tag(["O", "B-X"]), bert_tokens, length=8), "the film was good and the day long")
+        task_probe(
+            tuned(TokenClassification(["O", "B-X"]), bert_tokens, length=8), "the film was good and the day long"
+        )
     with pytest.raises(InputError, match="this one has no words"):
-        task_probe(tuned(Tag(["O", "B-X"]), bert_tokens), " ")
+        task_probe(tuned(TokenClassification(["O", "B-X"]), bert_tokens), " ")
     model, tokenizer = regard.load(tiny_bert_folder)
     with pytest.raises(InputError, match="second text is for a fine-tuned model"):
         pretrained_probe(model, tokenizer, "the _", "film")

@@ -10,7 +10,7 @@ from torch import nn
 
 import regard
 from regard.errors import InputError
-from regard.interpret.ablation.ablation import ablate, sweep_heads
+from regard.interpret.ablation import ablate, sweep_heads
 from regard.interpret.attribution.gradients import gradient_times_input
 from regard.interpret.attribution.probe import (
     MAX_MASKED_TOKENS,
@@ -20,7 +20,7 @@ from regard.interpret.attribution.probe import (
     subsample_targets,
 )
 from regard.nn import Padded
-from regard.tasks.folder import write_task
+from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
@@ -41,12 +41,12 @@ def gpt(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 def test_hidden_in_turn_is_each_word_as_a_blank(bert: Pair) -> None:
-    trial = pretrained_probe(*bert, TEXT, at="masked")
-    assert (trial.positions, trial.rows_per_copy) == (tuple(range(1, 10)), 9)
-    assert trial.targets[1] == "2 good" and trial.targets[6] == "7 [MASK]"
-    with trial.evaluating():
-        found = trial.logits()[0]
-        assert found.shape == (9, len(trial.outputs))
+    probe = pretrained_probe(*bert, TEXT, at="masked")
+    assert (probe.positions, probe.rows_per_copy) == (tuple(range(1, 10)), 9)
+    assert probe.targets[1] == "2 good" and probe.targets[6] == "7 [MASK]"
+    with probe.evaluating():
+        found = probe.logits()[0]
+        assert found.shape == (9, len(probe.outputs))
         for place in range(9):
             words = [("_" if number == place else word) for number, word in enumerate(WORDS)]
             alone = pretrained_probe(*bert, " ".join(words))
@@ -56,23 +56,23 @@ def test_hidden_in_turn_is_each_word_as_a_blank(bert: Pair) -> None:
 def test_plain_is_one_pass_over_the_text(bert: Pair) -> None:
     model, tokenizer = bert
     assert tokenizer is not None
-    trial = pretrained_probe(*bert, "the good film", at="plain")
+    probe = pretrained_probe(*bert, "the good film", at="plain")
     ids = torch.tensor([tokenizer.encode("the good film").ids])
     with torch.no_grad():
         wanted = model.masked(model(ids, Padded()))[0, 1:-1]
-    with trial.evaluating():
-        torch.testing.assert_close(trial.logits()[0], wanted)
+    with probe.evaluating():
+        torch.testing.assert_close(probe.logits()[0], wanted)
 
 
 def test_a_gpt_says_what_follows_each_token(gpt: Pair) -> None:
-    trial = pretrained_probe(*gpt, "the film day", at="plain")
+    probe = pretrained_probe(*gpt, "the film day", at="plain")
     tokenizer = gpt[1]
     assert tokenizer is not None
-    numbers = trial.ids.tolist()
-    assert trial.positions == tuple(range(1, len(numbers) + 1))
-    assert trial.targets[-1] == "next token"
-    with trial.evaluating():
-        found = trial.logits()[0]
+    numbers = probe.ids.tolist()
+    assert probe.positions == tuple(range(1, len(numbers) + 1))
+    assert probe.targets[-1] == "next token"
+    with probe.evaluating():
+        found = probe.logits()[0]
         for count in range(1, len(numbers) + 1):
             alone = pretrained_probe(*gpt, tokenizer.decode(numbers[:count]))
             assert alone.ids.tolist() == numbers[:count]
@@ -81,23 +81,21 @@ def test_a_gpt_says_what_follows_each_token(gpt: Pair) -> None:
 
 @pytest.mark.parametrize("at", ["masked", "plain"])
 def test_a_sweep_is_one_head_at_a_time(bert: Pair, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(
-        regard.interpret.ablation.ablation.BUDGET, "cpu", 3 * 9 * 11
-    )  # several copies a batch, and batches
-    trial = pretrained_probe(*bert, TEXT, at=at)
-    found = sweep_heads(trial)
+    monkeypatch.setitem(regard.interpret.ablation.BUDGET, "cpu", 3 * 9 * 11)  # several copies a batch, and batches
+    probe = pretrained_probe(*bert, TEXT, at=at)
+    found = sweep_heads(probe)
     assert len(found.ranked) == 8
     for one in found.ranked:
-        effects = ablate(trial, heads=[(one.layer, one.head)]).effects
+        effects = ablate(probe, heads=[(one.layer, one.head)]).effects
         assert one.strengths == pytest.approx([effect.strength for effect in effects], rel=1e-4, abs=1e-7)
         assert one.strength == pytest.approx(sum(one.strengths) / 9)
         assert one.after == tuple(effect.after for effect in effects)
-        assert one.changed == tuple(effect.place for effect in effects if effect.before != effect.after)
+        assert one.changed == tuple(effect.target for effect in effects if effect.before != effect.after)
 
 
 def test_who_leads_after(bert: Pair) -> None:
-    trial = pretrained_probe(*bert, TEXT, at="masked")
-    for effect in ablate(trial, heads=[(0, 0), (1, 1)], layers=[1], top=4).effects:
+    probe = pretrained_probe(*bert, TEXT, at="masked")
+    for effect in ablate(probe, heads=[(0, 0), (1, 1)], layers=[1], top=4).effects:
         assert effect.successors[0].output == effect.after
         after = [one.after for one in effect.successors]
         assert after == sorted(after, reverse=True) and len(after) == 4
@@ -105,12 +103,12 @@ def test_who_leads_after(bert: Pair) -> None:
 
 
 def test_fewer_places_are_evenly_spread(bert: Pair) -> None:
-    trial = pretrained_probe(*bert, TEXT, at="masked")
-    few = subsample_targets(trial, 3)
-    assert few.positions == (1, 4, 7) and few.targets == tuple(trial.targets[i] for i in (0, 3, 6))
-    with trial.evaluating():
-        torch.testing.assert_close(few.logits()[0], trial.logits()[0, [0, 3, 6]])
-    assert subsample_targets(trial, 9) is trial
+    probe = pretrained_probe(*bert, TEXT, at="masked")
+    few = subsample_targets(probe, 3)
+    assert few.positions == (1, 4, 7) and few.targets == tuple(probe.targets[i] for i in (0, 3, 6))
+    with probe.evaluating():
+        torch.testing.assert_close(few.logits()[0], probe.logits()[0, [0, 3, 6]])
+    assert subsample_targets(probe, 9) is probe
     plain = pretrained_probe(*bert, TEXT, at="plain")
     assert subsample_targets(plain, 3) is plain
 
@@ -118,7 +116,7 @@ def test_fewer_places_are_evenly_spread(bert: Pair) -> None:
 def test_by_name(tiny_bert_folder: Path, tmp_path: Path) -> None:
     assert open_probe(tiny_bert_folder, TEXT).targets == ("blank",)
     assert len(open_probe(tiny_bert_folder, TEXT, at="masked").targets) == 9
-    write_task(deciding(Tokenizer.open(tiny_bert_folder), 1), tmp_path / "task")
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 1), tmp_path / "task")
     assert open_probe(tmp_path / "task", "a good day").outputs == ("negative", "positive")
     with pytest.raises(InputError, match="predicts its labels, not every token"):
         open_probe(tmp_path / "task", "a good day", at="plain")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.examples import Text
+from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.interpret.embeddings.chosen import drawn, left_out, piped, read_typed
 
@@ -30,19 +30,19 @@ def test_seeds_differ_and_what_is_left_out_is_told() -> None:
 
 
 def test_typed_lines() -> None:
-    assert read_typed("one\r\n\n  two, three \n") == [Text("one"), Text("  two, three ")]
-    assert read_typed("a | b | x\nc|y z ") == [Text("a | b", label="x"), Text("c", label="y z")]
+    assert read_typed("one\r\n\n  two, three \n") == [TextExample("one"), TextExample("  two, three ")]
+    assert read_typed("a | b | x\nc|y z ") == [TextExample("a | b", label="x"), TextExample("c", label="y z")]
     assert read_typed("a fine film\t1\na poor one\t0") == [
-        Text("a fine film", label="1"),
-        Text("a poor one", label="0"),
+        TextExample("a fine film", label="1"),
+        TextExample("a poor one", label="0"),
     ]
     with_header = read_typed("sentence\tlabel\na fine film\t1\na poor one\t0")
     assert [example.label for example in with_header] == ["1", "0"]
     assert read_typed('{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}') == [
-        Text("a", label="x"),
-        Text("b", label="y"),
+        TextExample("a", label="x"),
+        TextExample("b", label="y"),
     ]
-    assert read_typed("only some | lines\nhave the sign")[0] == Text("only some | lines")
+    assert read_typed("only some | lines\nhave the sign")[0] == TextExample("only some | lines")
 
 
 def test_what_cannot_be_read_is_told_without_our_file() -> None:

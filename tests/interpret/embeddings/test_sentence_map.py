@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import regard
-from regard.data.examples import Text
+from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.inference.embedding.embedder import Embedder
 from regard.interpret.embeddings.sentence_map import sentence_map
@@ -24,7 +24,9 @@ TEXTS = [
 def test_points_and_neighbours(layer: int | str, pooling: str, tiny_bert_folder: Path) -> None:
     pca = pytest.importorskip("sklearn.decomposition").PCA(2, svd_solver="full")
     vectors = Embedder(tiny_bert_folder, layers=layer, pooling=pooling, device="cpu").transform(TEXTS)
-    found = sentence_map(regard.load(tiny_bert_folder), [Text(t) for t in TEXTS], layer=layer, pooling=pooling, count=3)
+    found = sentence_map(
+        regard.load(tiny_bert_folder), [TextExample(t) for t in TEXTS], layer=layer, pooling=pooling, count=3
+    )
     expected = pca.fit_transform(vectors.astype(np.float64))
     np.testing.assert_allclose(np.abs(found.plane.points), np.abs(expected), atol=1e-3)
     np.testing.assert_allclose(found.plane.explained, pca.explained_variance_ratio_, atol=1e-5)
@@ -35,7 +37,12 @@ def test_points_and_neighbours(layer: int | str, pooling: str, tiny_bert_folder:
 
 
 def test_document_and_labels(tiny_bert_folder: Path) -> None:
-    examples = [Text("the film", label="a"), Text("  "), Text("the day", label=("x", "y")), Text("a film")]
+    examples = [
+        TextExample("the film", label="a"),
+        TextExample("  "),
+        TextExample("the day", label=("x", "y")),
+        TextExample("a film"),
+    ]
     found = sentence_map(str(tiny_bert_folder), examples, count=5, device="cpu")
     document = found.document()
     sentences = document["sentences"]
@@ -49,12 +56,12 @@ def test_document_and_labels(tiny_bert_folder: Path) -> None:
     assert {near["place"] for near in sentences[0]["neighbours"]} == {1, 2}
     assert sentences[0]["point"] == np.round(found.plane.points[0], 6).tolist()
     assert (document["total"], document["cut"], found.notes()) == (3, 0, [])
-    plain = sentence_map(str(tiny_bert_folder), [Text("one"), Text("two")])
+    plain = sentence_map(str(tiny_bert_folder), [TextExample("one"), TextExample("two")])
     assert plain.labels is None
 
 
 def test_large_and_long_are_told(tiny_bert_folder: Path) -> None:
-    examples = [Text(text) for text in [*TEXTS, "so " * 300]]
+    examples = [TextExample(text) for text in [*TEXTS, "so " * 300]]
     found = sentence_map(str(tiny_bert_folder), examples, limit=6, seed=2)
     again = sentence_map(str(tiny_bert_folder), examples, limit=6, seed=2)
     assert found.texts == again.texts and len(found.texts) == 6
@@ -75,13 +82,13 @@ def test_large_and_long_are_told(tiny_bert_folder: Path) -> None:
 )
 def test_mistakes(examples: list[str], options: dict[str, object], said: str, tiny_bert_folder: Path) -> None:
     with pytest.raises(InputError, match=said):
-        sentence_map(str(tiny_bert_folder), [Text(text) for text in examples], **options)  # type: ignore[arg-type]
+        sentence_map(str(tiny_bert_folder), [TextExample(text) for text in examples], **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("labels", [None, ["x", "y's", "x"]])
 def test_the_python_lines_reproduce_the_payload(labels: list[str] | None, tiny_bert_folder: Path) -> None:
     texts = ["the film", "it's a day", "a film"]
-    examples = [Text(text, label=None if labels is None else labels[n]) for n, text in enumerate(texts)]
+    examples = [TextExample(text, label=None if labels is None else labels[n]) for n, text in enumerate(texts)]
     payload = sentence_map(str(tiny_bert_folder), examples, count=2).payload(str(tiny_bert_folder))
     *head, last = str(payload["python"]).split("\n")
     scope: dict[str, object] = {}

@@ -13,7 +13,7 @@ import pytest
 import regard
 from regard.cli import features
 from regard.cli.app import run
-from regard.data.examples import Text
+from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.interpret.embeddings.walk import walk_payload
 from regard.interpret.probes.walk import walk
@@ -21,7 +21,7 @@ from regard.interpret.probes.walk import walk
 pytest.importorskip("sklearn")
 
 EXAMPLES = [
-    Text(f"the {word} film{' was so long, and they said no' * (n % 3)}", label=word)
+    TextExample(f"the {word} film{' was so long, and they said no' * (n % 3)}", label=word)
     for n in range(6)
     for word in ("good", "bad")
 ]
@@ -87,11 +87,14 @@ def test_more_than_the_limit_is_drawn_by_lot(tiny_bert_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("examples", "said"),
     [
-        ([Text("one"), Text("two")], "have no labels; put one behind each"),
+        ([TextExample("one"), TextExample("two")], "have no labels; put one behind each"),
         ([], "have no labels"),
-        ([Text(f"film {n}", label="x" if n else "y") for n in range(12)], "only 1 of 12 examples have the label 'y'"),
+        (
+            [TextExample(f"film {n}", label="x" if n else "y") for n in range(12)],
+            "only 1 of 12 examples have the label 'y'",
+        ),
     ],
 )
-def test_mistakes(examples: list[Text], said: str, tiny_bert_folder: Path) -> None:
+def test_mistakes(examples: list[TextExample], said: str, tiny_bert_folder: Path) -> None:
     with pytest.raises(InputError, match=said):
         walk_payload("tiny", regard.load(tiny_bert_folder), examples)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import regard
-from regard.data.examples import Tagged, Text
+from regard.data.examples import TaggedExample, TextExample
 from regard.errors import InputError
 from regard.inference.embedding.embedder import Embedder
 from regard.interpret.probes import layers as module
@@ -22,7 +22,7 @@ NAMES = ("water", "sound", "people", "day")
 OTHERS = ("the", "a", "is", "they", "love", "make", "then", "see")
 
 
-def sentences(count: int, *, seed: int, behind: bool = False) -> list[Tagged]:
+def sentences(count: int, *, seed: int, behind: bool = False) -> list[TaggedExample]:
     """A thing is one of four words; with `behind` it is the word after those, whatever that is, that is tagged."""
     chance = random.Random(seed)
     made = []
@@ -37,11 +37,11 @@ def sentences(count: int, *, seed: int, behind: bool = False) -> list[Tagged]:
                 tags.append("O")
         ends = np.cumsum([len(word) + 1 for word in words])
         spans = tuple((int(end) - len(word) - 1, int(end) - 1) for word, end in zip(words, ends, strict=True))
-        made.append(Tagged(" ".join(words), spans, tuple(tags)))
+        made.append(TaggedExample(" ".join(words), spans, tuple(tags)))
     return made
 
 
-def texts(count: int, *, seed: int) -> list[Text]:
+def texts(count: int, *, seed: int) -> list[TextExample]:
     """Good where the text has a certain word."""
     chance = random.Random(seed)
     found = []
@@ -49,7 +49,7 @@ def texts(count: int, *, seed: int) -> list[Text]:
         label = chance.choice(["bad", "good"])
         words = chance.choices(OTHERS, k=5)
         words.insert(chance.randrange(5), label)
-        found.append(Text(" ".join(words), label="1" if label == "good" else "0"))
+        found.append(TextExample(" ".join(words), label="1" if label == "good" else "0"))
     return found
 
 
@@ -166,7 +166,9 @@ def test_a_seed_repeats_the_lab(tiny_bert_folder: Path) -> None:
 
 def test_the_score_is_that_of_the_metrics(tiny_bert_folder: Path) -> None:
     """Heads that say O always: no entity is found. And labels of dev that train has not are told."""
-    train = [Tagged(one.text, one.words, ("O",) * (len(one.words) - 1) + ("B-X",)) for one in sentences(20, seed=0)]
+    train = [
+        TaggedExample(one.text, one.words, ("O",) * (len(one.words) - 1) + ("B-X",)) for one in sentences(20, seed=0)
+    ]
     dev = sentences(20, seed=1)
     report = score_layers(tiny_bert_folder, train, dev, device="cpu")
     assert report.unseen == ["B-THING"]
@@ -181,7 +183,7 @@ def test_sentences_that_are_too_long_lose_nothing(tiny_bert_folder: Path) -> Non
     starts = np.cumsum(length) - length
     words = tuple((a + int(at), b + int(at)) for one, at in zip(short, starts, strict=True) for a, b in one.words)
     tags = tuple(tag for one in short for tag in one.tags or ())
-    long = Tagged(" ".join(one.text for one in short), words, tags)
+    long = TaggedExample(" ".join(one.text for one in short), words, tags)
     report = score_layers(tiny_bert_folder, sentences(120, seed=0), [long], device="cpu")
     assert (report.dev, report.cut) == (1, 0)
     assert report.parted >= 3
@@ -190,16 +192,18 @@ def test_sentences_that_are_too_long_lose_nothing(tiny_bert_folder: Path) -> Non
 
 def test_bad_input(tiny_bert_folder: Path) -> None:
     train, dev = sentences(5, seed=0), sentences(5, seed=1)
-    cases: list[tuple[list[Tagged] | list[Text], list[Tagged] | list[Text], dict[str, str], str]] = [
+    cases: list[
+        tuple[list[TaggedExample] | list[TextExample], list[TaggedExample] | list[TextExample], dict[str, str], str]
+    ] = [
         (train, dev, {"head": "crf"}, "unknown head 'crf'"),
         (train, dev, {"pooling": "max"}, "unknown pooling 'max'"),
         (train, [], {}, "the dev data has no sentences"),
         ([], [], {}, "the train data has no texts"),
-        ([Tagged("the film", ((0, 3),), ("O",))], dev, {}, "all of the training data has the label 'O'"),
-        ([Tagged("the film", ((0, 3),))], dev, {}, "sentence 1 of the train data has no tags"),
-        (texts(5, seed=0), [Text("good")], {}, "example 1 of the dev data has the label None"),
-        (texts(5, seed=0), [Text("good", "bad", "1")], {}, "and a second text"),
-        ([Text("good", label="1")] * 3, texts(5, seed=0), {}, "all of the training data has the label '1'"),
+        ([TaggedExample("the film", ((0, 3),), ("O",))], dev, {}, "all of the training data has the label 'O'"),
+        ([TaggedExample("the film", ((0, 3),))], dev, {}, "sentence 1 of the train data has no tags"),
+        (texts(5, seed=0), [TextExample("good")], {}, "example 1 of the dev data has the label None"),
+        (texts(5, seed=0), [TextExample("good", "bad", "1")], {}, "and a second text"),
+        ([TextExample("good", label="1")] * 3, texts(5, seed=0), {}, "all of the training data has the label '1'"),
     ]
     for learned, scored, options, message in cases:
         with pytest.raises(InputError, match=message):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import regard
-from regard.data.examples import Tagged
+from regard.data.examples import TaggedExample
 from regard.errors import InputError
 from regard.inference.embedding.embedder import Embedder, load_engine
 from regard.inference.embedding.engine import EmbeddingEngine
@@ -19,13 +19,13 @@ from tests.inference.folders import tiny_gpt
 TEXTS = ["the film was good", "so dull", "they love it and she said no to him", "a bad day", "xyzzy plugh, it is!"]
 
 
-def tagged(text: str) -> Tagged:
+def tagged(text: str) -> TaggedExample:
     """Words are what blanks part; no tags."""
     words, start = [], 0
     for word in text.split(" "):
         words.append((start, start + len(word)))
         start += len(word) + 1
-    return Tagged(text, tuple(words))
+    return TaggedExample(text, tuple(words))
 
 
 @pytest.fixture(params=["bert", "gpt"])
@@ -83,7 +83,7 @@ def test_large_states_go_to_a_file(tiny_bert_folder: Path, monkeypatch: pytest.M
 
 def test_a_word_without_tokens_is_zeros(tiny_bert_folder: Path) -> None:
     """The tokenizer takes control characters away."""
-    example = Tagged("good \u200b\u200b film \u0001", ((0, 4), (5, 7), (8, 12), (13, 14)))
+    example = TaggedExample("good \u200b\u200b film \u0001", ((0, 4), (5, 7), (8, 12), (13, 14)))
     found = of_words(ready(tiny_bert_folder), [example])
     assert [bool(found.values[:, item].any()) for item in range(4)] == [True, False, True, False]
 
@@ -100,7 +100,7 @@ def test_what_half_precision_cannot_hold_is_cut(tiny_bert_folder: Path) -> None:
 def test_long_sentences_are_read_in_parts(tiny_bert_folder: Path) -> None:
     text = " ".join(f"the film {number}" for number in range(60))
     words = tagged(text)
-    long = Tagged(text, words.words, tuple(f"B-{place}" for place in range(len(words.words))))
+    long = TaggedExample(text, words.words, tuple(f"B-{place}" for place in range(len(words.words))))
     limited = ready(tiny_bert_folder, max_length=16)
     parts = in_parts(limited, [long, tagged("so dull")])
     assert len(parts) > 12

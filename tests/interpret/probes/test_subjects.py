@@ -7,20 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data.examples import Tagged, Text
+from regard.data.examples import TaggedExample, TextExample
 from regard.inference.embedding.embedder import load_engine
 from regard.interpret.probes.subjects import classifying, tagging
 from regard.tasks.metrics import entity_scores, label_scores
 
 TEXTS = [
-    Text("the film was good and they love it so", label="yes"),
-    Text("dull", label="no"),
-    Text("no, a bad day", label="no"),
-    Text("many people said it was funny", label="yes"),
+    TextExample("the film was good and they love it so", label="yes"),
+    TextExample("dull", label="no"),
+    TextExample("no, a bad day", label="no"),
+    TextExample("many people said it was funny", label="yes"),
 ]
 TAGGED = [
-    Tagged("the water is hot", ((0, 3), (4, 9), (10, 12), (13, 16)), ("O", "B-X", "I-X", "O")),
-    Tagged("people see", ((0, 6), (7, 10)), ("B-Y", "O")),
+    TaggedExample("the water is hot", ((0, 3), (4, 9), (10, 12), (13, 16)), ("O", "B-X", "I-X", "O")),
+    TaggedExample("people see", ((0, 6), (7, 10)), ("B-Y", "O")),
 ]
 
 
@@ -46,7 +46,7 @@ def test_tokens_that_were_kept_are_pooled_as_texts_are(pooling: str, tiny_bert_f
 
 def test_labels(tiny_bert_folder: Path) -> None:
     ready = load_engine(tiny_bert_folder, layers="concat(0:)", pooling="mean", device="cpu")
-    dev = [*TEXTS, Text("a film", label="perhaps")]
+    dev = [*TEXTS, TextExample("a film", label="perhaps")]
     found = classifying(ready, TEXTS, dev, pooling="mean", sequences=False, seed=0, done=ignore)
     assert found.classes == ["no", "yes"]
     assert found.targets.tolist() == [1, 0, 0, 1]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import regard
-from regard.data.examples import Text
+from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.inference.embedding.embedder import Embedder
 from regard.interpret.probes import walk as module
@@ -22,7 +22,7 @@ from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
 
 EXAMPLES = [
-    Text(f"the {word} film{' was so long and they said no' * (number % 3)}", label=str(int(word == "good")))
+    TextExample(f"the {word} film{' was so long and they said no' * (number % 3)}", label=str(int(word == "good")))
     for number in range(12)
     for word in ("good", "bad")
 ]
@@ -85,7 +85,7 @@ def test_without_a_mask_as_in_the_deck(
 
 
 def test_texts_of_one_length_need_no_mask(tiny_bert_folder: Path) -> None:
-    same = [Text(f"the {word} film", label=word) for word in ("good", "bad") * 8]
+    same = [TextExample(f"the {word} film", label=word) for word in ("good", "bad") * 8]
     found = walk(tiny_bert_folder, same, as_in_deck=True, device="cpu")
     assert found.padding == 0
     assert found.similarity == pytest.approx(100, abs=1e-3)
@@ -99,7 +99,7 @@ def test_the_slides_ids_and_shapes(shared_data: Callable[[str], Path]) -> None:
     """
     vocabulary = shared_data("vocab-bert-base-uncased")
     lines = shared_data("sst2/train.tsv").read_text(encoding="utf-8").splitlines()[:2000]
-    examples = [Text(text, label=label) for text, label in (line.split("\t") for line in lines)]
+    examples = [TextExample(text, label=label) for text, label in (line.split("\t") for line in lines)]
     model = Bert(BertConfig(width=8, depth=1, heads=2, ffn=8), heads=())
     found = walk((model, Tokenizer.open(vocabulary)), examples, device="cpu")
     assert [one[:7] for one in found.ids] == [
@@ -123,12 +123,12 @@ def test_a_gpt_and_long_texts(tmp_path: Path) -> None:
 
 
 def test_bad_input(tiny_bert_folder: Path) -> None:
-    cases: list[tuple[list[Text], dict[str, str], str]] = [
+    cases: list[tuple[list[TextExample], dict[str, str], str]] = [
         ([], {}, "all 0 examples have the same label"),
-        ([Text("good", label="1")] * 9, {}, "all 9 examples have the same label"),
-        ([*EXAMPLES, Text("so so", label="2")], {}, "only 1 of 25 examples have the label '2'; 5 folds need 5"),
-        ([*EXAMPLES, Text("so so")], {}, "example 25 has the label None"),
-        ([Text("good", "bad", "1")], {}, "example 1 has two texts"),
+        ([TextExample("good", label="1")] * 9, {}, "all 9 examples have the same label"),
+        ([*EXAMPLES, TextExample("so so", label="2")], {}, "only 1 of 25 examples have the label '2'; 5 folds need 5"),
+        ([*EXAMPLES, TextExample("so so")], {}, "example 25 has the label None"),
+        ([TextExample("good", "bad", "1")], {}, "example 1 has two texts"),
         (EXAMPLES, {"pooling": "max"}, "unknown pooling 'max'"),
         (EXAMPLES, {"layer": "7"}, "layer 7 is not there"),
     ]

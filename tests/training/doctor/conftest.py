@@ -10,49 +10,51 @@ import pytest
 import torch
 
 import regard
-from regard.data.examples import Text
-from regard.data.readers import Read
-from regard.tasks.folder import Solved
-from regard.tasks.model import Tuned, gathered
-from regard.tasks.rows import Rows
-from regard.tasks.texts import Classify
-from regard.training.doctor import Subject
+from regard.data.examples import TextExample
+from regard.data.readers import ExampleSet
+from regard.tasks.encoder_with_head import EncoderWithHead, collate_inputs
+from regard.tasks.inputs import InputBuilder
+from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.text_classification import TextClassification
+from regard.training.doctor import ExaminedModel
 from tests.training.doctor.seeds import clean_texts, read_of
 
 
 @pytest.fixture(scope="session")
-def train() -> Read[Text]:
+def train() -> ExampleSet[TextExample]:
     return read_of(clean_texts(120, first=0), "train.tsv")
 
 
 @pytest.fixture(scope="session")
-def dev() -> Read[Text]:
+def dev() -> ExampleSet[TextExample]:
     return read_of(clean_texts(60, first=120), "dev.tsv")
 
 
 @pytest.fixture(scope="session")
-def tuned(tiny_bert_folder: Path, train: Read[Text]) -> Solved:
+def tuned(tiny_bert_folder: Path, train: ExampleSet[TextExample]) -> FineTunedModel:
     """A tiny model that has learned to tell the two classes of the clean data apart; use `subject` to spoil one."""
     encoder, tokenizer = regard.load(tiny_bert_folder)
     assert tokenizer is not None
     torch.manual_seed(0)
-    task = Classify.learn(train.examples)
-    model = Tuned.new(encoder, task)
-    items = task.items(train.examples, Rows(tokenizer, family="bert", limit=64))
+    task = TextClassification.from_examples(train.examples)
+    model = EncoderWithHead.from_encoder(encoder, task)
+    items = task.preprocess(train.examples, InputBuilder(tokenizer, family="bert", limit=64))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(60):
         batch = [items[(step * 24 + place) % len(items)] for place in range(24)]
         optimizer.zero_grad()
-        task.loss(model(gathered(batch)), batch).backward()
+        task.loss(model(collate_inputs(batch)), batch).backward()
         optimizer.step()
-    return Solved(task, model.eval(), tokenizer, 64)
+    return FineTunedModel(task, model.eval(), tokenizer, 64)
 
 
 @pytest.fixture
-def solved(tuned: Solved) -> Solved:
+def solved(tuned: FineTunedModel) -> FineTunedModel:
     return replace(tuned, model=copy.deepcopy(tuned.model))
 
 
 @pytest.fixture
-def subject(solved: Solved) -> Subject:
-    return Subject(solved.model.encoder, solved.tokenizer, solved, ("input_ids", "token_type_ids", "attention_mask"))
+def subject(solved: FineTunedModel) -> ExaminedModel:
+    return ExaminedModel(
+        solved.model.encoder, solved.tokenizer, solved, ("input_ids", "token_type_ids", "attention_mask")
+    )

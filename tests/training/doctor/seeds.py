@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from tokenizers import Tokenizer, processors
 
-from regard.data.examples import Text
-from regard.data.readers import Read
-from regard.training.doctor import Finding, problems
+from regard.data.examples import TextExample
+from regard.data.readers import ExampleSet
+from regard.training.doctor import DoctorFinding, problems
 
 E = TypeVar("E")
 
@@ -22,36 +22,36 @@ GOOD, BAD = ("good", "funny", "hot", "long"), ("bad", "dull", "down", "out")
 REST = "for them and we can see it at this time with some people who would go there now but what he said was"
 
 
-def clean_texts(count: int, *, first: int) -> list[Text]:
+def clean_texts(count: int, *, first: int) -> list[TextExample]:
     """Different texts of two classes, one about as often as the other; `first` says where in one long list to begin."""
     generator, found = random.Random(5), []
     for number in range(first + count):
         label = "pos" if generator.random() < 0.5 else "neg"
         words = [generator.choice(SUBJECTS), "was", generator.choice(GOOD if label == "pos" else BAD)]
         words += generator.choices(REST.split(), k=generator.randint(3, 9))
-        found.append(Text(" ".join(words) + f" {number}", None, label))
+        found.append(TextExample(" ".join(words) + f" {number}", None, label))
     return found[first:]
 
 
-def clean_pairs(count: int) -> list[Text]:
+def clean_pairs(count: int) -> list[TextExample]:
     texts = clean_texts(2 * count, first=0)
     pairs = zip(texts[::2], texts[1::2], strict=True)
-    return [Text(a.text, b.text, "same" if a.label == b.label else "other") for a, b in pairs]
+    return [TextExample(a.text, b.text, "same" if a.label == b.label else "other") for a, b in pairs]
 
 
-def read_of(examples: Sequence[E], path: str = "data.tsv") -> Read[E]:
+def read_of(examples: Sequence[E], path: str = "data.tsv") -> ExampleSet[E]:
     lines = list(range(2, len(examples) + 2))
-    return Read(list(examples), path, "tab-separated, header, text = text, label = label", {}, lines)
+    return ExampleSet(list(examples), path, "tab-separated, header, text = text, label = label", {}, lines)
 
 
-def write_tsv(path: Path, examples: Iterable[Text], *, swapped: bool = False) -> Path:
+def write_tsv(path: Path, examples: Iterable[TextExample], *, swapped: bool = False) -> Path:
     columns = "label\ttext" if swapped else "text\tlabel"
     lines = [columns, *(f"{one.text}\t{one.label}" for one in examples)]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
 
 
-def reported(found: Iterable[Finding]) -> dict[str, str]:
+def reported(found: Iterable[DoctorFinding]) -> dict[str, str]:
     return {finding.check: finding.status for finding in problems(found)}
 
 

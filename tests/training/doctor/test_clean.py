@@ -11,10 +11,10 @@ import torch
 
 import regard
 from regard.models import Bert, BertConfig
-from regard.tasks.catalog import task_named
-from regard.tasks.rows import Rows
+from regard.tasks.inputs import InputBuilder
+from regard.tasks.registry import get_task
 from regard.text import Tokenizer
-from regard.training.doctor import Subject, examine, problems, quick, subject_named
+from regard.training.doctor import ExaminedModel, examine, examine_data, load_examined_model, problems
 from regard.training.finetuning.sources import read_examples
 from tests.training.doctor.seeds import reported
 
@@ -22,13 +22,13 @@ Shared = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def uncased(shared_data: Shared, tmp_path_factory: pytest.TempPathFactory) -> Subject:
+def uncased(shared_data: Shared, tmp_path_factory: pytest.TempPathFactory) -> ExaminedModel:
     """A tiny new BERT with BERT's own vocabulary."""
     folder = tmp_path_factory.mktemp("uncased")
     torch.manual_seed(0)
     config = BertConfig(width=32, depth=2, heads=4, ffn=64, positions=512)
     regard.save(Bert(config), folder, tokenizer=Tokenizer.open(shared_data("vocab-bert-base-uncased")))
-    return subject_named(folder)
+    return load_examined_model(folder)
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def uncased(shared_data: Shared, tmp_path_factory: pytest.TempPathFactory) -> Su
         ("choose", None, "hellaswag/hellaswag_val_full.txt.bz2"),
     ],
 )
-def test_no_false_alarm(task: str, train: str | None, data: str, uncased: Subject, shared_data: Shared) -> None:
-    learned = read_examples(task, str(shared_data(train)), labelled=True) if train else None
-    judged = read_examples(task, str(shared_data(data)), labelled=True)
+def test_no_false_alarm(task: str, train: str | None, data: str, uncased: ExaminedModel, shared_data: Shared) -> None:
+    learned = read_examples(task, str(shared_data(train)), labeled=True) if train else None
+    judged = read_examples(task, str(shared_data(data)), labeled=True)
     assert problems(examine(uncased, judged, train=learned, task=task)) == []
 
 
@@ -65,21 +65,21 @@ def test_no_false_alarm(task: str, train: str | None, data: str, uncased: Subjec
     ],
 )
 def test_what_is_true_of_public_files(
-    task: str, train: str | None, data: str, check: str, evidence: str, uncased: Subject, shared_data: Shared
+    task: str, train: str | None, data: str, check: str, evidence: str, uncased: ExaminedModel, shared_data: Shared
 ) -> None:
-    learned = read_examples(task, str(shared_data(train)), labelled=True) if train else None
-    judged = read_examples(task, str(shared_data(data)), labelled=True)
+    learned = read_examples(task, str(shared_data(train)), labeled=True) if train else None
+    judged = read_examples(task, str(shared_data(data)), labeled=True)
     found = examine(uncased, judged, train=learned, task=task)
     assert reported(found) == {check: "warning"}
     assert evidence in problems(found)[0].evidence
 
 
-def test_the_quick_part_is_quick(uncased: Subject, shared_data: Shared) -> None:
+def test_the_quick_part_is_quick(uncased: ExaminedModel, shared_data: Shared) -> None:
     train, dev = (read_examples("classify", str(shared_data(f"sst2/{name}.tsv"))) for name in ("train", "dev"))
-    task = task_named("classify").learn(train.examples)
-    rows = Rows(uncased.tokenizer, family="bert", limit=128)
+    task = get_task("classify").from_examples(train.examples)
+    rows = InputBuilder(uncased.tokenizer, family="bert", limit=128)
     begin = time.process_time()
-    found = quick(task, train, dev, rows)
+    found = examine_data(task, train, dev, rows)
     assert time.process_time() - begin < 2  # measured 0.3 s; of the processor, whatever else it has to do
     assert len(found) == 6
     assert problems(found) == []

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from regard.data.examples import Choice, Tagged, Text
+from regard.data.examples import ChoiceExample, TaggedExample, TextExample
 from regard.training.doctor.columns import wrong_columns
 from tests.training.doctor.seeds import clean_pairs, clean_texts, read_of
 
@@ -21,7 +21,7 @@ TEXTS, PAIRS = clean_texts(40, first=0), clean_pairs(40)
             [replace(one, label=f"id-{place % 21}") for place, one in enumerate(TEXTS)],
             "21 different labels in 40 examples",
         ),
-        ([Text(str(one.label), None, one.text) for one in TEXTS], "40 different labels in 40 examples"),
+        ([TextExample(str(one.label), None, one.text) for one in TEXTS], "40 different labels in 40 examples"),
         ([replace(one, label=float(place + 7)) for place, one in enumerate(TEXTS)], "from 7 to 46: ids"),
         ([replace(one, text=str(place)) for place, one in enumerate(TEXTS)], "40 of 40 texts have no letter, such as"),
         ([replace(one, second=f"{place}") for place, one in enumerate(PAIRS)], "40 of 40 second texts have no letter"),
@@ -29,7 +29,7 @@ TEXTS, PAIRS = clean_texts(40, first=0), clean_pairs(40)
         ([replace(one, second=one.text) for one in PAIRS], "in 40 of 40 pairs both texts are the same"),
     ],
 )
-def test_signs_of_a_wrong_column(examples: list[Text], sign: str) -> None:
+def test_signs_of_a_wrong_column(examples: list[TextExample], sign: str) -> None:
     found = wrong_columns([read_of(TEXTS, "good.tsv"), read_of(examples, "bad.tsv")])
     assert found.status == "error"
     assert found.evidence.startswith("bad.tsv: ")
@@ -39,7 +39,7 @@ def test_signs_of_a_wrong_column(examples: list[Text], sign: str) -> None:
 
 
 def test_very_short_texts_are_a_warning() -> None:
-    found = wrong_columns([read_of([Text(f"{chr(97 + place % 26)}{place}", None, "x") for place in range(40)])])
+    found = wrong_columns([read_of([TextExample(f"{chr(97 + place % 26)}{place}", None, "x") for place in range(40)])])
     assert (found.status, "half of the texts have at most 3 characters" in found.evidence) == ("warning", True)
 
 
@@ -57,7 +57,7 @@ def test_very_short_texts_are_a_warning() -> None:
         [*(replace(one, text=f"{place}") for place, one in enumerate(TEXTS[:20])), *TEXTS[20:]],
     ],
 )
-def test_odd_but_right(examples: list[Text]) -> None:
+def test_odd_but_right(examples: list[TextExample]) -> None:
     if examples[0].label == 1.0:
         examples = [*examples, replace(examples[0], text="a twin")]  # the same number twice: no ids
     assert wrong_columns([read_of(examples)]).status == "ok"
@@ -69,10 +69,10 @@ def test_labels_that_a_tuned_model_does_not_know() -> None:
     found = wrong_columns([read], labels=["0", "1"])
     assert found.status == "error"
     assert "the model was tuned for the labels '0', '1', and the file has 'neg'" in found.evidence
-    tagged = read_of([Tagged("a b", ((0, 1), (2, 3)), ("B-PER", "O"))])
+    tagged = read_of([TaggedExample("a b", ((0, 1), (2, 3)), ("B-PER", "O"))])
     assert wrong_columns([tagged], labels=["O", "B-PER", "I-PER"]).status == "ok"
     assert wrong_columns([tagged], labels=["O", "B-LOC", "I-LOC"]).status == "error"
 
 
 def test_files_without_columns_to_confuse_are_skipped() -> None:
-    assert wrong_columns([read_of([Choice("a", ("b", "c"), 0)])]).status == "skipped"
+    assert wrong_columns([read_of([ChoiceExample("a", ("b", "c"), 0)])]).status == "skipped"

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.examples import Answer, Choice, Example, Question, Tagged, Text
-from regard.data.readers import Read
-from regard.training.doctor.data import class_imbalance, identity, label_noise, leakage, spaced
+from regard.data.examples import Answer, ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from regard.data.readers import ExampleSet
+from regard.training.doctor.data import class_imbalance, example_key, label_noise, leakage, spaced
 from tests.training.doctor.seeds import clean_texts, read_of
 
 TEXTS = clean_texts(200, first=0)
@@ -29,10 +29,10 @@ def test_leakage_from_a_hundredth_and_from_a_tenth(leaked: int, status: str) -> 
 
 
 def test_a_pair_leaks_whole_or_not_at_all_and_a_question_by_its_context() -> None:
-    pair, other = Text("a b", "c", "x"), Text("a b", "d", "x")
+    pair, other = TextExample("a b", "c", "x"), TextExample("a b", "d", "x")
     assert leakage(read_of([pair]), read_of([other])).status == "ok"
     assert leakage(read_of([pair]), read_of([replace(pair, text=" A  b", label="y")])).status == "error"
-    asked = Question("1", "who?", "He did.", (Answer("He", 0),))
+    asked = QuestionExample("1", "who?", "He did.", (Answer("He", 0),))
     found = leakage(read_of([asked]), read_of([replace(asked, id="2", question="what?")]))
     assert (found.status, found.evidence[:15]) == ("error", "1 of 1 contexts")
 
@@ -40,44 +40,44 @@ def test_a_pair_leaks_whole_or_not_at_all_and_a_question_by_its_context() -> Non
 @given(st.text(), st.text(st.sampled_from(" \t\n\u00a0"), min_size=1), st.booleans())
 def test_what_is_the_same(text: str, blank: str, tagged: bool) -> None:
     def make(text: str) -> Example:
-        return Tagged(text, ()) if tagged else Text(text)
+        return TaggedExample(text, ()) if tagged else TextExample(text)
 
-    assert identity(make(text)) == identity(make(blank + text.casefold().replace(" ", blank) + blank))
-    assert identity(make(text + "x")) != identity(make(text))
+    assert example_key(make(text)) == example_key(make(blank + text.casefold().replace(" ", blank) + blank))
+    assert example_key(make(text + "x")) != example_key(make(text))
 
 
 @pytest.mark.parametrize(("rare", "status"), [(4, "warning"), (5, "ok"), (13, "ok"), (50, "ok")])
 def test_two_classes_are_out_of_balance_under_a_twentieth(rare: int, status: str) -> None:
     labels = ["spam"] * rare + ["ham"] * (100 - rare)
-    found = class_imbalance(read_of([Text(f"text {place}", None, label) for place, label in enumerate(labels)]))
+    found = class_imbalance(read_of([TextExample(f"text {place}", None, label) for place, label in enumerate(labels)]))
     assert found.status == status
     assert f"with {rare} of 100 ({rare:.1f}%)" in found.evidence
 
 
 def test_many_classes_are_compared_with_their_equal_share() -> None:
-    even = [Text(f"text {place}", None, f"intent {place % 77}") for place in range(7700)]
+    even = [TextExample(f"text {place}", None, f"intent {place % 77}") for place in range(7700)]
     assert class_imbalance(read_of(even)).status == "ok"
-    found = class_imbalance(read_of([*even, Text("a", None, "odd")]))
+    found = class_imbalance(read_of([*even, TextExample("a", None, "odd")]))
     assert found.status == "warning"
     assert "the rarest of 78 classes is 'odd' with 1 of 7,701" in found.evidence
 
 
 def test_labels_that_come_together_are_counted_each() -> None:
-    several = [Text(f"{place}", None, ("toxic",) if place % 4 else ("toxic", "insult")) for place in range(100)]
+    several = [TextExample(f"{place}", None, ("toxic",) if place % 4 else ("toxic", "insult")) for place in range(100)]
     assert class_imbalance(read_of(several)).status == "ok"
-    found = class_imbalance(read_of([*several, Text("a", None, ("threat",))]))
+    found = class_imbalance(read_of([*several, TextExample("a", None, ("threat",))]))
     assert (found.status, "'threat' with 1 of 101 (1.0%)" in found.evidence) == ("warning", True)
 
 
 def test_other_tasks_classes() -> None:
-    tagged = [Tagged("a b c", ((0, 1), (2, 3), (4, 5)), ("B-PER", "I-PER", "O"))] * 100
+    tagged = [TaggedExample("a b c", ((0, 1), (2, 3), (4, 5)), ("B-PER", "I-PER", "O"))] * 100
     assert (
         class_imbalance(read_of(tagged)).evidence == "all 100 labels are 'PER'"
     )  # each entity once, whatever its size
-    assert class_imbalance(read_of([*tagged, Tagged("a", ((0, 1),), ("B-LOC",))])).status == "warning"
-    assert class_imbalance(read_of([Text("a", None, 1.5), Text("b", None, 2.5)])).status == "skipped"
-    assert class_imbalance(read_of([Text("a", None, "x"), Text("b", None, "x")])).status == "warning"
-    assert class_imbalance(read_of([Text("a"), Text("b")])).status == "skipped"
+    assert class_imbalance(read_of([*tagged, TaggedExample("a", ((0, 1),), ("B-LOC",))])).status == "warning"
+    assert class_imbalance(read_of([TextExample("a", None, 1.5), TextExample("b", None, 2.5)])).status == "skipped"
+    assert class_imbalance(read_of([TextExample("a", None, "x"), TextExample("b", None, "x")])).status == "warning"
+    assert class_imbalance(read_of([TextExample("a"), TextExample("b")])).status == "skipped"
 
 
 @pytest.mark.parametrize(("twins", "status"), [(0, "ok"), (1, "ok"), (2, "warning")])
@@ -94,33 +94,33 @@ def test_twins_with_the_same_label_are_no_noise() -> None:
 
 
 def test_numbers_of_twins_may_differ_a_little() -> None:
-    scores = [Text(f"text {place}", None, place % 6.0) for place in range(60)]  # their deviation is 1.7
-    assert label_noise(read_of([*scores, Text("text 2", None, 2.8)])).status == "ok"
-    assert label_noise(read_of([*scores, Text("text 2", None, 3.0)])).status == "warning"
+    scores = [TextExample(f"text {place}", None, place % 6.0) for place in range(60)]  # their deviation is 1.7
+    assert label_noise(read_of([*scores, TextExample("text 2", None, 2.8)])).status == "ok"
+    assert label_noise(read_of([*scores, TextExample("text 2", None, 3.0)])).status == "warning"
 
 
 def test_endings_may_stand_in_another_order() -> None:
-    one, turned = Choice("so", ("a", "b"), 0), Choice("so", ("b", "a"), 1)
+    one, turned = ChoiceExample("so", ("a", "b"), 0), ChoiceExample("so", ("b", "a"), 1)
     assert label_noise(read_of([one, turned])).status == "ok"
     assert label_noise(read_of([one, replace(turned, label=0)])).status == "warning"
 
 
 def test_noise_of_tags_and_of_answers() -> None:
-    tagged = Tagged("a b", ((0, 1), (2, 3)), ("B-PER", "O"))
+    tagged = TaggedExample("a b", ((0, 1), (2, 3)), ("B-PER", "O"))
     assert label_noise(read_of([tagged, replace(tagged, tags=("O", "O"))])).status == "warning"
-    asked = Question("1", "who?", "He did.", (Answer("He", 0),))
+    asked = QuestionExample("1", "who?", "He did.", (Answer("He", 0),))
     assert label_noise(read_of([asked, replace(asked, answers=(Answer("did", 3),))])).status == "skipped"
 
 
 def test_without_lines_places_are_told() -> None:
-    found = label_noise(Read([Text("a", None, "x"), Text("a", None, "y")], "memory", "", {}, []))
+    found = label_noise(ExampleSet([TextExample("a", None, "x"), TextExample("a", None, "y")], "memory", "", {}, []))
     assert found.evidence.endswith("'a' on example 1 and example 2")
 
 
 @given(st.integers(1, 300), st.integers(1, 50))
 def test_a_sample_is_from_all_over(size: int, count: int) -> None:
-    examples = [Text(str(place)) for place in range(size)]
-    some = [int(one.text) for one in spaced(examples, count) if isinstance(one, Text)]
+    examples = [TextExample(str(place)) for place in range(size)]
+    some = [int(one.text) for one in spaced(examples, count) if isinstance(one, TextExample)]
     assert len(some) == min(size, count) == len(set(some))
     assert some == sorted(some)
     assert max(b - a for a, b in zip([0, *some], [*some, size], strict=True)) <= -(-size // min(size, count))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from regard.training.doctor import CHECKS, Finding, problems, worst_first
+from regard.training.doctor import CHECKS, DoctorFinding, problems, worst_first
 from regard.training.doctor.findings import Status
 
 
 def test_the_worst_comes_first_and_equals_stay_in_order() -> None:
     statuses: tuple[Status, ...] = ("ok", "skipped", "warning", "error", "ok")
-    found = [Finding(check, status, "") for check, status in zip("abcde", statuses, strict=True)]
+    found = [DoctorFinding(check, status, "") for check, status in zip("abcde", statuses, strict=True)]
     assert [finding.check for finding in worst_first(found)] == ["d", "c", "a", "e", "b"]
     assert [finding.check for finding in problems(found)] == ["d", "c"]
 

@@ -11,17 +11,20 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.data.examples import Answer, Choice, Example, Question, Tagged, Text
+from regard.data.examples import Answer, ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
 from regard.errors import InputError
 from regard.models import Bert, BertConfig, Vit, VitConfig
-from regard.tasks.rows import Row
-from regard.training.doctor import examine, problems, subject_named
+from regard.tasks.inputs import InputSequence
+from regard.training.doctor import examine, load_examined_model, problems
 from regard.training.doctor.model import constant_predictions, dropout_on, missing_mask, packed, padded, wrong_segments
 from tests.inference.folders import tiny_gpt, tiny_roberta
 from tests.training.doctor.seeds import read_of
 
-SHORT, LONG = Row([2, 5, 6, 3], [0, 0, 0, 0], [0]), Row([2, *range(7, 27), 3], [0] * 11 + [1] * 11, [0])
-PAIR = Row([2, 5, 6, 3, 7, 3], [0, 0, 0, 0, 1, 1], [0])
+SHORT, LONG = (
+    InputSequence([2, 5, 6, 3], [0, 0, 0, 0], [0]),
+    InputSequence([2, *range(7, 27), 3], [0] * 11 + [1] * 11, [0]),
+)
+PAIR = InputSequence([2, 5, 6, 3, 7, 3], [0, 0, 0, 0, 1, 1], [0])
 
 
 @pytest.fixture
@@ -30,13 +33,16 @@ def bert() -> Bert:
     return Bert(BertConfig(vocabulary=40, width=32, depth=2, heads=4, ffn=64, positions=32), heads=()).eval()
 
 
-def unmasked(ask: Callable[[Sequence[Row]], list[Tensor]]) -> Callable[[Sequence[Row]], list[Tensor]]:
+def unmasked(
+    ask: Callable[[Sequence[InputSequence]], list[Tensor]],
+) -> Callable[[Sequence[InputSequence]], list[Tensor]]:
     """Reads padding as if it were text."""
 
-    def wrong(rows: Sequence[Row]) -> list[Tensor]:
+    def wrong(rows: Sequence[InputSequence]) -> list[Tensor]:
         longest = max(map(len, rows))
         full = [
-            Row(row.ids + [0] * (longest - len(row)), row.segments + [0] * (longest - len(row)), [0]) for row in rows
+            InputSequence(row.ids + [0] * (longest - len(row)), row.segments + [0] * (longest - len(row)), [0])
+            for row in rows
         ]
         return [found[: len(row)] for found, row in zip(ask(full), rows, strict=True)]
 
@@ -67,7 +73,7 @@ def test_a_model_that_gives_no_numbers_is_no_clean_one(bert: Bert) -> None:
 @pytest.mark.parametrize("segments", [[0] * 6, [1] * 6, [0, 0, 0, 1, 0, 1], [1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 2, 2]])
 def test_segments_are_zeros_and_then_ones(segments: list[int], needed: bool, status: str, bert: Bert) -> None:
     assert wrong_segments(packed(bert), [PAIR], needed=needed).status == "ok"
-    found = wrong_segments(packed(bert), [PAIR, Row(PAIR.ids, segments, [0])], needed=needed)
+    found = wrong_segments(packed(bert), [PAIR, InputSequence(PAIR.ids, segments, [0])], needed=needed)
     assert found.status == status
     assert found.evidence.startswith("1 of 2 pairs")
     assert found.evidence.endswith("".join(map(str, segments)))
@@ -108,7 +114,9 @@ def answers(said: Sequence[object], key: str) -> list[dict[str, Any]]:
     ],
 )
 def test_one_class_for_all(true: list[Any], said: list[object], status: str) -> None:
-    found = constant_predictions([Text(str(n), None, label) for n, label in enumerate(true)], answers(said, "label"))
+    found = constant_predictions(
+        [TextExample(str(n), None, label) for n, label in enumerate(true)], answers(said, "label")
+    )
     assert found.status == status
 
 
@@ -116,18 +124,22 @@ def test_one_class_for_all(true: list[Any], said: list[object], status: str) -> 
     ("examples", "constant", "varied"),
     [
         (
-            [Text("t", None, n % 5.0) for n in range(40)],
+            [TextExample("t", None, n % 5.0) for n in range(40)],
             {"value": [2.0] * 40},
             {"value": [n % 5 / 8 for n in range(40)]},
         ),
-        ([Choice("t", ("a", "b"), n % 2) for n in range(40)], {"choice": [0] * 40}, {"choice": [0, 0, 1, 0] * 10}),
         (
-            [Question("1", "q", "c d", (Answer("cd"[n % 2], n % 2 * 2),)) for n in range(40)],
+            [ChoiceExample("t", ("a", "b"), n % 2) for n in range(40)],
+            {"choice": [0] * 40},
+            {"choice": [0, 0, 1, 0] * 10},
+        ),
+        (
+            [QuestionExample("1", "q", "c d", (Answer("cd"[n % 2], n % 2 * 2),)) for n in range(40)],
             {"answer": [""] * 40},
             {"answer": ["c", "c", "d", "c"] * 10},
         ),
         (
-            [Tagged("a b", ((0, 1), (2, 3)), ("B-X", "O"))] * 40,
+            [TaggedExample("a b", ((0, 1), (2, 3)), ("B-X", "O"))] * 40,
             {"tags": [["O", "O"]] * 40},
             {"tags": [["O", "O"], ["O", "B-X"]] * 20},
         ),
@@ -144,8 +156,8 @@ def test_one_answer_for_all_in_other_tasks(
 
 @pytest.mark.parametrize("make", [tiny_gpt, tiny_roberta])
 def test_models_without_segments(make: Callable[[Path], Path], tmp_path: Path) -> None:
-    pairs = read_of([Text(f"the film {n}", "the day", "same" if n % 3 else "other") for n in range(30)])
-    found = examine(subject_named(make(tmp_path)), pairs, task="pair")
+    pairs = read_of([TextExample(f"the film {n}", "the day", "same" if n % 3 else "other") for n in range(30)])
+    found = examine(load_examined_model(make(tmp_path)), pairs, task="pair")
     assert problems(found) == []
     statuses = {finding.check: finding.status for finding in found}
     assert statuses["wrong segment ids"] == "skipped"
@@ -155,4 +167,4 @@ def test_models_without_segments(make: Callable[[Path], Path], tmp_path: Path) -
 def test_a_model_without_words_cannot_be_examined(tmp_path: Path) -> None:
     regard.save(Vit(VitConfig(image=(8, 8), patch=(4, 4), width=16, depth=1, heads=2, ffn=32)), tmp_path / "vit")
     with pytest.raises(InputError, match="looks at pictures and was not tuned for their classes"):
-        subject_named(tmp_path / "vit")
+        load_examined_model(tmp_path / "vit")

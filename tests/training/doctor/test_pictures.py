@@ -11,40 +11,40 @@ import torch
 
 from regard.cli import doctor
 from regard.cli.app import run
-from regard.data.examples import Picture, Text
-from regard.data.readers import Read
+from regard.data.examples import ImageExample, TextExample
+from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.models import Vit, VitConfig
-from regard.tasks.folder import Solved, write_task
-from regard.tasks.pictures import Frame, Look, Seen
-from regard.training.doctor import CHECKS, Finding, examine, problems, quick, subject_named
-from regard.training.doctor.examine import Subject
+from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
+from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.training.doctor import CHECKS, DoctorFinding, examine, examine_data, load_examined_model, problems
+from regard.training.doctor.examine import ExaminedModel
 
-FRAME = Frame(8, 8, 1)
+FRAME = ImageTransform(8, 8, 1)
 
 
-def pictures(count: int, *, first: int = 0, size: tuple[int, ...] = (8, 8)) -> Read[Picture]:
+def pictures(count: int, *, first: int = 0, size: tuple[int, ...] = (8, 8)) -> ExampleSet[ImageExample]:
     """Different pictures of two classes: bright above, or below."""
     found = []
     for number in range(first, first + count):
         pixels = np.random.default_rng(number).integers(60, size=size, dtype=np.uint8)
         half = size[0] // 2
         pixels[number % 2 * half : number % 2 * half + half] += 150
-        found.append(Picture(pixels, "ab"[number % 2], f"{number}.png"))
-    return Read(found, "digits", "image folder", {}, list(range(1, count + 1)))
+        found.append(ImageExample(pixels, "ab"[number % 2], f"{number}.png"))
+    return ExampleSet(found, "digits", "image folder", {}, list(range(1, count + 1)))
 
 
 @pytest.fixture
-def solved() -> Solved:
+def solved() -> FineTunedModel:
     """A model that tells the halves apart without having learned it."""
     torch.manual_seed(0)
     model = Vit(VitConfig(width=16, depth=1, heads=2, ffn=32, image=(8, 8), patch=(4, 4), channels=1, labels=2))
-    solved = Solved(Look(["a", "b"]), Seen(model), None, 0)
+    solved = FineTunedModel(ImageTask(["a", "b"]), ImageClassifier(model), None, 0)
     train = pictures(40)
-    items = solved.task.items(train.examples, FRAME)
+    items = solved.task.preprocess(train.examples, FRAME)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(40):
-        loss = solved.task.loss(solved.model(solved.model.gathered(items)), items)
+        loss = solved.task.loss(solved.model(solved.model.collate(items)), items)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -52,12 +52,12 @@ def solved() -> Solved:
     return solved
 
 
-def by_name(findings: list[Finding]) -> dict[str, Finding]:
+def by_name(findings: list[DoctorFinding]) -> dict[str, DoctorFinding]:
     return {finding.check: finding for finding in findings}
 
 
-def test_clean_pictures_give_no_alarm(solved: Solved) -> None:
-    found = examine(Subject(solved.model.encoder, None, solved), pictures(40, first=40), train=pictures(40))  # type: ignore[arg-type]
+def test_clean_pictures_give_no_alarm(solved: FineTunedModel) -> None:
+    found = examine(ExaminedModel(solved.model.encoder, None, solved), pictures(40, first=40), train=pictures(40))  # type: ignore[arg-type]
     assert [finding.check for finding in found] == [*CHECKS, "wrong picture sizes"]
     assert problems(found) == []
     assert {finding.check for finding in found if finding.status == "skipped"} == {
@@ -67,26 +67,33 @@ def test_clean_pictures_give_no_alarm(solved: Solved) -> None:
         "labels truncated away",
         "wrong columns",
     }
-    assert problems(quick(solved.task, pictures(40), pictures(40, first=40), FRAME)) == []
+    assert problems(examine_data(solved.task, pictures(40), pictures(40, first=40), FRAME)) == []
 
 
 def test_equal_pictures_in_both_files() -> None:
-    task = Look(["a", "b"])
+    task = ImageTask(["a", "b"])
     for shared, status in ((0, "ok"), (1, "warning"), (10, "error")):
-        found = by_name(quick(task, pictures(100), pictures(100, first=100 - shared), FRAME))["train/dev leakage"]
+        found = by_name(examine_data(task, pictures(100), pictures(100, first=100 - shared), FRAME))[
+            "train/dev leakage"
+        ]
         assert found.status == status
         assert found.evidence.startswith(f"{shared} of 100 pictures")
 
 
 def test_rare_classes_and_equal_pictures_with_other_labels() -> None:
-    train, task, other = pictures(100), Look(["a", "b"]), pictures(9, first=500)
+    train, task, other = pictures(100), ImageTask(["a", "b"]), pictures(9, first=500)
     for rare, status in ((5, "ok"), (4, "warning")):
         labels = ["a"] * rare + ["b"] * (100 - rare)
-        named = [Picture(one.pixels, label) for one, label in zip(train.examples, labels, strict=True)]
-        assert by_name(quick(task, Read(named, "digits", ""), other, FRAME))["class imbalance"].status == status
+        named = [ImageExample(one.pixels, label) for one, label in zip(train.examples, labels, strict=True)]
+        assert (
+            by_name(examine_data(task, ExampleSet(named, "digits", ""), other, FRAME))["class imbalance"].status
+            == status
+        )
     first = train.examples[0]
-    twins = Read([*train.examples, Picture(first.pixels, "b")], "digits", "", {}, list(range(1, 102)), "picture")
-    noise = by_name(quick(task, twins, other, FRAME))["label noise by duplicates"]
+    twins = ExampleSet(
+        [*train.examples, ImageExample(first.pixels, "b")], "digits", "", {}, list(range(1, 102)), "picture"
+    )
+    noise = by_name(examine_data(task, twins, other, FRAME))["label noise by duplicates"]
     assert noise.status == "warning" and "on picture 1 and picture 101" in noise.evidence
 
 
@@ -102,13 +109,13 @@ def test_rare_classes_and_equal_pictures_with_other_labels() -> None:
     ],
 )
 def test_sizes(size: tuple[int, int], status: str, said: str) -> None:
-    found = by_name(quick(Look(["a", "b"]), pictures(40), pictures(40, first=40, size=size), FRAME))
+    found = by_name(examine_data(ImageTask(["a", "b"]), pictures(40), pictures(40, first=40, size=size), FRAME))
     assert found["wrong picture sizes"].status == status
     assert said in found["wrong picture sizes"].evidence
 
 
-def test_a_model_that_learned_nothing_or_has_its_dropout_on(solved: Solved) -> None:
-    subject = Subject(solved.model.encoder, None, solved)  # type: ignore[arg-type]
+def test_a_model_that_learned_nothing_or_has_its_dropout_on(solved: FineTunedModel) -> None:
+    subject = ExaminedModel(solved.model.encoder, None, solved)  # type: ignore[arg-type]
     classifier = solved.model.encoder.classifier
     with torch.no_grad():
         classifier.bias.copy_(torch.tensor([99.0, 0.0]))  # type: ignore[union-attr]
@@ -119,9 +126,9 @@ def test_a_model_that_learned_nothing_or_has_its_dropout_on(solved: Solved) -> N
     assert by_name(examine(subject, pictures(40, first=40)))["dropout left on"].status != "ok"
 
 
-def test_the_verb(solved: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb(solved: FineTunedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image = pytest.importorskip("PIL.Image")
-    write_task(solved, tmp_path / "model")
+    save_fine_tuned(solved, tmp_path / "model")
     for place, picture in enumerate(pictures(40).examples):
         folder = tmp_path / "data" / str(picture.label)
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,4 +138,4 @@ def test_the_verb(solved: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[
     found = json.loads(capsys.readouterr().out)
     assert [one["check"] for one in found] == [*CHECKS, "wrong picture sizes"]
     with pytest.raises(InputError, match="made for pictures, and texts holds text"):
-        examine(subject_named(tmp_path / "model"), Read([Text("a", None, "a")], "texts", ""))
+        examine(load_examined_model(tmp_path / "model"), ExampleSet([TextExample("a", None, "a")], "texts", ""))

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.examples import Answer, Choice, Question, Tagged, Text
-from regard.tasks.answer import Answering
-from regard.tasks.choose import Choose
-from regard.tasks.rows import Rows
-from regard.tasks.tag import Tag
-from regard.tasks.texts import Classify, Pair
+from regard.data.examples import Answer, ChoiceExample, QuestionExample, TaggedExample, TextExample
+from regard.tasks.inputs import InputBuilder
+from regard.tasks.multiple_choice import MultipleChoice
+from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.text_classification import PairClassification, TextClassification
+from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
 from regard.training.doctor.reading import casing, truncation
 from tests.inference.folders import byte_level
@@ -67,14 +67,16 @@ def tokenizer(tiny_bert_folder: Path) -> Tokenizer:
     return Tokenizer.open(tiny_bert_folder)
 
 
-def rows(tokenizer: Tokenizer, limit: int) -> Rows:
-    return Rows(tokenizer, family="bert", limit=limit)
+def rows(tokenizer: Tokenizer, limit: int) -> InputBuilder:
+    return InputBuilder(tokenizer, family="bert", limit=limit)
 
 
 @pytest.mark.parametrize(("long", "status"), [(0, "ok"), (9, "ok"), (10, "warning"), (49, "warning"), (50, "error")])
 def test_cut_texts_from_a_tenth_and_from_half(long: int, status: str, tokenizer: Tokenizer) -> None:
-    texts = [Text("the film was good " * (4 if place < long else 1), None, "ab"[place % 2]) for place in range(100)]
-    found = truncation(Classify.learn(texts), texts, rows(tokenizer, 16))
+    texts = [
+        TextExample("the film was good " * (4 if place < long else 1), None, "ab"[place % 2]) for place in range(100)
+    ]
+    found = truncation(TextClassification.from_examples(texts), texts, rows(tokenizer, 16))
     share = 2 * long / (18 * long + 6 * (100 - long))
     assert found.status == status
     told = f"{long} of 100 texts lose more than a tenth at 16 tokens; {share:.1%} of all tokens are cut"
@@ -83,17 +85,17 @@ def test_cut_texts_from_a_tenth_and_from_half(long: int, status: str, tokenizer:
 
 
 def test_a_label_that_is_not_known_does_not_matter_here(tokenizer: Tokenizer) -> None:
-    texts = [Text("the film", "was good", "new")] * 600
-    found = truncation(Pair(["a", "b"]), texts, rows(tokenizer, 16))
+    texts = [TextExample("the film", "was good", "new")] * 600
+    found = truncation(PairClassification(["a", "b"]), texts, rows(tokenizer, 16))
     assert (found.status, found.evidence[:25]) == ("ok", "0 of a sample of 500 text")
 
 
 def test_a_choice_is_cut_once_whatever_its_endings(tokenizer: Tokenizer) -> None:
-    choices = [Choice("the film was good", ("a day " * 4, "a day " * 5), 0)] * 10
-    assert truncation(Choose(), choices, rows(tokenizer, 16)).evidence == (
+    choices = [ChoiceExample("the film was good", ("a day " * 4, "a day " * 5), 0)] * 10
+    assert truncation(MultipleChoice(), choices, rows(tokenizer, 16)).evidence == (
         "0 of 10 texts lose more than a tenth at 16 tokens; 3.1% of all tokens are cut"
     )
-    assert truncation(Choose(), choices, rows(tokenizer, 12)).evidence == (
+    assert truncation(MultipleChoice(), choices, rows(tokenizer, 12)).evidence == (
         "10 of 10 texts lose more than a tenth at 12 tokens; 25.0% of all tokens are cut"
     )
 
@@ -105,23 +107,27 @@ def test_long_texts_of_tags_lose_nothing_but_a_word_without_tokens_does(tokenize
     for word in words:
         spans.append((start, start + len(word)))
         start += len(word) + 1
-    whole = Tagged(text, tuple(spans), ("B-X",) * 99 + ("O",))
-    found = truncation(Tag.learn([whole]), [whole], rows(tokenizer, 16))
+    whole = TaggedExample(text, tuple(spans), ("B-X",) * 99 + ("O",))
+    found = truncation(TokenClassification.from_examples([whole]), [whole], rows(tokenizer, 16))
     assert (found.status, found.evidence[:32]) == ("ok", "0 of 99 tagged words are lost; t")
-    lost = truncation(Tag.learn([whole]), [replace(whole, tags=("B-X",) * 100)], rows(tokenizer, 16))
+    lost = truncation(
+        TokenClassification.from_examples([whole]), [replace(whole, tags=("B-X",) * 100)], rows(tokenizer, 16)
+    )
     assert (lost.status, lost.evidence[:32]) == ("warning", "1 of 100 tagged words are lost; ")
-    bare = truncation(Tag.learn([whole]), [replace(whole, tags=("O",) * 100)], rows(tokenizer, 16))
+    bare = truncation(
+        TokenClassification.from_examples([whole]), [replace(whole, tags=("O",) * 100)], rows(tokenizer, 16)
+    )
     assert bare.status == "skipped"
 
 
 def test_an_answer_longer_than_a_window_is_lost(tokenizer: Tokenizer) -> None:
     context = "the film was good and " * 10
-    short = Question("1", "what?", context, (Answer("film was", context.rindex("film was")),))
-    long = Question("2", "what?", context, (Answer(context.strip(), 0),))
-    task = Answering.learn([short])
+    short = QuestionExample("1", "what?", context, (Answer("film was", context.rindex("film was")),))
+    long = QuestionExample("2", "what?", context, (Answer(context.strip(), 0),))
+    task = QuestionAnswering.from_examples([short])
     assert truncation(task, [short] * 20, rows(tokenizer, 24)).evidence.startswith("0 of 20 answers lie whole in no")
     found = truncation(task, [*[short] * 19, long], rows(tokenizer, 24))
     assert (found.status, found.evidence) == ("warning", "1 of 20 answers lie whole in no window of 24 tokens")
     assert truncation(task, [short, long], rows(tokenizer, 24)).status == "error"
     assert truncation(task, [short, long], rows(tokenizer, 128)).status == "ok"
-    assert truncation(task, [replace(short, answers=(), possible=False)], rows(tokenizer, 24)).status == "skipped"
+    assert truncation(task, [replace(short, answers=(), answerable=False)], rows(tokenizer, 24)).status == "skipped"

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.data.examples import Text
-from regard.data.readers import Read
+from regard.data.examples import TextExample
+from regard.data.readers import ExampleSet
 from regard.models import Bert
 from regard.nn import Layout, Padded
-from regard.tasks.folder import Solved
-from regard.tasks.solve import score
-from regard.training.doctor import CHECKS, Subject, examine, subject_named
+from regard.tasks.predict import score
+from regard.tasks.task_folder import FineTunedModel
+from regard.training.doctor import CHECKS, ExaminedModel, examine, load_examined_model
 from tests.training.doctor.seeds import (
     cased,
     clean_pairs,
@@ -27,7 +27,7 @@ from tests.training.doctor.seeds import (
     without_segments,
 )
 
-Data = Read[Text]
+Data = ExampleSet[TextExample]
 
 
 class Unmasked(Bert):
@@ -39,7 +39,9 @@ class Unmasked(Bert):
         return super().forward(ids, Padded() if isinstance(layout, Padded) else layout, segments, rows=rows)
 
 
-def test_a_clean_run_has_ten_findings_and_no_problem(subject: Subject, solved: Solved, train: Data, dev: Data) -> None:
+def test_a_clean_run_has_ten_findings_and_no_problem(
+    subject: ExaminedModel, solved: FineTunedModel, train: Data, dev: Data
+) -> None:
     assert score(solved, dev.examples, device=torch.device("cpu"))["accuracy"] > 90  # it did learn
     found = examine(subject, dev, train=train)
     assert tuple(finding.check for finding in found) == CHECKS
@@ -47,7 +49,7 @@ def test_a_clean_run_has_ten_findings_and_no_problem(subject: Subject, solved: S
     assert all(finding.evidence and not finding.remedy for finding in found)
 
 
-def test_1_missing_mask(subject: Subject, train: Data, dev: Data) -> None:
+def test_1_missing_mask(subject: ExaminedModel, train: Data, dev: Data) -> None:
     subject.encoder.__class__ = Unmasked
     found = examine(subject, dev, train=train)
     assert reported(found) == {"missing mask": "error"}
@@ -59,7 +61,7 @@ def test_1_a_mask_that_other_software_will_not_make(
     tiny_bert_folder: Path, tmp_path: Path, train: Data, dev: Data
 ) -> None:
     folder = with_inputs(tiny_bert_folder, tmp_path / "model", ["input_ids", "token_type_ids"])
-    found = examine(subject_named(folder), dev, train=train)
+    found = examine(load_examined_model(folder), dev, train=train)
     assert reported(found) == {"missing mask": "warning"}
     assert "model_input_names input_ids, token_type_ids" in found[0].evidence
 
@@ -67,7 +69,7 @@ def test_1_a_mask_that_other_software_will_not_make(
 def test_2_wrong_segment_ids(tiny_bert_folder: Path, tmp_path: Path) -> None:
     folder = without_segments(tiny_bert_folder, tmp_path / "model")
     pairs = read_of(clean_pairs(60))
-    clean, found = (examine(subject_named(one), pairs, task="pair") for one in (tiny_bert_folder, folder))
+    clean, found = (examine(load_examined_model(one), pairs, task="pair") for one in (tiny_bert_folder, folder))
     assert reported(clean) == {}
     assert reported(found) == {"wrong segment ids": "error"}
     assert re.search(r"16 of 16 pairs have other segment ids than 0s and then 1s, such as 0+$", found[1].evidence)
@@ -75,36 +77,36 @@ def test_2_wrong_segment_ids(tiny_bert_folder: Path, tmp_path: Path) -> None:
 
 def test_2_segment_ids_that_other_software_will_not_make(tiny_bert_folder: Path, tmp_path: Path) -> None:
     folder = with_inputs(tiny_bert_folder, tmp_path / "model", ["input_ids", "attention_mask"])
-    found = examine(subject_named(folder), read_of(clean_pairs(60)), task="pair")
+    found = examine(load_examined_model(folder), read_of(clean_pairs(60)), task="pair")
     assert reported(found) == {"wrong segment ids": "warning"}
 
 
 def test_2_of_single_texts_it_is_a_warning(tiny_bert_folder: Path, tmp_path: Path, dev: Data) -> None:
     folder = without_segments(tiny_bert_folder, tmp_path / "model")
-    assert reported(examine(subject_named(folder), dev)) == {"wrong segment ids": "warning"}
+    assert reported(examine(load_examined_model(folder), dev)) == {"wrong segment ids": "warning"}
 
 
 def test_3_casing_mismatch(tiny_bert_folder: Path, tmp_path: Path, train: Data, dev: Data) -> None:
-    found = examine(subject_named(cased(tiny_bert_folder, tmp_path / "model")), dev, train=train)
+    found = examine(load_examined_model(cased(tiny_bert_folder, tmp_path / "model")), dev, train=train)
     assert reported(found) == {"casing mismatch": "error"}
     assert "120 of 120 capitalised words (100.0%)" in found[2].evidence
     assert "as '[UNK]'" in found[2].evidence
 
 
-def test_4_labels_truncated_away(subject: Subject, solved: Solved, train: Data, dev: Data) -> None:
+def test_4_labels_truncated_away(subject: ExaminedModel, solved: FineTunedModel, train: Data, dev: Data) -> None:
     found = examine(replace(subject, solved=replace(solved, length=8)), dev, train=train)
     assert reported(found) == {"labels truncated away": "error"}
     assert "of 120 texts lose more than a tenth at 8 tokens" in found[3].evidence
 
 
-def test_5_train_dev_leakage(subject: Subject, train: Data) -> None:
+def test_5_train_dev_leakage(subject: ExaminedModel, train: Data) -> None:
     half = read_of([replace(one, text=f"  {one.text.upper()} ") for one in train.examples[:60]], "dev.tsv")
     found = examine(subject, half, train=train)
     assert reported(found) == {"train/dev leakage": "error"}
     assert found[4].evidence.startswith("60 of 60 texts (100.0%) are in train.tsv too")
 
 
-def test_6_dropout_left_on(subject: Subject, solved: Solved, train: Data, dev: Data) -> None:
+def test_6_dropout_left_on(subject: ExaminedModel, solved: FineTunedModel, train: Data, dev: Data) -> None:
     solved.model.train()
     found = examine(subject, dev, train=train)
     assert reported(found) == {"dropout left on": "error"}
@@ -112,7 +114,7 @@ def test_6_dropout_left_on(subject: Subject, solved: Solved, train: Data, dev: D
     assert solved.model.training  # the patient leaves as it came
 
 
-def test_7_constant_predictions(subject: Subject, solved: Solved, train: Data, dev: Data) -> None:
+def test_7_constant_predictions(subject: ExaminedModel, solved: FineTunedModel, train: Data, dev: Data) -> None:
     with torch.no_grad():
         solved.model.head.output.weight.zero_()
     found = examine(subject, dev, train=train)
@@ -120,7 +122,7 @@ def test_7_constant_predictions(subject: Subject, solved: Solved, train: Data, d
     assert re.match("60 of 60 predictions are '(pos|neg)'", found[6].evidence)
 
 
-def test_8_class_imbalance(subject: Subject, train: Data, dev: Data) -> None:
+def test_8_class_imbalance(subject: ExaminedModel, train: Data, dev: Data) -> None:
     texts = clean_texts(400, first=200)
     few = [one for one in texts if one.label == "pos"][:2] + [one for one in texts if one.label == "neg"][:98]
     found = examine(subject, dev, train=read_of(few, "train.tsv"))
@@ -128,7 +130,7 @@ def test_8_class_imbalance(subject: Subject, train: Data, dev: Data) -> None:
     assert "'pos' with 2 of 100 (2.0%)" in found[7].evidence
 
 
-def test_9_label_noise_by_duplicates(subject: Subject, train: Data, dev: Data) -> None:
+def test_9_label_noise_by_duplicates(subject: ExaminedModel, train: Data, dev: Data) -> None:
     flipped = [replace(one, label="neg" if one.label == "pos" else "pos") for one in train.examples[:3]]
     found = examine(subject, dev, train=read_of([*train.examples, *flipped], "train.tsv"))
     assert reported(found) == {"label noise by duplicates": "warning"}
@@ -136,11 +138,11 @@ def test_9_label_noise_by_duplicates(subject: Subject, train: Data, dev: Data) -
     assert found[8].evidence.endswith("on line 2 and line 122")
 
 
-def test_10_wrong_columns(subject: Subject, tiny_bert_folder: Path, train: Data, dev: Data) -> None:
-    def turned(read: Read[Any]) -> Data:
-        return read_of([Text(str(one.label), None, one.text) for one in read.examples], read.path)
+def test_10_wrong_columns(subject: ExaminedModel, tiny_bert_folder: Path, train: Data, dev: Data) -> None:
+    def turned(read: ExampleSet[Any]) -> Data:
+        return read_of([TextExample(str(one.label), None, one.text) for one in read.examples], read.path)
 
-    for patient in (subject, subject_named(tiny_bert_folder)):
+    for patient in (subject, load_examined_model(tiny_bert_folder)):
         found = examine(patient, turned(dev), train=turned(train))
         assert reported(found) == {"wrong columns": "error"}
         assert found[9].evidence.startswith("train.tsv: ")

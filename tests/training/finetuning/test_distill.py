@@ -9,14 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.data.examples import Choice, Question, Text
+from regard.data.examples import ChoiceExample, QuestionExample, TextExample
 from regard.errors import InputError
-from regard.tasks.answer import Answering
-from regard.tasks.base import Task
-from regard.tasks.choose import Choose
-from regard.tasks.folder import Solved, read_task
-from regard.tasks.model import Tuned, gathered
-from regard.tasks.texts import Classify, Regress
+from regard.tasks.encoder_with_head import EncoderWithHead, collate_inputs
+from regard.tasks.multiple_choice import MultipleChoice
+from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.task import Task
+from regard.tasks.task_folder import FineTunedModel, load_fine_tuned
+from regard.tasks.text_classification import Regression, TextClassification
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.model_factory import DistillationObjective, StudentFactory
 from regard.training.finetuning.report import FineTuningReport
@@ -31,7 +31,7 @@ def teacher(tune: Callable[..., FineTuningReport], tmp_path: Path) -> Path:
 
 
 def test_a_student_is_half_of_its_teacher(teacher: Path) -> None:
-    solved = read_task(teacher)
+    solved = load_fine_tuned(teacher)
     student = StudentFactory(solved, layers=1, length=0)
     model = student.new(0)
     assert student.length == 32 and model.encoder.config.depth == len(model.encoder.encoder.layers) == 1  # type: ignore[union-attr]
@@ -44,9 +44,11 @@ def test_a_student_is_half_of_its_teacher(teacher: Path) -> None:
 
 
 def test_the_same_model_has_nothing_to_learn_from_itself(teacher: Path) -> None:
-    solved = read_task(teacher)
-    items = solved.task.items([Text("the film is good", label="pos"), Text("so dull", label="neg")], solved.rows)
-    losses = DistillationObjective(solved.model, solved.task, solved.model).eval()(gathered(items), items)
+    solved = load_fine_tuned(teacher)
+    items = solved.task.preprocess(
+        [TextExample("the film is good", label="pos"), TextExample("so dull", label="neg")], solved.input_builder
+    )
+    losses = DistillationObjective(solved.model, solved.task, solved.model).eval()(collate_inputs(items), items)
     assert abs(losses["soft"].item()) < 1e-6 and abs(losses["hidden"].item()) < 1e-6
     assert losses["loss"].item() == pytest.approx(losses["labels"].item(), abs=1e-5)
     assert not DistillationObjective(solved.model, solved.task, solved.model).state_dict().keys() - {
@@ -58,18 +60,18 @@ def test_soft_losses_are_those_of_their_definition() -> None:
     torch.manual_seed(0)
     numbers, wanted = torch.randn(2, 3), torch.randn(2, 3)
     expected = F.softmax(wanted / 2, -1) * (F.log_softmax(wanted / 2, -1) - F.log_softmax(numbers / 2, -1))
-    found = Classify(["a", "b", "c"]).soft_loss(numbers, wanted, [], 2.0)
+    found = TextClassification(["a", "b", "c"]).distillation_loss(numbers, wanted, [], 2.0)
     assert found.item() == pytest.approx(4 * expected.sum(-1).mean().item(), abs=1e-6)
-    several = Classify(["a", "b", "c"], several=True)
-    assert several.soft_loss(wanted, wanted, [], 2.0) < several.soft_loss(numbers, wanted, [], 2.0)
-    assert Regress(0.0, 2.0).soft_loss(torch.ones(3, 1), torch.zeros(3, 1), [], 2.0).item() == 0.25
+    several = TextClassification(["a", "b", "c"], multi_label=True)
+    assert several.distillation_loss(wanted, wanted, [], 2.0) < several.distillation_loss(numbers, wanted, [], 2.0)
+    assert Regression(0.0, 2.0).distillation_loss(torch.ones(3, 1), torch.zeros(3, 1), [], 2.0).item() == 0.25
 
 
 @pytest.mark.parametrize(
     ("task", "example"),
     [
-        (Choose(), Choice("the film", ("was good", "was so long and dull", "no"), 0)),
-        (Answering(), Question("1", "how was it?", "the film was good")),
+        (MultipleChoice(), ChoiceExample("the film", ("was good", "was so long and dull", "no"), 0)),
+        (QuestionAnswering(), QuestionExample("1", "how was it?", "the film was good")),
     ],
 )
 def test_endings_and_tokens_are_compared_within_their_row(
@@ -79,15 +81,15 @@ def test_endings_and_tokens_are_compared_within_their_row(
 
     encoder, tokenizer = regard.load(tiny_bert_folder)
     assert tokenizer is not None
-    tuned = Tuned.new(encoder, task)
-    items = task.items([example, example], Solved(task, tuned, tokenizer, 32).rows)
+    tuned = EncoderWithHead.from_encoder(encoder, task)
+    items = task.preprocess([example, example], FineTunedModel(task, tuned, tokenizer, 32).input_builder)
     with torch.no_grad():
-        numbers = tuned.eval()(gathered(items))
-    assert task.soft_loss(numbers, numbers, items, 2.0).item() == pytest.approx(0, abs=1e-6)
+        numbers = tuned.eval()(collate_inputs(items))
+    assert task.distillation_loss(numbers, numbers, items, 2.0).item() == pytest.approx(0, abs=1e-6)
     moved = numbers + 7  # the same for all: no share changes
-    assert task.soft_loss(moved, numbers, items, 2.0).item() == pytest.approx(0, abs=1e-5)
+    assert task.distillation_loss(moved, numbers, items, 2.0).item() == pytest.approx(0, abs=1e-5)
     other = numbers + torch.arange(len(numbers))[:, None]
-    assert task.soft_loss(other, numbers, items, 2.0).item() > 0.01
+    assert task.distillation_loss(other, numbers, items, 2.0).item() > 0.01
 
 
 def test_a_student_is_taught_and_is_a_folder_like_any_other(teacher: Path, files: Path, tmp_path: Path) -> None:
@@ -101,5 +103,5 @@ def test_a_student_is_taught_and_is_a_folder_like_any_other(teacher: Path, files
         device="cpu",
     )
     assert report.task == "classify" and report.model == f"{teacher}, 1 of 2 layers"
-    student = read_task(tmp_path / "student")
+    student = load_fine_tuned(tmp_path / "student")
     assert student.model.encoder.config.depth == 1 and student.task.labels == ("neg", "pos")

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import regard
-from regard.data.examples import Text
+from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig
-from regard.tasks.folder import read_task
-from regard.tasks.model import Tuned
-from regard.tasks.rows import Rows
-from regard.tasks.solve import predict
-from regard.tasks.texts import Classify
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.inputs import InputBuilder
+from regard.tasks.predict import predict
+from regard.tasks.task_folder import load_fine_tuned
+from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.layer_schedule import LayerStart, layer_starts, parameter_levels, unfreeze_layers
@@ -25,12 +25,12 @@ from regard.training.finetuning.trainer import FineTuner
 from regard.training.stopping import Stop
 
 CPU = torch.device("cpu")
-TASK = Classify(["bad", "good"])
-EXAMPLES = [Text(f"the {label} film, number {n}", label=label) for n in range(8) for label in ("bad", "good")]
+TASK = TextClassification(["bad", "good"])
+EXAMPLES = [TextExample(f"the {label} film, number {n}", label=label) for n in range(8) for label in ("bad", "good")]
 SHAPE: dict[str, Any] = {"width": 16, "depth": 3, "heads": 2, "ffn": 24, "positions": 32}
 
 
-def tuned(family: str, size: int) -> Tuned:
+def tuned(family: str, size: int) -> EncoderWithHead:
     torch.manual_seed(0)
     encoder: Bert | Gpt | Elmo
     if family == "bert":
@@ -39,7 +39,7 @@ def tuned(family: str, size: int) -> Tuned:
         encoder = Gpt(GptConfig(vocabulary=size, **SHAPE))
     else:
         encoder = Elmo(ElmoConfig(vocabulary=size, characters=0, width=8, cell=8, depth=3))
-    return Tuned.new(encoder, TASK)
+    return EncoderWithHead.from_encoder(encoder, TASK)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def tokenizer(tiny_bert_folder: Path) -> Tokenizer:
 
 def made(family: str, tokenizer: Tokenizer, *settings: str, folder: Path | None = None) -> FineTuner:
     model = tuned(family, tokenizer.size)
-    items = TASK.items(EXAMPLES, Rows(tokenizer, family=model.encoder.config.family, limit=32))
+    items = TASK.preprocess(EXAMPLES, InputBuilder(tokenizer, family=model.encoder.config.family, limit=32))
     config = FineTuningConfig.load(
         overrides=["training.num_epochs=4", "training.batch_size=4", "training.learning_rate=1e-2", *settings]
     )
@@ -208,7 +208,7 @@ def test_the_best_epoch_is_that_of_all_layers(tokenizer: Tokenizer) -> None:
     """Of the first epoch, in which only the new layer has learned, the others come back as they were."""
     run = made("bert", tokenizer, "training.unfreeze=1.0")
     scores = iter([4.0, 3.0, 2.0, 1.0])
-    run.judge, run.main = lambda model: {TASK.main: next(scores)}, TASK.main
+    run.judge, run.main = lambda model: {TASK.main_metric: next(scores)}, TASK.main_metric
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     outcome = run.go(Stop())
     assert outcome is not None and outcome.epoch == 1
@@ -231,8 +231,8 @@ def test_a_tuned_elmo_learns_and_comes_back(tune: Any, tmp_path: Path, tokenizer
         tmp_path / "run", "training.learning_rate=2e-2", "training.num_epochs=6", model=str(tmp_path / "elmo")
     )
     assert report.mean["accuracy"] > 90
-    solved = read_task(tmp_path / "run")
-    found = predict(solved, [Text("the film is so good"), Text("they see it now , dull")], device=CPU)
+    solved = load_fine_tuned(tmp_path / "run")
+    found = predict(solved, [TextExample("the film is so good"), TextExample("they see it now , dull")], device=CPU)
     assert [one["label"] for one in found] == ["pos", "neg"]
-    assert isinstance(solved.model, Tuned) and solved.model.mix is not None
+    assert isinstance(solved.model, EncoderWithHead) and solved.model.mix is not None
     assert solved.model.mix.s.abs().sum() > 0  # it has learned how much each layer counts

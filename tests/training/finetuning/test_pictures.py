@@ -11,7 +11,7 @@ import torch
 
 from regard.cli.app import run
 from regard.errors import InputError
-from regard.tasks.folder import read_task
+from regard.tasks.task_folder import load_fine_tuned
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.evaluate import evaluate
 from regard.training.finetuning.run import fit
@@ -73,7 +73,7 @@ def test_a_tuned_model_is_tuned_again_and_frozen(digits: Path, tmp_path: Path, o
     fit("classify", str(digits), str(digits), output=tmp_path / "one", config=config, device="cpu")
     frozen = FineTuningConfig.load(overrides=[*SMALL, "training.learning_rate=3e-2", "training.frozen=true"])
     fit("classify", str(digits), str(digits), model=str(tmp_path / "one"), output=tmp_path / "two", config=frozen)
-    one, two = (read_task(tmp_path / name).model.state_dict() for name in ("one", "two"))
+    one, two = (load_fine_tuned(tmp_path / name).model.state_dict() for name in ("one", "two"))
     changed = {name for name in one if not torch.equal(one[name], two[name])}
     assert changed == {"encoder.classifier.weight", "encoder.classifier.bias"}
 

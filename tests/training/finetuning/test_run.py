@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from regard.errors import InputError
-from regard.tasks.folder import read_task
-from regard.tasks.solve import predict
+from regard.tasks.predict import predict
+from regard.tasks.task_folder import load_fine_tuned
 from regard.training.finetuning.evaluate import evaluate
 from regard.training.finetuning.report import FineTuningReport
 
@@ -197,7 +197,7 @@ def test_a_frozen_model_stays_as_it_was(tune: Tune, tmp_path: Path, tiny_bert_fo
 
     report = tune(tmp_path / "run", "training.frozen=true")
     before = dict(regard.load(tiny_bert_folder)[0].named_parameters())
-    solved = read_task(tmp_path / "run")
+    solved = load_fine_tuned(tmp_path / "run")
     for name, parameter in solved.model.encoder.named_parameters():
         assert torch.equal(parameter, before[name]), name
     assert not torch.equal(solved.model.head.pool[0].weight, before["pooler.linear.weight"])  # type: ignore[index]
@@ -217,12 +217,14 @@ def test_without_dev_a_part_is_set_aside(tune: Tune, tmp_path: Path) -> None:
 
 
 def test_predictions_do_not_see_labels(tune: Tune, tmp_path: Path) -> None:
-    from regard.data.examples import Text
+    from regard.data.examples import TextExample
 
     tune(tmp_path / "run")
-    solved = read_task(tmp_path / "run")
+    solved = load_fine_tuned(tmp_path / "run")
     device = torch.device("cpu")
-    plain, told = (predict(solved, [Text("the film is good", label=label)], device=device) for label in (None, "never"))
+    plain, told = (
+        predict(solved, [TextExample("the film is good", label=label)], device=device) for label in (None, "never")
+    )
     assert plain == told and plain[0]["label"] in ("neg", "pos")
 
 
@@ -287,8 +289,8 @@ def test_f1_is_of_the_class_that_was_rarer_in_training(tune: Tune, tmp_path: Pat
         )
         (tmp_path / f"{name}.tsv").write_text(rows, encoding="utf-8")
     tune(tmp_path / "run", train=str(tmp_path / "train.tsv"), dev=str(tmp_path / "dev.tsv"))
-    solved = read_task(tmp_path / "run")
-    assert solved.task.document()["positive"] == "pos"  # 8 of 26, though it is the larger class of dev
+    solved = load_fine_tuned(tmp_path / "run")
+    assert solved.task.to_dict()["positive"] == "pos"  # 8 of 26, though it is the larger class of dev
 
 
 def test_a_label_that_training_never_saw(tune: Tune, files: Path, tmp_path: Path) -> None:
@@ -303,10 +305,10 @@ def test_a_label_that_training_never_saw(tune: Tune, files: Path, tmp_path: Path
 
 def test_a_run_that_diverges_says_so(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from regard.errors import RegardError
-    from regard.tasks.texts import Classify
+    from regard.tasks.text_classification import TextClassification
 
-    plain = Classify.loss
-    monkeypatch.setattr(Classify, "loss", lambda *arguments: plain(*arguments) * float("inf"))
+    plain = TextClassification.loss
+    monkeypatch.setattr(TextClassification, "loss", lambda *arguments: plain(*arguments) * float("inf"))
     with pytest.raises(RegardError, match=r"diverged.*training\.learning_rate"):
         tune(tmp_path / "run")
 

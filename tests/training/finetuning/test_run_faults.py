@@ -11,8 +11,8 @@ import pytest
 
 from regard.cli import train
 from regard.cli.app import run
-from regard.files.disk import settle
-from regard.tasks.folder import read_task
+from regard.files.disk import finish_save
+from regard.tasks.task_folder import load_fine_tuned
 from tests.faults import CODES, DiskFaults
 
 STRIDE = 7  # every seventh operation, to spare time; tests/test_disk_faults.py goes through all of a save
@@ -50,7 +50,7 @@ def test_a_fault_at_any_operation_of_the_end(
         raise OSError(errno.EIO, "the power goes")
 
     with monkeypatch.context() as patch:
-        patch.setattr("regard.training.finetuning.run.write_task", fail)
+        patch.setattr("regard.training.finetuning.run.save_fine_tuned", fail)
         assert called(tmp_path / "before")[0] == 1
     right = shutil.copytree(tmp_path / "before", tmp_path / "right")
     assert called(right)[0] == 0
@@ -62,10 +62,10 @@ def test_a_fault_at_any_operation_of_the_end(
         if not disk.failed:
             break
         where = f"{number}: {disk.failed}; {said}"
-        settle(output)
+        finish_save(output)
         new = (output / "config.json").exists()
         if new:
-            read_task(output)
+            load_fine_tuned(output)
             assert (output / "checksums.json").read_bytes() == (right / "checksums.json").read_bytes(), where
             assert exit_code == 0 or (exit_code == 1 and "is saved" in said.splitlines()[-1]), where
         else:

@@ -11,24 +11,24 @@ import torch
 from torch import nn
 
 import regard
-from regard.data.examples import Text
+from regard.data.examples import TextExample
 from regard.nn import Attention
-from regard.tasks.folder import Solved
-from regard.tasks.model import Tuned
-from regard.tasks.texts import Classify
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.text_classification import TextClassification
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.trainer import FineTuner, best_rate
 from regard.training.stopping import Stop
 
 CPU = torch.device("cpu")
-TASK = Classify(["bad", "good"])
-EXAMPLES = [Text(f"the {label} film, number {n}", label=label) for n in range(16) for label in ("bad", "good")]
+TASK = TextClassification(["bad", "good"])
+EXAMPLES = [TextExample(f"the {label} film, number {n}", label=label) for n in range(16) for label in ("bad", "good")]
 
 
 def made(folder: Path, *settings: str, **options: Any) -> FineTuner:
     encoder, tokenizer = regard.load(folder)
-    tuned = Tuned.new(encoder, TASK)
-    items = TASK.items([*EXAMPLES, EXAMPLES[0]], Solved(TASK, tuned, tokenizer, 32).rows)
+    tuned = EncoderWithHead.from_encoder(encoder, TASK)
+    items = TASK.preprocess([*EXAMPLES, EXAMPLES[0]], FineTunedModel(TASK, tuned, tokenizer, 32).input_builder)
     return FineTuner(tuned, TASK, items, FineTuningConfig.load(overrides=list(settings)), seed=0, device=CPU, **options)
 
 
@@ -60,7 +60,7 @@ def test_a_judgement_is_told_before_and_after(select: str, judged: list[int], ti
         tiny_bert_folder,
         "training.num_epochs=3",
         f"training.select={select}",
-        judge=lambda model: {TASK.main: 1.0},
+        judge=lambda model: {TASK.main_metric: 1.0},
         note=lambda event, **values: told.append((event, values.get("epoch"))),
     )
     outcome = run.go(Stop())
@@ -71,10 +71,10 @@ def test_a_judgement_is_told_before_and_after(select: str, judged: list[int], ti
 
 def test_all_items_are_seen_once_an_epoch_in_another_order(tiny_bert_folder: Path) -> None:
     run = made(tiny_bert_folder, "training.num_epochs=2", "training.batch_size=8")
-    seen = [[item.owner for item in batch[0]["items"]] for batch in run._batches(0)]
+    seen = [[item.example for item in batch[0]["items"]] for batch in run._batches(0)]
     first, second = (sorted(chain.from_iterable(seen[start : start + 5])) for start in (0, 5))
     assert first == second == list(range(33)) and seen[:5] != seen[5:]
-    assert [[item.owner for item in batch[0]["items"]] for batch in run._batches(3)] == seen[3:]
+    assert [[item.example for item in batch[0]["items"]] for batch in run._batches(3)] == seen[3:]
 
 
 @pytest.mark.parametrize(("setting", "expected"), [(-1.0, 0.1), (0.0, 0.0), (0.3, 0.3)])

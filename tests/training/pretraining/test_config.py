@@ -282,7 +282,7 @@ def test_a_configuration_cannot_be_changed_or_extended() -> None:
 
 
 def test_the_choices_are_those_of_the_code_behind_them() -> None:
-    from regard.data.corpus.vocabulary import Kind
+    from regard.data.corpus.vocabulary import TokenizerType
     from regard.nn.block import ACTIVATIONS
     from regard.training.optimizer import Name
     from regard.training.schedule import Shape
@@ -291,7 +291,7 @@ def test_the_choices_are_those_of_the_code_behind_them() -> None:
         return set(get_args(section.model_fields[key].annotation))
 
     assert choices(ModelSection, "activation") == set(ACTIVATIONS)
-    assert choices(VocabularySection, "kind") == set(get_args(Kind))
+    assert choices(VocabularySection, "kind") == set(get_args(TokenizerType))
     assert choices(OptimizerSection, "name") == set(get_args(Name))
     assert choices(ScheduleSection, "lr_scheduler_type") == set(get_args(Shape)) - {"noam"}  # which is for translation
     assert choices(PretrainingObjective, "sentence_pairs") == {"next", "order", "none"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regard.data.corpus import Corpus, Progress
+from regard.data.corpus import Corpus, CorpusProgress
 from regard.errors import InputError
 from regard.text import Tokenizer
 from regard.training.pretraining import prepare as module
@@ -131,9 +131,9 @@ def test_ctrl_c_while_a_corpus_is_built(
 ) -> None:
     """What is whole stays, and the next call goes on behind it to the same bytes."""
     monkeypatch.setattr(module, "build_corpus", partial(module.build_corpus, shard_bytes=6000))
-    reports: list[Progress] = []
+    reports: list[CorpusProgress] = []
 
-    def interrupt(report: Progress) -> None:
+    def interrupt(report: CorpusProgress) -> None:
         reports.append(report)
         if len(reports) == 3:
             raise error
@@ -143,7 +143,7 @@ def test_ctrl_c_while_a_corpus_is_built(
         prepare(chosen, names, tmp_path / "a", say=lambda text: None, on_progress=interrupt)
     left = sorted(os.listdir(tmp_path / "a" / "corpus"))
     assert "shard-000000" in left and "shard-000004" not in left
-    again: list[Progress] = []
+    again: list[CorpusProgress] = []
     prepare(chosen, names, tmp_path / "a", say=lambda text: None, on_progress=again.append)
     assert again[0].resumed > 0 and again[-1].done == 120
     prepare(chosen, names, tmp_path / "b", say=lambda text: None)

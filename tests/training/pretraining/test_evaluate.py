@@ -12,7 +12,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from regard.data.masking import IGNORED, Masking
+from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, T5Config
 from regard.training.pretraining import evaluate
@@ -75,7 +75,7 @@ def test_words_against_rows_one_by_one(bert: Bert, monkeypatch: pytest.MonkeyPat
     bert.eval()
     ids = blanked(TEXT, TOKENIZER, length=12, rows=7)
     masked = MASKING(ids, torch.Generator().manual_seed(3))
-    assert masked.targets.tolist().count(IGNORED) == 0
+    assert masked.targets.tolist().count(IGNORE_INDEX) == 0
     losses, right = [], 0
     for place, target in zip(masked.places.tolist(), masked.targets.tolist(), strict=True):
         hidden = bert(masked.ids[place // 12][None])[0, place % 12]

@@ -15,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.data.masking import IGNORED
+from regard.data.masking import IGNORE_INDEX
 from regard.errors import InputError
 from regard.training.pretraining.micro_batches import MicroBatch, MicroBatches, PositionShift, ahead
 from regard.training.pretraining.row_sampler import RowSampler, SentencePairs, TextChunks
@@ -94,7 +94,7 @@ def test_other_rows_lie_one_behind_the_other(documents: list[list[int]], row: in
         assert portion.ids.tolist() == ids + [PAD] * (tokens - len(ids))
         assert portion.segments.tolist()[: len(ids)] == [segment for _, kinds, _ in expected for segment in kinds]
         labels = [label for _, _, label in expected]
-        assert portion.labels.tolist() == labels + [IGNORED] * (len(portion.labels) - len(labels))
+        assert portion.labels.tolist() == labels + [IGNORE_INDEX] * (len(portion.labels) - len(labels))
         starts = portion.starts.tolist()
         lengths = np.diff(starts).tolist()
         assert starts[0] == 0 and starts[-1] == tokens and len(lengths) == len(portion.labels)

@@ -14,7 +14,7 @@ import transformers
 from torch import Tensor
 
 import regard
-from regard.data.masking import IGNORED, Masking
+from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, T5Config
 from regard.training.pretraining.micro_batches import MicroBatch, MicroBatches
@@ -86,14 +86,14 @@ def test_masked_words_and_pairs_as_in_transformers(kind: str, bert: Bert, tmp_pa
 
     regard.save(bert, tmp_path)
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path).eval()
-    targets = torch.full((inputs["ids"].numel(),), IGNORED)
+    targets = torch.full((inputs["ids"].numel(),), IGNORE_INDEX)
     targets[inputs["holes"]] = inputs["targets"]
-    assert (targets != IGNORED).sum() > 8
+    assert (targets != IGNORE_INDEX).sum() > 8
     segments = portion.segments if portion.segments is not None else torch.zeros_like(portion.ids)
     keep, (ids, places, answers) = rectangle(portion, inputs["ids"].long(), segments.long(), targets)
-    answers = answers.masked_fill(keep == 0, IGNORED)
+    answers = answers.masked_fill(keep == 0, IGNORE_INDEX)
     output = theirs(ids, attention_mask=keep, token_type_ids=places)
-    words = F.cross_entropy(output.prediction_logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORED)
+    words = F.cross_entropy(output.prediction_logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORE_INDEX)
     torch.testing.assert_close(losses["words"], words, **NEAR)
     if kind == "single":
         torch.testing.assert_close(losses["loss"], words, **NEAR)
@@ -205,7 +205,7 @@ def test_both_ways_against_every_word(randomised: Randomise) -> None:
 
 def test_the_loss_of_nothing_is_nothing() -> None:
     logits = torch.randn(3, 5, requires_grad=True)
-    loss = mean_loss(logits, torch.full((3,), IGNORED))
+    loss = mean_loss(logits, torch.full((3,), IGNORE_INDEX))
     loss.backward()
     assert loss == 0 and logits.grad is not None and not logits.grad.any()
 
@@ -216,7 +216,7 @@ def test_words_that_fill_up_the_vocabulary_change_no_loss(bias: bool, device: to
     vectors = torch.randn(6, 8, device=device, requires_grad=True)
     weight = torch.randn(70, 8, device=device, requires_grad=True)
     more = torch.randn(70, device=device, requires_grad=True) if bias else None
-    targets = torch.tensor([0, 69, 3, IGNORED, 5, 69], device=device)
+    targets = torch.tensor([0, 69, 3, IGNORE_INDEX, 5, 69], device=device)
     inputs = [tensor for tensor in (vectors, weight, more) if tensor is not None]
     found = torch.autograd.grad(loss := word_loss(vectors, weight, more, targets), inputs)
     wanted = F.cross_entropy(F.linear(vectors, weight, more), targets)
@@ -247,7 +247,7 @@ def test_whole_words_go_on_with_two_marks() -> None:
 def test_a_table_too_large_to_be_counted_is_made_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     vectors, weight, bias = (torch.randn(shape, generator=generator) for shape in ((7, 4), (5, 4), (5,)))
-    targets = torch.tensor([0, 4, IGNORED, 2, 1, 1, IGNORED])
+    targets = torch.tensor([0, 4, IGNORE_INDEX, 2, 1, 1, IGNORE_INDEX])
     inputs = [tensor.requires_grad_() for tensor in (vectors, weight, bias)]
     whole = word_loss(vectors, weight, bias, targets)
     expected = torch.autograd.grad(whole, inputs)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from regard.data.readers import Read
-from regard.data.translation_pairs import Pair, read_pairs
+from regard.data.readers import ExampleSet
+from regard.data.translation_pairs import TranslationPair, read_translation_pairs
 from regard.errors import InputError, RegardError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import load_translator
@@ -50,7 +50,7 @@ def history(report: TranslationReport) -> tuple[Any, ...]:
 
 def test_a_language_is_learned_and_kept(tune: Tune, tmp_path: Path) -> None:
     pairs = sentences(420)
-    data = {"train": Read(pairs[:400], "train", "made"), "dev": Read(pairs[400:], "dev", "made")}
+    data = {"train": ExampleSet(pairs[:400], "train", "made"), "dev": ExampleSet(pairs[400:], "dev", "made")}
     settings = (
         "vocabulary.vocab_size=330",
         "model.hidden_size=32",
@@ -68,7 +68,7 @@ def test_a_language_is_learned_and_kept(tune: Tune, tmp_path: Path) -> None:
     assert report.signature == {"bleu": score.signature, "bleu_lowercase": score.signature_lowercase}
 
 
-def test_what_a_folder_holds(tune: Tune, tmp_path: Path, data: dict[str, Read[Pair]]) -> None:
+def test_what_a_folder_holds(tune: Tune, tmp_path: Path, data: dict[str, ExampleSet[TranslationPair]]) -> None:
     events: list[Mapping[str, Any]] = []
     report = tune(tmp_path / "run", on_event=events.append)
     names = {path.name for path in (tmp_path / "run").iterdir()}
@@ -165,13 +165,13 @@ def test_ctrl_c_saves_and_says_so(tune: Tune, tmp_path: Path) -> None:
 
 
 def test_what_is_set_aside_is_scored_once(tune: Tune, tmp_path: Path) -> None:
-    aside = Read(sentences(6, seed=9), "aside", "made")
+    aside = ExampleSet(sentences(6, seed=9), "aside", "made")
     report = tune(tmp_path / "run", test=aside)
     found = load_translator(tmp_path / "run").translate([pair.source for pair in aside.examples], beam=Beam())
     score = bleu([one[0].text for one in found], [pair.target for pair in aside.examples])
     assert report.test == {"pairs": 6, "beam": 5, **score.document()}
     assert TranslationReport.restore(json.loads((tmp_path / "run" / "report.json").read_text())) == report
-    assert read_pairs(tmp_path / "run" / "test.tsv").examples == aside.examples
+    assert read_translation_pairs(tmp_path / "run" / "test.tsv").examples == aside.examples
 
 
 def test_patience_ends_a_run(tune: Tune, tmp_path: Path) -> None:
@@ -181,14 +181,16 @@ def test_patience_ends_a_run(tune: Tune, tmp_path: Path) -> None:
     assert len(report.outcome.history) == 3  # the first is the best of equals
 
 
-def test_folders_that_cannot_be_gone_on_with(tune: Tune, tmp_path: Path, data: dict[str, Read[Pair]]) -> None:
+def test_folders_that_cannot_be_gone_on_with(
+    tune: Tune, tmp_path: Path, data: dict[str, ExampleSet[TranslationPair]]
+) -> None:
     with pytest.raises(Crash):
         tune(tmp_path / "run", on_event=crashing(2))
     with pytest.raises(InputError, match="was begun: go on with --resume"):
         tune(tmp_path / "run")
     with pytest.raises(InputError, match=r"begun otherwise: training\.num_epochs was 3 and is 4"):
         tune(tmp_path / "run", "training.num_epochs=4", resume=True)
-    other = Read(data["dev"].examples[:-1], "dev", "made")
+    other = ExampleSet(data["dev"].examples[:-1], "dev", "made")
     with pytest.raises(InputError, match="begun otherwise: data was"):
         tune(tmp_path / "run", resume=True, dev=other)
     tune(tmp_path / "run", resume=True)
@@ -196,10 +198,12 @@ def test_folders_that_cannot_be_gone_on_with(tune: Tune, tmp_path: Path, data: d
         tune(tmp_path / "run")
 
 
-def test_long_pairs_are_left_out_and_counted(tune: Tune, tmp_path: Path, data: dict[str, Read[Pair]]) -> None:
+def test_long_pairs_are_left_out_and_counted(
+    tune: Tune, tmp_path: Path, data: dict[str, ExampleSet[TranslationPair]]
+) -> None:
     events: list[Mapping[str, Any]] = []
-    long = Pair("dog " * 60, "Hund " * 60)
-    train = Read([*data["train"].examples, long], "train", "made")
+    long = TranslationPair("dog " * 60, "Hund " * 60)
+    train = ExampleSet([*data["train"].examples, long], "train", "made")
     tune(tmp_path / "run", "training.max_length=50", train=train, on_event=events.append)
     [gone] = [event for event in events if event["event"] == "left out"]
     assert (gone["pairs"], gone["of"], gone["length"]) == (1, 81, 50)
@@ -208,7 +212,7 @@ def test_long_pairs_are_left_out_and_counted(tune: Tune, tmp_path: Path, data: d
             tmp_path / "other",
             "training.max_length=50",
             "vocabulary.vocab_size=260",
-            train=Read([long], "train", "made"),
+            train=ExampleSet([long], "train", "made"),
         )
 
 

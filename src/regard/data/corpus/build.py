@@ -17,18 +17,26 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.corpus.documents import Document, Sources, documents_of, find_sources
-from regard.data.corpus.encoder import Encoder, text_bytes
-from regard.data.corpus.folder import TOKENIZER, begin, clear, leave, refuse_strange, shard_folder, tokenizer_paths
-from regard.data.corpus.manifest import Manifest, source_of, tokenizer_digest, tokenizer_files
-from regard.data.corpus.report import REPORT, Progress, Report
+from regard.data.corpus.documents import Document, Sources, find_sources, read_file_documents
+from regard.data.corpus.encoder import CorpusEncoder, text_bytes
+from regard.data.corpus.folder import (
+    TOKENIZER,
+    begin,
+    clear,
+    leave,
+    refuse_foreign_files,
+    shard_folder,
+    tokenizer_paths,
+)
+from regard.data.corpus.manifest import CorpusManifest, source_of, tokenizer_digest, tokenizer_files
+from regard.data.corpus.report import REPORT, CorpusProgress, CorpusReport
 from regard.data.corpus.sentences import RULES
-from regard.data.corpus.shards import Counts, ShardRecord, ShardWriter, token_type
+from regard.data.corpus.shards import CorpusCounts, ShardRecord, ShardWriter, token_type
 from regard.errors import InputError
 from regard.files.checksums import Verify, find_damage
-from regard.files.disk import atomic_write, replacing_folder
+from regard.files.disk import atomic_write, replace_folder
+from regard.files.folder_lock import lock_folder
 from regard.files.json_files import json_bytes
-from regard.files.unfinished import locked
 from regard.text import Tokenizer
 
 __all__ = ["SHARD_BYTES", "build_corpus"]
@@ -52,9 +60,9 @@ def build_corpus(
     shard_bytes: int = SHARD_BYTES,
     restart: bool = False,
     verify: Verify = "auto",
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[CorpusProgress], None] | None = None,
     on_damaged: Callable[[str], None] = lambda problem: None,
-) -> Report:
+) -> CorpusReport:
     """Turn text files and folders into token shards in `folder`, for `Corpus.open`; returns what is in them.
 
     What can be wrong with the sources is found before the long work. A shard holds whole documents, about `shard_bytes`
@@ -66,11 +74,11 @@ def build_corpus(
     if shard_bytes < 1:
         raise InputError(f"shard_bytes is {shard_bytes}; expected a number of bytes, at least 1")
     folder = Path(folder)
-    refuse_strange(folder)
+    refuse_foreign_files(folder)
     found = find_sources(sources)
     states = [_state(path) for path in found.files]
-    encoder = Encoder(tokenizer)
-    manifest = Manifest(
+    encoder = CorpusEncoder(tokenizer)
+    manifest = CorpusManifest(
         sources=tuple(source_of(path) for path in found.files),
         tokenizer=tokenizer_digest(tokenizer),
         vocabulary=tokenizer.size,
@@ -79,10 +87,10 @@ def build_corpus(
     )
     with suppress(OSError):  # `locked` says what is wrong
         folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
+    with lock_folder(folder):
         try:
             before, complete = begin(folder, manifest, restart=restart, verify=verify, on_damaged=on_damaged)
-            resumed = sum((shard.counts for shard in before), Counts())
+            resumed = sum((shard.counts for shard in before), CorpusCounts())
             if complete:
                 if damage := find_damage(folder, tokenizer_paths(manifest), verify=verify):
                     for name, what in damage.items():
@@ -111,18 +119,18 @@ class _Job:
 
     folder: Path
     files: tuple[Path, ...]
-    encoder: Encoder
+    encoder: CorpusEncoder
     key: str
     shard_bytes: int
     documents: int
-    on_progress: Callable[[Progress], None] | None
+    on_progress: Callable[[CorpusProgress], None] | None
 
     def run(self, before: list[ShardRecord], dtype: np.dtype[Any]) -> list[ShardRecord]:
         """All shards: those that are there, and the missing ones, which are made."""
         shards = list(before)
         stream = _documents(self.files, before[-1].next if before else (0, 0), self.key)
         while (first := next(stream, None)) is not None:
-            with suppress(_NoToken), replacing_folder(shard_folder(self.folder, len(shards))) as staging:
+            with suppress(_NoToken), replace_folder(shard_folder(self.folder, len(shards))) as staging:
                 writer = ShardWriter(staging, dtype=dtype, unknown=self.encoder.unknown)
                 try:
                     record = self._fill(writer, chain([first], stream), before, shards)
@@ -148,7 +156,7 @@ class _Job:
             group.clear()
             if self.on_progress is not None:
                 tokens = earlier + writer.tokens
-                self.on_progress(Progress(min(done + documents, self.documents), self.documents, resumed, tokens))
+                self.on_progress(CorpusProgress(min(done + documents, self.documents), self.documents, resumed, tokens))
 
         for document, place in stream:
             behind = place
@@ -172,13 +180,13 @@ def _documents(files: tuple[Path, ...], start: Position, key: str) -> Iterator[P
     """The documents from a place on, each with the place behind it."""
     for source in range(start[0], len(files)):
         skip = start[1] if source == start[0] else 0
-        for number, document in islice(enumerate(documents_of(files[source], key=key), start=1), skip, None):
+        for number, document in islice(enumerate(read_file_documents(files[source], key=key), start=1), skip, None):
             yield document, (source, number)
 
 
 def _count(files: tuple[Path, ...], key: str) -> int:
     """Read everything once, for a damaged line at the end should not be found after hours."""
-    count = sum(1 for path in files for _ in documents_of(path, key=key))
+    count = sum(1 for path in files for _ in read_file_documents(path, key=key))
     if not count:
         names = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
         raise InputError(f"the corpus is empty: there is no text in {names}; expected paragraphs, one a line")
@@ -186,10 +194,10 @@ def _count(files: tuple[Path, ...], key: str) -> int:
 
 
 def _report(
-    found: Sources, shards: list[ShardRecord], manifest: Manifest, *, resumed: Counts, seconds: float
-) -> Report:
-    return Report(
-        counts=sum((shard.counts for shard in shards), Counts()),
+    found: Sources, shards: list[ShardRecord], manifest: CorpusManifest, *, resumed: CorpusCounts, seconds: float
+) -> CorpusReport:
+    return CorpusReport(
+        counts=sum((shard.counts for shard in shards), CorpusCounts()),
         sources=len(found.files),
         skipped=tuple(map(str, found.skipped)),
         shards=len(shards),

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.data.files import PACKED, STANDARD_INPUT, open_text, suffix_of
-from regard.data.lines import read_texts
+from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, content_suffix, open_text
+from regard.data.text_column import read_text_column
 from regard.errors import InputError
 
-__all__ = ["Document", "Sources", "documents_of", "find_sources", "read_documents"]
+__all__ = ["Document", "Sources", "find_sources", "read_documents", "read_file_documents"]
 
 JSON_LINES = (".jsonl", ".ndjson")
 PLAIN = (".txt", ".text")
@@ -52,7 +52,7 @@ def read_documents(
     packed file that breaks off. An empty corpus gives no document.
     """
     for path in find_sources(paths).files:
-        yield from documents_of(path, key=key)
+        yield from read_file_documents(path, key=key)
 
 
 def find_sources(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Sources:
@@ -81,16 +81,16 @@ def find_sources(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
     return Sources(tuple(files), tuple(skipped))
 
 
-def documents_of(path: Path, *, key: str = "text") -> Iterator[Document]:
+def read_file_documents(path: Path, *, key: str = "text") -> Iterator[Document]:
     """The documents of one file."""
-    if suffix_of(path) in JSON_LINES:
+    if content_suffix(path) in JSON_LINES:
         yield from _objects(path, key)
     else:
         yield from _blocks(path)
 
 
 def _objects(path: Path, key: str) -> Iterator[Document]:
-    for line, text in read_texts(path, column=key):
+    for line, text in read_text_column(path, column=key):
         paragraphs = tuple(part.strip() for part in text.split("\n"))
         if found := tuple(filter(None, paragraphs)):
             yield Document(path, line, found)
@@ -124,15 +124,17 @@ def _blocks(path: Path) -> Iterator[Document]:
 
 def _is_text(path: Path) -> bool:
     """Whether a file in a folder is taken: by its name alone, so that pictures and scripts beside texts do no harm."""
-    suffix = suffix_of(path)
-    packed = path.suffix.lower() in PACKED
+    suffix = content_suffix(path)
+    packed = path.suffix.lower() in COMPRESSED_SUFFIXES
     return not path.name.startswith(".") and (suffix in JSON_LINES or suffix in PLAIN or (packed and not suffix))
 
 
 def _check(path: Path) -> None:
     """Refuse before any work what cannot be read, or only once."""
-    if suffix_of(path) in TABLES:
-        raise InputError(f"{path}: expected plain text or JSON lines (.txt, .jsonl), not {suffix_of(path)}; convert it")
+    if content_suffix(path) in TABLES:
+        raise InputError(
+            f"{path}: expected plain text or JSON lines (.txt, .jsonl), not {content_suffix(path)}; convert it"
+        )
     if os.fspath(path) == STANDARD_INPUT or (path.exists() and not path.is_file()):
         raise InputError(f"{path} is not a regular file; a corpus is read more than once, so save it to a file first")
     with open_text(path) as lines:

@@ -16,10 +16,10 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from regard.data.corpus.documents import Document
-from regard.data.corpus.sentences import split
+from regard.data.corpus.sentences import split_sentences
 from regard.text import Tokenizer
 
-__all__ = ["Encoder", "text_bytes"]
+__all__ = ["CorpusEncoder", "text_bytes"]
 
 PROBE = "a b\nc"
 FEW = 2  # cores
@@ -28,7 +28,7 @@ WORDS = 1 << 19  # ids of so many words are kept: some 150 MB
 _BETWEEN_MARKS: Callable[[str], list[str]] = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]").findall
 
 
-class Encoder:
+class CorpusEncoder:
     """`sentences` cuts a document, `encode` turns the sentences of many documents into ids, without special tokens.
 
     `spaces`: whether the tokenizer keeps them, as a byte-level one does. Then a sentence has before it the space or the
@@ -50,7 +50,7 @@ class Encoder:
         found = []
         for number, paragraph in enumerate(document.paragraphs):
             end = 0
-            for start, stop in split(paragraph):
+            for start, stop in split_sentences(paragraph):
                 if not self.spaces:
                     found.append(paragraph[start:stop])
                 else:

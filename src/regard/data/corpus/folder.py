@@ -16,16 +16,25 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from regard.data.corpus.manifest import MANIFEST, Manifest
+from regard.data.corpus.manifest import MANIFEST, CorpusManifest
 from regard.data.corpus.report import REPORT
 from regard.data.corpus.shards import DOCUMENTS, RECORD, SENTENCES, TOKENS, ShardRecord, read_record
 from regard.errors import InputError, RegardError
 from regard.files.checksums import Verify, find_damage
+from regard.files.folder_lock import LOCK
 from regard.files.output_folder import foreign_entries, remove_files
-from regard.files.unfinished import LOCK
 from regard.text.tokenizer import TOKENIZER_FILES
 
-__all__ = ["TOKENIZER", "begin", "clear", "leave", "refuse_strange", "shard_files", "shard_folder", "tokenizer_paths"]
+__all__ = [
+    "TOKENIZER",
+    "begin",
+    "clear",
+    "leave",
+    "refuse_foreign_files",
+    "shard_files",
+    "shard_folder",
+    "tokenizer_paths",
+]
 
 TOKENIZER = "tokenizer"
 SHARD_FILES = (TOKENS, SENTENCES, DOCUMENTS, RECORD)
@@ -47,12 +56,12 @@ def shard_files(records: Iterable[ShardRecord]) -> dict[str, tuple[int, str]]:
     }
 
 
-def tokenizer_paths(manifest: Manifest) -> dict[str, tuple[int, str]]:
+def tokenizer_paths(manifest: CorpusManifest) -> dict[str, tuple[int, str]]:
     """Size and SHA-256 of every file of the tokenizer, by its path in the corpus; older corpora do not know them."""
     return {f"{TOKENIZER}/{name}": file for name, file in manifest.tokenizer_files.items()}
 
 
-def refuse_strange(folder: Path) -> None:
+def refuse_foreign_files(folder: Path) -> None:
     """InputError where the folder holds what is not of a corpus: it may be somebody's work.
 
     The manifest is the first file of a corpus, so that what lies in a folder without one is not Regard's.
@@ -63,13 +72,13 @@ def refuse_strange(folder: Path) -> None:
         raise InputError(f"{folder} is in the way: it holds {strange[0]!r}; move it, or choose another folder")
     if present and not _numbers(folder):  # then nothing but the manifest shows that it is a corpus
         try:
-            Manifest.read(folder)
+            CorpusManifest.read(folder)
         except InputError as error:
             raise InputError(f"{folder} is in the way: {error}. Move it, or choose another folder") from None
 
 
 def begin(
-    folder: Path, manifest: Manifest, *, restart: bool, verify: Verify = "auto", on_damaged: Callable[[str], None]
+    folder: Path, manifest: CorpusManifest, *, restart: bool, verify: Verify = "auto", on_damaged: Callable[[str], None]
 ) -> tuple[list[ShardRecord], bool]:
     """The shards that are there and belong to this manifest, and whether they are all; never another's.
 
@@ -77,7 +86,7 @@ def begin(
     """
     remedy = "Use another folder, or throw that corpus away: restart=True, or delete the folder"
     try:
-        old = None if restart or not (folder / MANIFEST).exists() else Manifest.read(folder)
+        old = None if restart or not (folder / MANIFEST).exists() else CorpusManifest.read(folder)
     except InputError as error:
         raise InputError(f"{folder} holds a corpus, but {error}. {remedy}") from None
     if old is None or not _numbers(folder):
@@ -113,7 +122,9 @@ def leave(folder: Path) -> None:
         folder.rmdir()
 
 
-def _whole(folder: Path, manifest: Manifest, verify: Verify, on_damaged: Callable[[str], None]) -> list[ShardRecord]:
+def _whole(
+    folder: Path, manifest: CorpusManifest, verify: Verify, on_damaged: Callable[[str], None]
+) -> list[ShardRecord]:
     """The records of the shards from the first to the last before a missing or damaged one."""
     found: list[ShardRecord] = []
     try:

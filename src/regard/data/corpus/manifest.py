@@ -16,11 +16,11 @@ from regard.data.corpus.shards import ShardRecord, as_count
 from regard.errors import InputError
 from regard.files.checksums import sha256_of
 from regard.files.disk import atomic_write
+from regard.files.folder_lock import describe_changes
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
-from regard.files.unfinished import changes
 from regard.text import Tokenizer
 
-__all__ = ["MANIFEST", "Manifest", "Source", "source_of", "tokenizer_digest", "tokenizer_files"]
+__all__ = ["MANIFEST", "CorpusManifest", "SourceFile", "source_of", "tokenizer_digest", "tokenizer_files"]
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -29,7 +29,7 @@ LIMIT = 1 << 30  # bytes of manifest: a thousand files or shards need half a meg
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A file of text, by its name and by its content."""
 
     name: str
@@ -38,10 +38,10 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class CorpusManifest:
     """The record of a build; `shards` is None until the corpus is finished."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[SourceFile, ...]
     tokenizer: str
     vocabulary: int
     settings: Mapping[str, object]
@@ -64,7 +64,7 @@ class Manifest:
         atomic_write(folder / MANIFEST, json_bytes(with_checksum(self.json())))
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest:
+    def read(cls, folder: Path) -> CorpusManifest:
         path = folder / MANIFEST
         try:
             value: Any = read_checked_json(path, limit=LIMIT)
@@ -73,7 +73,9 @@ class Manifest:
         if value.get("format") != FORMAT:
             raise InputError(f"{path}: expected format {FORMAT}, got {value.get('format')!r}; build the corpus again")
         try:
-            sources = tuple(Source(str(s["name"]), as_count(s["bytes"]), str(s["sha256"])) for s in value["sources"])
+            sources = tuple(
+                SourceFile(str(s["name"]), as_count(s["bytes"]), str(s["sha256"])) for s in value["sources"]
+            )
             shards = value["shards"]
             records = None if shards is None else tuple(ShardRecord.of(shard, path) for shard in shards)
             files = {str(name): (as_count(size), str(digest)) for name, (size, digest) in value.get(FILES, {}).items()}
@@ -85,16 +87,16 @@ class Manifest:
                 raise
             raise InputError(f"{path} is no record of a corpus ({error!r}); build the corpus again") from None
 
-    def differences(self, now: Manifest) -> list[str]:
+    def differences(self, now: CorpusManifest) -> list[str]:
         """What is otherwise now, in words; empty where the work of the one can be taken for the other's."""
         found = _changed(self.sources, now.sources)
         if self.tokenizer != now.tokenizer:
             found.append("the tokenizer changed")
-        return found + changes(self.settings, now.settings)
+        return found + describe_changes(self.settings, now.settings)
 
 
-def source_of(path: Path) -> Source:
-    return Source(path.as_posix(), path.stat().st_size, sha256_of(path))
+def source_of(path: Path) -> SourceFile:
+    return SourceFile(path.as_posix(), path.stat().st_size, sha256_of(path))
 
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, tuple[int, str]]:
@@ -109,7 +111,7 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
     return digest.hexdigest()
 
 
-def _changed(before: Sequence[Source], now: Sequence[Source]) -> list[str]:
+def _changed(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> list[str]:
     if len(before) != len(now):
         return [f"it was of {len(before)} source files and now is of {len(now)}"]
     found = [

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from regard.data.corpus.folder import TOKENIZER, shard_files, shard_folder, tokenizer_paths
-from regard.data.corpus.manifest import MANIFEST, Manifest, tokenizer_digest
-from regard.data.corpus.shards import REMEDY, Counts, Ids, Shard, token_type
+from regard.data.corpus.manifest import MANIFEST, CorpusManifest, tokenizer_digest
+from regard.data.corpus.shards import REMEDY, CorpusCounts, Ids, Shard, token_type
 from regard.errors import InputError
 from regard.files.checksums import Verify, find_damage
 from regard.text import Tokenizer
@@ -32,12 +32,12 @@ class Corpus:
     Arrays are read-only views of the files: copy what is to be changed. Pickling keeps the folder, not the arrays.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, manifest: CorpusManifest) -> None:
         if manifest.shards is None:
             raise InputError(f"{folder} is an unfinished corpus; build it again with the same settings to finish it")
         self.folder = folder
         self.manifest = manifest
-        self.counts = sum((shard.counts for shard in manifest.shards), Counts())
+        self.counts = sum((shard.counts for shard in manifest.shards), CorpusCounts())
         self.dtype = token_type(manifest.vocabulary)
         self._records = manifest.shards
         self._first_document = [0, *accumulate(shard.counts.documents for shard in manifest.shards)]
@@ -54,7 +54,7 @@ class Corpus:
         folder = Path(folder).absolute()
         if not (folder / MANIFEST).is_file():
             raise InputError(f"{folder} is no corpus: it has no {MANIFEST}; build_corpus makes one from text files")
-        corpus = cls(folder, Manifest.read(folder))
+        corpus = cls(folder, CorpusManifest.read(folder))
         files = shard_files(corpus._records) | tokenizer_paths(corpus.manifest)
         for name, what in find_damage(folder, files, verify=verify).items():
             raise InputError(f"{folder / name} {what}; {REMEDY}")

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from regard.data.corpus.shards import Counts
+from regard.data.corpus.shards import CorpusCounts
 
-__all__ = ["REPORT", "Progress", "Report"]
+__all__ = ["REPORT", "CorpusProgress", "CorpusReport"]
 
 REPORT = "report.json"
 
 
 @dataclass(frozen=True)
-class Progress:
+class CorpusProgress:
     """`done` of `documents` are encoded, `resumed` of them by an earlier run; `tokens` so far."""
 
     done: int
@@ -25,15 +25,15 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Report:
+class CorpusReport:
     """What a corpus holds, and what this run did: `resumed` is what was there already, `seconds` those of the rest."""
 
-    counts: Counts
+    counts: CorpusCounts
     sources: int
     skipped: tuple[str, ...]
     shards: int
     vocabulary: int
-    resumed: Counts
+    resumed: CorpusCounts
     seconds: float
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["RULES", "split"]
+__all__ = ["RULES", "split_sentences"]
 
 RULES = 1
 
@@ -74,7 +74,7 @@ _SAYING = re.compile(
 )
 
 
-def split(paragraph: str) -> list[tuple[int, int]]:
+def split_sentences(paragraph: str) -> list[tuple[int, int]]:
     """The (start, end) of every sentence, in order, without the space around them.
 
     All that is not space is in exactly one of them; a paragraph of nothing but space has none.

@@ -24,7 +24,17 @@ from regard.errors import InputError
 from regard.files.checksums import find_damage, sha256_of
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 
-__all__ = ["REMEDY", "Counts", "Shard", "ShardRecord", "ShardWriter", "as_count", "check", "read_record", "token_type"]
+__all__ = [
+    "REMEDY",
+    "CorpusCounts",
+    "Shard",
+    "ShardRecord",
+    "ShardWriter",
+    "as_count",
+    "check",
+    "read_record",
+    "token_type",
+]
 
 TOKENS, SENTENCES, DOCUMENTS, RECORD = "tokens.bin", "sentences.npy", "documents.npy", "shard.json"
 REMEDY = "build the corpus again from its sources: what is whole is kept, and the rest is made anew"
@@ -32,7 +42,7 @@ Ids = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Counts:
+class CorpusCounts:
     """What a stretch of corpus holds; `bytes` are those of its text, `dropped` sentences that have no token."""
 
     documents: int = 0
@@ -44,16 +54,16 @@ class Counts:
     longest_sentence: int = 0
     dropped: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
+    def __add__(self, other: CorpusCounts) -> CorpusCounts:
         both = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
-        return Counts(**both | {"longest_sentence": max(self.longest_sentence, other.longest_sentence)})
+        return CorpusCounts(**both | {"longest_sentence": max(self.longest_sentence, other.longest_sentence)})
 
 
 @dataclass(frozen=True)
 class ShardRecord:
     """A shard's counts, (source, document) where the next one begins, and name -> (size, SHA-256) of its files."""
 
-    counts: Counts
+    counts: CorpusCounts
     next: tuple[int, int]
     files: Mapping[str, tuple[int, str]]
 
@@ -73,7 +83,7 @@ class ShardRecord:
             files = {str(key): (as_count(size), str(digest)) for key, (size, digest) in found["files"].items()}
             if files.keys() != {TOKENS, SENTENCES, DOCUMENTS}:
                 raise ValueError(f"files {sorted(files)}")
-            counts = Counts(**{key: as_count(count) for key, count in found["counts"].items()})
+            counts = CorpusCounts(**{key: as_count(count) for key, count in found["counts"].items()})
             return cls(counts, (source, document), files)
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise InputError(f"{name} is no record of a shard ({error}); build the corpus again") from None
@@ -126,7 +136,7 @@ class ShardWriter:
         self._file.close()
         for name, starts in ((SENTENCES, self._sentences), (DOCUMENTS, self._documents)):
             np.save(self._folder / name, np.array(starts, dtype="<i8"))
-        counts = Counts(
+        counts = CorpusCounts(
             documents=len(self._documents) - 1,
             paragraphs=paragraphs,
             sentences=len(self._sentences) - 1,

@@ -21,12 +21,12 @@ from typing import IO, Literal, get_args
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from regard.errors import InputError, nearest
+from regard.errors import InputError, suggest
 from regard.text import Tokenizer
 
-__all__ = ["Kind", "SizeError", "train_tokenizer"]
+__all__ = ["SizeError", "TokenizerType", "train_tokenizer"]
 
-Kind = Literal["wordpiece", "bpe"]
+TokenizerType = Literal["wordpiece", "bpe"]
 
 SPECIAL = {"pad": "[PAD]", "unknown": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 END = "<|endoftext|>"
@@ -46,7 +46,7 @@ class SizeError(InputError):
 def train_tokenizer(
     texts: Iterable[str],
     *,
-    kind: Kind = "wordpiece",
+    kind: TokenizerType = "wordpiece",
     size: int,
     lowercase: bool | None = None,
     minimum: int = 2,
@@ -60,8 +60,8 @@ def train_tokenizer(
     be written, and nothing is changed unless `lowercase` is True. An iterator, which can be read only once, is copied
     to a temporary file. SizeError where the text has not enough pieces for `size`, or too many letters.
     """
-    if kind not in get_args(Kind):
-        raise InputError(f"unknown kind of tokenizer {kind!r}; {nearest(str(kind), get_args(Kind))}")
+    if kind not in get_args(TokenizerType):
+        raise InputError(f"unknown kind of tokenizer {kind!r}; {suggest(str(kind), get_args(TokenizerType))}")
     if isinstance(texts, str):
         raise InputError("expected texts one by one, got one str; put it in a list")
     if size < 1 or minimum < 1 or alphabet < 1:

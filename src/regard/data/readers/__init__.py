@@ -1,22 +1,22 @@
 """Files to examples: what a file holds is decided from it, said in a line, and every error names its line."""
 
-from regard.data.readers.choices import read_choices
-from regard.data.readers.conll import read_tagged
-from regard.data.readers.images import read_pictures
-from regard.data.readers.read import Read
-from regard.data.readers.schemes import scheme_of, to_iob2
-from regard.data.readers.squad import read_questions
-from regard.data.readers.texts import read_texts
-from regard.data.readers.words import words_of
+from regard.data.readers.choices import read_choice_examples
+from regard.data.readers.conll import read_tagged_examples
+from regard.data.readers.images import read_image_examples
+from regard.data.readers.read import ExampleSet
+from regard.data.readers.schemes import detect_scheme, to_iob2
+from regard.data.readers.squad import read_question_examples
+from regard.data.readers.texts import read_text_examples
+from regard.data.readers.words import split_words
 
 __all__ = [
-    "Read",
-    "read_choices",
-    "read_pictures",
-    "read_questions",
-    "read_tagged",
-    "read_texts",
-    "scheme_of",
+    "ExampleSet",
+    "detect_scheme",
+    "read_choice_examples",
+    "read_image_examples",
+    "read_question_examples",
+    "read_tagged_examples",
+    "read_text_examples",
+    "split_words",
     "to_iob2",
-    "words_of",
 ]

@@ -7,77 +7,77 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from regard.data.examples import Choice
-from regard.data.files import name_of, suffix_of
+from regard.data.examples import ChoiceExample
+from regard.data.files import content_suffix, display_name
 from regard.data.readers.named import column_at, rows_of
-from regard.data.readers.read import Path, Read, example_list, kind_of, read_lines
+from regard.data.readers.read import ExampleSet, Path, example_list, kind_of, read_lines
 from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet, string_at, strings_at
 from regard.data.readers.tables import Table, table_of
 from regard.errors import InputError
 from regard.wording import is_count
 
-__all__ = ["read_choices"]
+__all__ = ["read_choice_examples"]
 
 _LINES = 6  # the text, the place of the right ending, four endings
 REMEDY = "name the text, the endings and the label with --columns"
 
 
-def read_choices(
+def read_choice_examples(
     path: Path,
     *,
     columns: Sequence[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     quoting: bool | None = None,
-    labelled: bool | None = None,
+    labeled: bool | None = None,
     remedy: str = REMEDY,
     max_line: int | None = None,
-) -> Read[Choice]:
+) -> ExampleSet[ChoiceExample]:
     """Choices from JSON lines or CSV with `ctx` and `endings`, or `sent1`, `sent2`, `ending0`... (SWAG), and `label`.
 
     Without keys: six lines an example, the text, the number of the right ending from 0, and four endings.
     HellaSwag's text is `ctx` alone; the six-line files put the activity before it. `columns` name others: the text,
-    the endings (one list, or each on its own), then the label, which is left out where `labelled` is False.
+    the endings (one list, or each on its own), then the label, which is left out where `labeled` is False.
     `remedy` is what a user is told to do where there are no endings. `max_line` is the most bytes of a line, 64 MiB
     where it is not given.
     """
-    name = name_of(path)
+    name = display_name(path)
     if is_parquet(path):
-        return _from_records(parquet(path), name, "Parquet", "row", labelled, columns, remedy)
+        return _from_records(parquet(path), name, "Parquet", "row", labeled, columns, remedy)
     lines = read_lines(path, max_line=max_line)
     if delimiter is None and looks_like_json(path, lines):
-        return _from_records(json_lines(lines, name), name, "JSON lines", "line", labelled, columns, remedy)
+        return _from_records(json_lines(lines, name), name, "JSON lines", "line", labeled, columns, remedy)
     said = (header, delimiter, quoting) != (None, None, None)
-    if suffix_of(path) in (".csv", ".tsv") or "ending0" in lines[0] or said:
+    if content_suffix(path) in (".csv", ".tsv") or "ending0" in lines[0] or said:
         table = table_of(
             lines,
             path,
-            delimiter=delimiter or ("\t" if suffix_of(path) == ".tsv" else ","),
+            delimiter=delimiter or ("\t" if content_suffix(path) == ".tsv" else ","),
             quoting=quoting,
             max_line=max_line,
         )
         rows = _swag(table, remedy) if columns is None else rows_of(table, columns, header=header)
-        how = "SWAG table" if columns is None else table.how
-        return _from_records(rows, name, how, "line", labelled, columns, remedy)
+        how = "SWAG table" if columns is None else table.description
+        return _from_records(rows, name, how, "line", labeled, columns, remedy)
     if columns is not None:
         raise InputError(
             f"{name}: six lines an example have no columns to name; leave --columns out, or say with --delimiter "
             "that it is a table"
         )
-    return _six_lines(lines, name, labelled)
+    return _six_lines(lines, name, labeled)
 
 
-def _named(record: Record, columns: Sequence[str], where: str, *, labelled: bool | None) -> Record:
+def _named(record: Record, columns: Sequence[str], where: str, *, labeled: bool | None) -> Record:
     """What `columns` name of a record, under our keys: the text, the endings (a list, or each apart), the label."""
     text, *rest = columns
     wanted = {name: column_at(record, name, where) for name in columns}
     if rest and isinstance(wanted[rest[0]], list):
         endings, label = wanted[rest[0]], rest[1:]
     else:
-        several, label = (rest, []) if labelled is False else (rest[:-1], rest[-1:])
+        several, label = (rest, []) if labeled is False else (rest[:-1], rest[-1:])
         endings = [string_at(record, name, where) for name in several]
-    if not rest or len(label) > 1 or (labelled and not label):
-        expected = "text, endings (one list, or each on its own)" + ("" if labelled is False else ", label")
+    if not rest or len(label) > 1 or (labeled and not label):
+        expected = "text, endings (one list, or each on its own)" + ("" if labeled is False else ", label")
         raise InputError(f"--columns for choose should be {expected}; got {', '.join(columns)}")
     return {"text": wanted[text], "endings": endings, "label": wanted[label[0]] if label else None}
 
@@ -101,23 +101,23 @@ def _from_records(
     name: str,
     how: str,
     unit: str,
-    labelled: bool | None,
+    labeled: bool | None,
     columns: Sequence[str] | None,
     remedy: str,
-) -> Read[Choice]:
+) -> ExampleSet[ChoiceExample]:
     examples, lines, swag = [], [], False
     for number, record in records:
         where = f"{name} {unit} {number}"
         swag = "ending0" in record and columns is None
-        record = record if columns is None else _named(record, columns, where, labelled=labelled)
+        record = record if columns is None else _named(record, columns, where, labeled=labeled)
         endings = _endings(record, where, remedy)
-        label = None if labelled is False else _label(record.get("label"), len(endings), where)
-        if labelled and label is None:
+        label = None if labeled is False else _label(record.get("label"), len(endings), where)
+        if labeled and label is None:
             raise InputError(f"{where}: no label, and this needs one: 0 to {len(endings) - 1}")
-        examples.append(Choice(_text(record, where), endings, label))
+        examples.append(ChoiceExample(_text(record, where), endings, label))
         lines.append(number)
     shown = "text = sent1 + sent2" if swag else f"text = {columns[0] if columns else 'ctx'}"
-    return Read(example_list(examples, name), name, f"{how}, {shown}, {_count(examples)}", {}, lines, unit)
+    return ExampleSet(example_list(examples, name), name, f"{how}, {shown}, {_count(examples)}", {}, lines, unit)
 
 
 def _text(record: Record, where: str) -> str:
@@ -154,9 +154,9 @@ def _label(value: object, endings: int, where: str) -> int | None:
     return int(text)
 
 
-def _six_lines(lines: Sequence[str], name: str, labelled: bool | None) -> Read[Choice]:
+def _six_lines(lines: Sequence[str], name: str, labeled: bool | None) -> ExampleSet[ChoiceExample]:
     last = max(number for number, line in enumerate(lines, start=1) if line.strip())
-    examples: list[Choice] = []
+    examples: list[ChoiceExample] = []
     for start in range(0, last, _LINES):
         block = lines[start : min(start + _LINES, last)]
         where = f"{name} line {start + 2}"
@@ -167,11 +167,11 @@ def _six_lines(lines: Sequence[str], name: str, labelled: bool | None) -> Read[C
                 f"{name} line {last}: the file ends inside an example; expected {_LINES} lines for each: "
                 f"the text, the number of the right ending, {_LINES - 2} endings"
             )
-        examples.append(Choice(block[0], tuple(block[2:]), None if labelled is False else label))
+        examples.append(ChoiceExample(block[0], tuple(block[2:]), None if labeled is False else label))
     starts = list(range(1, last + 1, _LINES))
-    return Read(example_list(examples, name), name, f"six lines an example, {_count(examples)}", {}, starts)
+    return ExampleSet(example_list(examples, name), name, f"six lines an example, {_count(examples)}", {}, starts)
 
 
-def _count(examples: Sequence[Choice]) -> str:
+def _count(examples: Sequence[ChoiceExample]) -> str:
     counts = sorted({len(example.endings) for example in examples})
     return f"{' or '.join(map(str, counts))} endings"

@@ -29,21 +29,21 @@ class Roles:
     labels: tuple[int, ...]
     header: list[str] | None
     first: int
-    how: str
+    description: str
 
 
 def decide(
-    table: Table, *, task: TextTask, columns: Sequence[str] | None, header: bool | None, labelled: bool | None
+    table: Table, *, task: TextTask, columns: Sequence[str] | None, header: bool | None, labeled: bool | None
 ) -> Roles:
     """The roles of a table's columns, or an InputError that says how to name them."""
     names, first = _header(table, columns, header)
     if first == len(table.rows):
         raise InputError(f"{table.name} holds a header and no row: expected at least one example")
     if columns is not None:
-        texts, labels = _named(table, names, columns, task=task, labelled=labelled)
+        texts, labels = _named(table, names, columns, task=task, labeled=labeled)
     else:
-        texts, labels = _found(table, names, first, task=task, labelled=labelled)
-    if labelled and not labels:
+        texts, labels = _found(table, names, first, task=task, labeled=labeled)
+    if labeled and not labels:
         raise InputError(
             f"{table.name}: no column of labels found, and this needs them; {numbered(table, names, first)}; "
             "name the columns with --columns, such as --columns 0,1 (text, then label)"
@@ -71,11 +71,11 @@ def _header(table: Table, columns: Sequence[str] | None, header: bool | None) ->
 
 
 def _named(
-    table: Table, names: list[str] | None, columns: Sequence[str], *, task: TextTask, labelled: bool | None
+    table: Table, names: list[str] | None, columns: Sequence[str], *, task: TextTask, labeled: bool | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     places = [place_of(table, names, column) for column in columns]
     if task == "regress":
-        count = 2 if len(places) > 2 or (len(places) == 2 and labelled is False) else 1
+        count = 2 if len(places) > 2 or (len(places) == 2 and labeled is False) else 1
     else:
         count = 2 if task == "pair" else 1
     texts, labels = tuple(places[:count]), tuple(places[count:])
@@ -88,11 +88,11 @@ def _named(
             f"{table.name}: several columns of labels need a header, from which the labels get their names; "
             "put one into the first line"
         )
-    return texts, () if labelled is False else labels
+    return texts, () if labeled is False else labels
 
 
 def _found(
-    table: Table, names: list[str] | None, first: int, *, task: TextTask, labelled: bool | None
+    table: Table, names: list[str] | None, first: int, *, task: TextTask, labeled: bool | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     columns = columns_of(table.rows[first : first + SAMPLE])
     folded = [fold(name) for name in names or []]
@@ -109,10 +109,10 @@ def _found(
             f"{table.name}: cannot tell which columns hold {kind}; {numbered(table, names, first)}; name them with "
             f"--columns, such as --columns {example}"
         )
-    if labelled is False:
+    if labeled is False:
         return texts, ()
     if label is None:
-        label = _label(table, names, first, [c for c in columns if c.index not in texts], task, labelled, named)
+        label = _label(table, names, first, [c for c in columns if c.index not in texts], task, labeled, named)
     return texts, () if label is None else (label,)
 
 
@@ -122,13 +122,13 @@ def _label(
     first: int,
     rest: list[Column],
     task: TextTask,
-    labelled: bool | None,
+    labeled: bool | None,
     named: bool,
 ) -> int | None:
-    # A header that names the texts would have named the label: a guess among several others is for labelled data only.
-    if named and not labelled and len(rest) != 1:
+    # A header that names the texts would have named the label: a guess among several others is for labeled data only.
+    if named and not labeled and len(rest) != 1:
         return None
-    found = label_by_shape(rest, numbers=task == "regress", needed=bool(labelled))
+    found = label_by_shape(rest, numbers=task == "regress", needed=bool(labeled))
     if len(found) > 1:
         several = ", ".join(str(index) for index in found)
         raise InputError(
@@ -156,8 +156,8 @@ def _say(table: Table, names: list[str] | None, texts: tuple[int, ...], labels: 
         return names[index] if names and index < len(names) else f"column {index}"
 
     if table.delimiter is None and table.header is None:
-        return table.how
-    parts = [table.how]
+        return table.description
+    parts = [table.description]
     if table.header is None:
         parts.append("header" if names else "no header")
     parts += [f"{role} = {called(index)}" for role, index in zip(("text", "second"), texts, strict=False)]

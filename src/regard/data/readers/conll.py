@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from regard.data.examples import Tagged
-from regard.data.files import name_of
+from regard.data.examples import TaggedExample
+from regard.data.files import display_name
 from regard.data.readers.named import column_at
-from regard.data.readers.read import Path, Read, example_list, read_lines
+from regard.data.readers.read import ExampleSet, Path, example_list, read_lines
 from regard.data.readers.records import (
     Record,
     is_parquet,
@@ -22,12 +22,12 @@ from regard.data.readers.records import (
     string_at,
     strings_at,
 )
-from regard.data.readers.schemes import is_tag, scheme_of, strays, to_iob2
-from regard.data.readers.words import words_of
+from regard.data.readers.schemes import detect_scheme, is_tag, strays, to_iob2
+from regard.data.readers.words import split_words
 from regard.errors import InputError
 from regard.wording import is_count
 
-__all__ = ["read_tagged"]
+__all__ = ["read_tagged_examples"]
 
 _DOCUMENT = "-DOCSTART-"
 _SAMPLE = 1000
@@ -37,38 +37,38 @@ _TAGS = ("tags", "ner_tags", "labels")
 Sentence = tuple[int, list[str], list[str] | None]  # where it began, its words, their tags
 
 
-def read_tagged(
+def read_tagged_examples(
     path: Path,
     *,
     columns: Sequence[str] | None = None,
-    labelled: bool | None = None,
+    labeled: bool | None = None,
     max_line: int | None = None,
-) -> Read[Tagged]:
+) -> ExampleSet[TaggedExample]:
     """Tagged sentences, their tags in IOB2 whatever scheme the file has.
 
     CoNLL columns have the word first and the tag last; a blank line ends a sentence and -DOCSTART- lines are left out.
-    A line of JSON has `words` (or `tokens`) and `tags` (or `ner_tags`), or a `text`. Unless `labelled`, a file without
+    A line of JSON has `words` (or `tokens`) and `tags` (or `ner_tags`), or a `text`. Unless `labeled`, a file without
     columns is plain text, one text a line. The text of a sentence is its words with one blank between them. `columns`
-    say where the word is and where its tag: numbers from 0, or keys of JSON; without `labelled` the word is enough.
+    say where the word is and where its tag: numbers from 0, or keys of JSON; without `labeled` the word is enough.
     `max_line` is the most bytes of a line, 64 MiB where it is not given.
     """
-    name = name_of(path)
-    if columns is not None and len(columns) not in ((1, 2) if labelled is False else (2,)):
+    name = display_name(path)
+    if columns is not None and len(columns) not in ((1, 2) if labeled is False else (2,)):
         raise InputError(f"--columns for tag should be the word's and the tag's, such as 0,3; got {', '.join(columns)}")
     if is_parquet(path):
-        return _from_records(parquet(path), name, "Parquet", "row", labelled, columns)
+        return _from_records(parquet(path), name, "Parquet", "row", labeled, columns)
     lines = read_lines(path, max_line=max_line)
     if looks_like_json(path, lines):
-        return _from_records(json_lines(lines, name), name, "JSON lines", "line", labelled, columns)
-    if labelled or columns is not None or _has_columns(lines):
+        return _from_records(json_lines(lines, name), name, "JSON lines", "line", labeled, columns)
+    if labeled or columns is not None or _has_columns(lines):
         width = _width(lines)
         word, tag = _places(columns, width, name)
-        sentences = list(_sentences(lines, name, tagged=labelled is not False, word=word, tag=tag))
-        named = "" if columns is None else f", word = column {word}" + f", tag = column {tag}" * (labelled is not False)
+        sentences = list(_sentences(lines, name, tagged=labeled is not False, word=word, tag=tag))
+        named = "" if columns is None else f", word = column {word}" + f", tag = column {tag}" * (labeled is not False)
         return _tagged(sentences, name, f"{width} columns{named}")
     texts = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
-    examples = [Tagged(line, words_of(line)) for _, line in texts]
-    return Read(examples, name, "plain text, one text a line", {}, [number for number, _ in texts])
+    examples = [TaggedExample(line, split_words(line)) for _, line in texts]
+    return ExampleSet(examples, name, "plain text, one text a line", {}, [number for number, _ in texts])
 
 
 def _places(columns: Sequence[str] | None, width: int, name: str) -> tuple[int, int]:
@@ -126,23 +126,23 @@ def _sentences(lines: Sequence[str], name: str, *, tagged: bool, word: int, tag:
         yield began, words, tags if tagged else None
 
 
-def _tagged(sentences: list[Sentence], name: str, how: str) -> Read[Tagged]:
+def _tagged(sentences: list[Sentence], name: str, how: str) -> ExampleSet[TaggedExample]:
     given = [tags for _, _, tags in sentences if tags is not None]
-    scheme = scheme_of(given)
+    scheme = detect_scheme(given)
     examples = [_joined(words, None if tags is None else tuple(to_iob2(tags, scheme))) for _, words, tags in sentences]
     if given:
         mended = strays(given) if scheme == "IOB2" else 0
         note = f" ({mended} entities begin with I-, read as B-)" if mended else ""
         how = f"{scheme}{note}, {how}"
-    return Read(example_list(examples, name), name, how, {}, [began for began, _, _ in sentences])
+    return ExampleSet(example_list(examples, name), name, how, {}, [began for began, _, _ in sentences])
 
 
-def _joined(words: Sequence[str], tags: tuple[str, ...] | None) -> Tagged:
+def _joined(words: Sequence[str], tags: tuple[str, ...] | None) -> TaggedExample:
     spans, start = [], 0
     for word in words:
         spans.append((start, start + len(word)))
         start += len(word) + 1
-    return Tagged(" ".join(words), tuple(spans), tags)
+    return TaggedExample(" ".join(words), tuple(spans), tags)
 
 
 def _from_records(
@@ -150,11 +150,11 @@ def _from_records(
     name: str,
     how: str,
     unit: str,
-    labelled: bool | None,
+    labeled: bool | None,
     columns: Sequence[str] | None,
-) -> Read[Tagged]:
+) -> ExampleSet[TaggedExample]:
     sentences: list[Sentence] = []
-    plain: dict[int, Tagged] = {}
+    plain: dict[int, TaggedExample] = {}
     for number, record in records:
         where = f"{name} {unit} {number}"
         if columns is not None:
@@ -162,9 +162,9 @@ def _from_records(
                 key: column_at(record, column, where) for key, column in zip(("words", "tags"), columns, strict=False)
             }
         key = next((key for key in _WORDS if key in record), None)
-        if key is None and not labelled and "text" in record:
+        if key is None and not labeled and "text" in record:
             text = string_at(record, "text", where)
-            plain[len(sentences)] = Tagged(text, words_of(text))
+            plain[len(sentences)] = TaggedExample(text, split_words(text))
             sentences.append((number, [], None))
             continue
         if key is None:
@@ -172,10 +172,10 @@ def _from_records(
         words = strings_at(record, key, where)
         if not words or not all(word.strip() for word in words):
             raise InputError(f"{where}: {key!r} should hold words, got {'an empty one' if words else 'none'}")
-        sentences.append((number, words, None if labelled is False else _tags(record, words, where, bool(labelled))))
+        sentences.append((number, words, None if labeled is False else _tags(record, words, where, bool(labeled))))
     read = _tagged(sentences, name, how)
     examples = [plain.get(place, example) for place, example in enumerate(read.examples)]
-    return Read(examples, name, read.how, {}, read.lines, unit)
+    return ExampleSet(examples, name, read.description, {}, read.lines, unit)
 
 
 def _tags(record: Record, words: list[str], where: str, needed: bool) -> list[str] | None:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from regard.data.examples import Picture
-from regard.data.files import PACKED, STANDARD_INPUT, name_of, read_all_bytes
-from regard.data.readers.read import Path, Read
+from regard.data.examples import ImageExample
+from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, display_name, read_all_bytes
+from regard.data.readers.read import ExampleSet, Path
 from regard.errors import InputError
 from regard.files.file_input import open_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["read_pictures"]
+__all__ = ["read_image_examples"]
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -32,29 +32,33 @@ _OTHER = "not an image by its name"
 _LOOSE = "image in no class's folder"
 
 
-def read_pictures(path: Path, *, labels: Path | None = None, labelled: bool | None = None) -> Read[Picture]:
+def read_image_examples(
+    path: Path, *, labels: Path | None = None, labeled: bool | None = None
+) -> ExampleSet[ImageExample]:
     """Pictures of a folder whose folders are the classes, of a folder without any, of one image, or of an IDX file.
 
     An IDX file's labels are in `labels`, or in the file beside it whose name has "labels" for "images", as MNIST's do.
-    `labelled`: True makes it an error if there are none, False leaves them alone, None takes them if they are there.
+    `labeled`: True makes it an error if there are none, False leaves them alone, None takes them if they are there.
     """
     file = File(path)
     if os.fspath(path) != STANDARD_INPUT and file.is_dir():
         if labels is not None:
             raise InputError(f"{path} is a folder, in which folders are the labels; leave {labels} out")
-        return _from_folder(file, labelled)
+        return _from_folder(file, labeled)
     if file.suffix.lower() in _SUFFIXES:
-        if labelled:
+        if labeled:
             raise InputError(f"{path} is one image without a label; expected a folder with one folder for each class")
-        return Read([Picture(_open(file), None, os.fspath(file))], name_of(path), "one image", {}, [1], "picture")
-    return _from_idx(path, labels, labelled)
+        return ExampleSet(
+            [ImageExample(_open(file), None, os.fspath(file))], display_name(path), "one image", {}, [1], "picture"
+        )
+    return _from_idx(path, labels, labeled)
 
 
-def _from_folder(folder: File, labelled: bool | None) -> Read[Picture]:
+def _from_folder(folder: File, labeled: bool | None) -> ExampleSet[ImageExample]:
     folders = sorted(entry for entry in _visible(folder) if entry.is_dir())
-    classes = {} if labelled is False else {entry: images for entry in folders if (images := _images(entry))}
-    loose = sorted(_below(folder)) if labelled is False else _images(folder)
-    if not classes and (labelled or not loose):
+    classes = {} if labeled is False else {entry: images for entry in folders if (images := _images(entry))}
+    loose = sorted(_below(folder)) if labeled is False else _images(folder)
+    if not classes and (labeled or not loose):
         inside = f" or another folder, such as {folders[0]}" if folders else ""
         raise InputError(f"{folder} holds no folder with images; expected one folder for each class{inside}")
     if not classes:
@@ -66,13 +70,13 @@ def _from_folder(folder: File, labelled: bool | None) -> Read[Picture]:
     return _numbered(pictures, folder, how, {_OTHER: others, _LOOSE: len(loose)})
 
 
-def _numbered(pictures: list[Picture], path: Path, how: str, dropped: dict[str, int]) -> Read[Picture]:
+def _numbered(pictures: list[ImageExample], path: Path, how: str, dropped: dict[str, int]) -> ExampleSet[ImageExample]:
     counted = {reason: count for reason, count in dropped.items() if count}
-    return Read(pictures, name_of(path), how, counted, list(range(1, len(pictures) + 1)), "picture")
+    return ExampleSet(pictures, display_name(path), how, counted, list(range(1, len(pictures) + 1)), "picture")
 
 
-def _picture(file: File, label: str | None, folder: File) -> Picture:
-    return Picture(_open(file), label, str(file.relative_to(folder)))
+def _picture(file: File, label: str | None, folder: File) -> ImageExample:
+    return ImageExample(_open(file), label, str(file.relative_to(folder)))
 
 
 def _others(folder: File) -> int:
@@ -126,26 +130,26 @@ def _pixels(image: Image) -> Pixels:
     return np.array(image.convert("RGB"), dtype=np.uint8)
 
 
-def _from_idx(path: Path, labels: Path | None, labelled: bool | None) -> Read[Picture]:
-    name = name_of(path)
+def _from_idx(path: Path, labels: Path | None, labeled: bool | None) -> ExampleSet[ImageExample]:
+    name = display_name(path)
     pixels = _idx(path)
     if pixels.ndim != 3 and not (pixels.ndim == 4 and pixels.shape[-1] == 3):
         shape = " x ".join(map(str, pixels.shape))
         raise InputError(f"{name} holds {shape} bytes, expected pictures: count x height x width, perhaps x 3")
     if not len(pixels):
         raise InputError(f"{name} holds no picture: expected at least one")
-    beside = None if labelled is False else labels if labels is not None else _beside(path)
-    if labelled and beside is None:
+    beside = None if labeled is False else labels if labels is not None else _beside(path)
+    if labeled and beside is None:
         raise InputError(f"{name}: no labels beside it, and this needs them; expected them in {_label_name(path)}")
     values = None if beside is None else _idx(beside)
     if values is not None and values.shape != (len(pixels),):
         held = " x ".join(map(str, values.shape))
         raise InputError(
-            f"{name_of(beside or '')} holds {held} labels for {len(pixels)} pictures; expected one for each"
+            f"{display_name(beside or '')} holds {held} labels for {len(pixels)} pictures; expected one for each"
         )
     texts = [None] * len(pixels) if values is None else [str(value) for value in values.tolist()]
     pictures = [
-        Picture(image, label, str(place)) for place, (image, label) in enumerate(zip(pixels, texts, strict=True))
+        ImageExample(image, label, str(place)) for place, (image, label) in enumerate(zip(pixels, texts, strict=True))
     ]
     size = " x ".join(map(str, pixels.shape[1:]))
     how = f"IDX, {size}, " + ("no labels" if beside is None else f"labels in {File(beside).name}")
@@ -160,13 +164,13 @@ def _beside(path: Path) -> File | None:
     if os.fspath(path) == STANDARD_INPUT or "images" not in File(path).name:
         return None
     wanted = File(path).with_name(_label_name(path))
-    plain = wanted.with_suffix("") if wanted.suffix in PACKED else wanted
+    plain = wanted.with_suffix("") if wanted.suffix in COMPRESSED_SUFFIXES else wanted
     return next((file for file in (wanted, plain, plain.with_name(plain.name + ".gz")) if file.is_file()), None)
 
 
 def _idx(path: Path) -> Pixels:
     """IDX: two zero bytes, 8 for bytes, the number of dimensions, each as four bytes, then the values."""
-    name = name_of(path)
+    name = display_name(path)
     content = read_all_bytes(path)
     if len(content) < 4 or content[:3] != b"\0\0\x08":
         raise InputError(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from regard.data.readers.records import Record
 from regard.data.readers.tables import Table
-from regard.errors import InputError, nearest
+from regard.errors import InputError, suggest
 from regard.wording import is_count
 
 __all__ = ["column_at", "place_of", "rows_of"]
@@ -18,7 +18,7 @@ __all__ = ["column_at", "place_of", "rows_of"]
 def column_at(record: Record, column: str, where: str) -> object:
     """What a record has under the name of a column; InputError with the names that there are."""
     if column not in record:
-        raise InputError(f"{where}: no {column!r}, which --columns names; {nearest(column, record)}")
+        raise InputError(f"{where}: no {column!r}, which --columns names; {suggest(column, record)}")
     return record[column]
 
 
@@ -37,7 +37,7 @@ def rows_of(table: Table, columns: Sequence[str], *, header: bool | None) -> Ite
         if len(cells) <= max(places):
             raise InputError(
                 f"{table.place(row)}: expected column {max(places)}, and this row has {len(cells)} columns "
-                f"({table.how}); mend the row or choose other --columns"
+                f"({table.description}); mend the row or choose other --columns"
             )
         rest = {} if names is None else dict(zip(names, cells, strict=False))
         yield table.lines[row], rest | {column: cells[place] for column, place in zip(columns, places, strict=True)}
@@ -52,5 +52,5 @@ def place_of(table: Table, names: Sequence[str] | None, column: str) -> int:
         return int(column)
     if names is None:
         raise InputError(f"{table.name}: no column {column!r}; without a header, give a number from 0 to {width - 1}")
-    hint = nearest(column, [name[:40] for name in names])
+    hint = suggest(column, [name[:40] for name in names])
     raise InputError(f"{table.name}: no column {column!r}; {hint}; or a number from 0 to {width - 1}")

@@ -11,34 +11,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from regard.data.files import name_of, read_all_lines
+from regard.data.files import display_name, read_all_lines
 from regard.errors import InputError
 
-__all__ = ["Path", "Read", "example_list", "kind_of", "read_lines"]
+__all__ = ["ExampleSet", "Path", "example_list", "kind_of", "read_lines"]
 
 E = TypeVar("E")
 Path = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
-class Read(Generic[E]):
+class ExampleSet(Generic[E]):
     """Examples with where they came from. `how` is a line for people: what was decided about the file."""
 
     examples: list[E]
     path: str
-    how: str
+    description: str
     dropped: dict[str, int] = field(default_factory=dict)  # reason -> how many
     lines: list[int] = field(default_factory=list)  # where each example began, counted from 1
     unit: str = "line"  # or what else is counted
 
-    def place(self, example: int) -> str:
+    def location(self, example: int) -> str:
         """Where an example began, for an error: line 12."""
         return f"{self.unit} {self.lines[example]:,}" if self.lines else f"example {example + 1:,}"
 
 
 def read_lines(path: Path, *, max_line: int | None = None) -> list[str]:
     """Every line of a text file; InputError for one that holds no text."""
-    name = name_of(path)
+    name = display_name(path)
     lines = read_all_lines(path, max_line=max_line)
     for number, line in enumerate(lines, start=1):
         if "\0" in line:

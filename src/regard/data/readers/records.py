@@ -10,10 +10,10 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 
-from regard.data.files import HELD, RATIO, name_of, read_all_bytes, suffix_of
+from regard.data.files import MAX_EXPANSION, MAX_HELD_BYTES, content_suffix, display_name, read_all_bytes
 from regard.data.readers.read import Path, kind_of
-from regard.errors import InputError, nearest
-from regard.files.file_input import size_in_words
+from regard.errors import InputError, suggest
+from regard.files.file_input import format_size
 
 __all__ = [
     "MAX_DOCUMENT",
@@ -39,13 +39,13 @@ _CELL = 64  # bytes that a value needs in Python beside its content
 
 def is_parquet(path: Path) -> bool:
     """By its name."""
-    return suffix_of(path) in (".parquet", ".pq")
+    return content_suffix(path) in (".parquet", ".pq")
 
 
 def looks_like_json(path: Path, lines: Sequence[str]) -> bool:
     """JSON lines by the name of the file, or an object on its first line; a JSON list by its name and first sign."""
     first = next(line for line in lines if line.strip()).strip()
-    if suffix_of(path) in _JSON_LINES or (suffix_of(path) == ".json" and first[0] in "[{"):
+    if content_suffix(path) in _JSON_LINES or (content_suffix(path) == ".json" and first[0] in "[{"):
         return True
     return json_object(first) is not None
 
@@ -77,7 +77,7 @@ def json_whole(lines: Sequence[str], name: str, *, limit: int = MAX_DOCUMENT) ->
     """The file as one JSON value, of at most `limit` characters: all of it is in memory several times over."""
     if sum(len(line) + 1 for line in lines) > limit:
         raise InputError(
-            f"{name} is one JSON document of more than {size_in_words(limit)}; expected JSON lines for so much, one "
+            f"{name} is one JSON document of more than {format_size(limit)}; expected JSON lines for so much, one "
             "object a line in a .jsonl file, so convert it or split it"
         )
     return _parse("\n".join(lines), name, "one JSON document")
@@ -85,7 +85,7 @@ def json_whole(lines: Sequence[str], name: str, *, limit: int = MAX_DOCUMENT) ->
 
 def parquet(path: Path) -> Iterator[tuple[int, Record]]:
     """The rows of a Parquet file, counted from 1."""
-    name = name_of(path)
+    name = display_name(path)
     try:
         import pyarrow
         import pyarrow.parquet as reader
@@ -94,7 +94,7 @@ def parquet(path: Path) -> Iterator[tuple[int, Record]]:
     try:
         file = reader.ParquetFile(io.BytesIO(read_all_bytes(path)))
         rows: list[Record] = []
-        room = HELD + RATIO * (os.path.getsize(path) if os.path.isfile(path) else 0)
+        room = MAX_HELD_BYTES + MAX_EXPANSION * (os.path.getsize(path) if os.path.isfile(path) else 0)
         for batch in file.iter_batches(batch_size=_ROWS):
             room -= batch.nbytes + _CELL * batch.num_rows * batch.num_columns
             if room < 0:
@@ -112,7 +112,7 @@ def parquet(path: Path) -> Iterator[tuple[int, Record]]:
 def string_at(record: Record, key: str, where: str) -> str:
     """The text at a key; InputError where there is none."""
     if key not in record:
-        raise InputError(f"{where}: no {key!r}; {nearest(key, record)}")
+        raise InputError(f"{where}: no {key!r}; {suggest(key, record)}")
     value = record[key]
     if not isinstance(value, str):
         raise InputError(f"{where}: {key!r} should be a string, got {kind_of(value)}")
@@ -123,7 +123,7 @@ def string_at(record: Record, key: str, where: str) -> str:
 def strings_at(record: Record, key: str, where: str) -> list[str]:
     """The list of texts at a key."""
     if key not in record:
-        raise InputError(f"{where}: no {key!r}; {nearest(key, record)}")
+        raise InputError(f"{where}: no {key!r}; {suggest(key, record)}")
     value = record[key]
     if not isinstance(value, list):
         raise InputError(f"{where}: {key!r} should be a list of strings, got {kind_of(value)}")

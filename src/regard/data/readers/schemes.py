@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
-from regard.errors import choice
+from regard.errors import check_choice
 
-__all__ = ["SCHEMES", "Scheme", "is_tag", "scheme_of", "strays", "to_iob2"]
+__all__ = ["SCHEMES", "Scheme", "detect_scheme", "is_tag", "strays", "to_iob2"]
 
 Scheme = Literal["IOB1", "IOB2", "BIOES"]
 SCHEMES: tuple[Scheme, ...] = ("IOB1", "IOB2", "BIOES")
@@ -29,7 +29,7 @@ def is_tag(tag: str) -> bool:
     return _TAG.fullmatch(tag) is not None
 
 
-def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
+def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     """The scheme that explains most tags; IOB2 where nothing tells. CoNLL-2003's IOB1 has a few B- without need."""
     inside, outside = 0, 0  # entities that stand alone and begin with I-, with B-
     for tags in sentences:
@@ -52,7 +52,7 @@ def strays(sentences: Iterable[Sequence[str]]) -> int:
 
 def to_iob2(tags: Sequence[str], scheme: Scheme) -> list[str]:
     """The same entities in IOB2. What continues nothing, an I- after O or after another type, begins an entity."""
-    choice("scheme", scheme, SCHEMES)
+    check_choice("scheme", scheme, SCHEMES)
     converted: list[str] = []
     open_type = ""  # of the entity that the next word may continue
     for tag in tags:

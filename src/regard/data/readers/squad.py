@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from regard.data.examples import Answer, Question
-from regard.data.files import name_of, suffix_of
+from regard.data.examples import Answer, QuestionExample
+from regard.data.files import content_suffix, display_name
 from regard.data.readers.named import column_at, rows_of
 from regard.data.readers.names import fold
-from regard.data.readers.read import Path, Read, example_list, kind_of, read_lines
+from regard.data.readers.read import ExampleSet, Path, example_list, kind_of, read_lines
 from regard.data.readers.records import (
     MAX_DOCUMENT,
     Record,
@@ -27,37 +27,37 @@ from regard.data.readers.records import (
 from regard.data.readers.tables import Table, table_of
 from regard.errors import InputError
 
-__all__ = ["read_questions"]
+__all__ = ["read_question_examples"]
 
 MISPLACED = "answer is not where its offset says"
 UNANSWERED = "question left without an answer"
 COLUMNS = ("question", "context", "answers")
 
 
-def read_questions(
+def read_question_examples(
     path: Path,
     *,
     columns: Sequence[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     quoting: bool | None = None,
-    labelled: bool | None = None,
+    labeled: bool | None = None,
     max_line: int | None = None,
     max_document: int = MAX_DOCUMENT,
-) -> Read[Question]:
+) -> ExampleSet[QuestionExample]:
     """Questions from SQuAD JSON, or from JSON lines, Parquet or TSV with `question`, `context` and perhaps `id`.
 
     An answer whose text does not lie at its offset is dropped and counted, once for each person who gave it; a question
-    that loses all its answers so is dropped and counted apart. SQuAD v2's `is_impossible` makes `possible` False, and
-    so does an empty list of `answers` in JSON lines and Parquet. `labelled=False` reads no answers, True needs them.
+    that loses all its answers so is dropped and counted apart. SQuAD v2's `is_impossible` makes `answerable` False, and
+    so does an empty list of `answers` in JSON lines and Parquet. `labeled=False` reads no answers, True needs them.
     A question without an id gets its line number, in SQuAD JSON its number in the file. `columns` name other keys or
     columns of rows: question, context, and perhaps answers. `max_line` is the most bytes of a line, 64 MiB where it is
     not given, and `max_document` the most characters of SQuAD's JSON.
     """
-    name = name_of(path)
+    name = display_name(path)
     if columns is not None and not 2 <= len(columns) <= len(COLUMNS):
         raise InputError(f"--columns for answer should be question, context[, answers]; got {', '.join(columns)}")
-    reader = _Questions(name, labelled, columns)
+    reader = _Questions(name, labeled, columns)
     if is_parquet(path):
         return reader.from_records(parquet(path), "Parquet", "row")
     lines = read_lines(path, max_line=max_line)
@@ -76,7 +76,7 @@ def read_questions(
 def _document(path: Path, lines: Sequence[str], name: str, limit: int) -> Record | None:
     """SQuAD's one object, or None: the file holds rows. A broken document must not pass for a table."""
     first = next(line for line in lines if line.strip()).strip()
-    if not first.startswith("{") or suffix_of(path) in (".jsonl", ".ndjson"):
+    if not first.startswith("{") or content_suffix(path) in (".jsonl", ".ndjson"):
         return None
     document = json_object(first)
     if document is not None and "data" not in document:
@@ -108,32 +108,32 @@ class _Questions:
     """Questions as they are read, and what was dropped of them."""
 
     name: str
-    labelled: bool | None
+    labeled: bool | None
     columns: Sequence[str] | None = None
-    questions: list[Question] = field(default_factory=list)
+    questions: list[QuestionExample] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     misplaced: int = 0
     unanswered: int = 0
 
-    def read(self, how: str, unit: str) -> Read[Question]:
+    def read(self, how: str, unit: str) -> ExampleSet[QuestionExample]:
         counts = {MISPLACED: self.misplaced, UNANSWERED: self.unanswered}
         dropped = {reason: count for reason, count in counts.items() if count}
         if self.unanswered and not self.questions:
             raise InputError(
                 f"{self.name}: no answer lies at its answer_start, which counts characters from 0; mend them"
             )
-        return Read(example_list(self.questions, self.name), self.name, how, dropped, self.places, unit)
+        return ExampleSet(example_list(self.questions, self.name), self.name, how, dropped, self.places, unit)
 
-    def from_squad(self, document: Record) -> Read[Question]:
+    def from_squad(self, document: Record) -> ExampleSet[QuestionExample]:
         impossible = False
         for number, (where, context, record) in enumerate(_entries(document, self.name), start=1):
             impossible |= "is_impossible" in record
-            possible = not record.get("is_impossible", False)
-            self.add(record, context, number, where, possible=possible)
+            answerable = not record.get("is_impossible", False)
+            self.add(record, context, number, where, answerable=answerable)
         version = str(document.get("version", "")).lstrip("v") or ("2.0" if impossible else "1.1")
         return self.read(f"SQuAD v{version}", "question")
 
-    def from_records(self, records: Iterator[tuple[int, Record]], how: str, unit: str) -> Read[Question]:
+    def from_records(self, records: Iterator[tuple[int, Record]], how: str, unit: str) -> ExampleSet[QuestionExample]:
         for number, record in records:
             where = f"{self.name} {unit} {number}"
             if self.columns is not None:
@@ -153,19 +153,19 @@ class _Questions:
                 texts, starts = columns
                 pairs = zip(texts, starts, strict=False)  # type: ignore[arg-type]
                 record = {**record, "answers": [{"text": text, "answer_start": start} for text, start in pairs]}
-            possible = record.get("answers") != [] and not record.get("is_impossible", False)
-            self.add(record, string_at(record, key, where), number, where, possible=possible)
+            answerable = record.get("answers") != [] and not record.get("is_impossible", False)
+            self.add(record, string_at(record, key, where), number, where, answerable=answerable)
         return self.read(f"{how} of questions and contexts", unit)
 
-    def add(self, record: Record, context: str, number: int, where: str, *, possible: bool) -> None:
+    def add(self, record: Record, context: str, number: int, where: str, *, answerable: bool) -> None:
         identity = record.get("id")
         text = string_at(record, "question", where)
         answers: tuple[Answer, ...] = ()
-        if self.labelled is False:
-            possible = True
-        elif possible:
+        if self.labeled is False:
+            answerable = True
+        elif answerable:
             given = [_answer(answer, where) for answer in _listed(record.get("answers"), where)]
-            if self.labelled and not given:
+            if self.labeled and not given:
                 raise InputError(f"{where}: no answers, and this needs them: text and answer_start")
             answers = tuple(a for a in given if a.start >= 0 and a.text and context.startswith(a.text, a.start))
             self.misplaced += len(given) - len(answers)
@@ -173,7 +173,7 @@ class _Questions:
                 self.unanswered += 1
                 return
         name = str(number) if identity is None or identity == "" else str(identity)
-        self.questions.append(Question(name, text, context, answers, possible))
+        self.questions.append(QuestionExample(name, text, context, answers, answerable))
         self.places.append(number)
 
 

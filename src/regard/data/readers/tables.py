@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from regard.data.csv_rows import csv_rows, widen_fields
-from regard.data.files import name_of, suffix_of
+from regard.data.files import content_suffix, display_name
 from regard.data.readers.names import is_known
 from regard.data.readers.read import Path, read_lines
 from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet
@@ -31,7 +31,7 @@ class Table:
     """Rows that are not blank, each with its place in the file. `header` is None where the first row may be one."""
 
     name: str
-    how: str
+    description: str
     rows: list[list[object]]
     lines: list[int]
     header: list[str] | None
@@ -47,14 +47,14 @@ def open_table(
     path: Path, *, delimiter: str | None = None, quoting: bool | None = None, max_line: int | None = None
 ) -> Table:
     """The table of a file. What is not given is decided from the name and the first rows."""
-    name = name_of(path)
+    name = display_name(path)
     if is_parquet(path):
-        return _from_records(parquet(path), name, how="Parquet", unit="row")
+        return _from_records(parquet(path), name, description="Parquet", unit="row")
     lines = read_lines(path, max_line=max_line)
     if delimiter is None and looks_like_json(path, lines):
         whole = next(line for line in lines if line.strip()).lstrip().startswith("[")
-        how, unit = ("JSON list", "record") if whole else ("JSON lines", "line")
-        return _from_records(json_lines(lines, name), name, how=how, unit=unit)
+        description, unit = ("JSON list", "record") if whole else ("JSON lines", "line")
+        return _from_records(json_lines(lines, name), name, description=description, unit=unit)
     return table_of(lines, path, delimiter=delimiter, quoting=quoting, max_line=max_line)
 
 
@@ -67,23 +67,23 @@ def table_of(
     max_line: int | None = None,
 ) -> Table:
     """The table of lines that were read from `path`, which may be standard input and so is not read twice."""
-    name = name_of(path)
+    name = display_name(path)
     sign = _delimiter(path, lines) if delimiter is None else _WORDS.get(delimiter, delimiter)
     if sign is None:
         numbered: Iterator[tuple[int, list[str]]] = ((number, [line]) for number, line in enumerate(lines, start=1))
-        return _from_rows(numbered, name, how="one text a line", delimiter=None)
+        return _from_rows(numbered, name, description="one text a line", delimiter=None)
     if len(sign) != 1:
         raise InputError(f"the delimiter should be one character, tab, comma or semicolon, got {sign!r}")
     quoted = (sign != "\t" or _is_quoted(lines)) if quoting is None else quoting
-    how = f"{_NAMED.get(sign, f'separated by {sign!r}')}{', quoted' if quoted else ''}"
+    description = f"{_NAMED.get(sign, f'separated by {sign!r}')}{', quoted' if quoted else ''}"
     rows = _quoted(lines, sign, name, max_line) if quoted else _plain(lines, sign)
-    return _from_rows(rows, name, how=how, delimiter=sign)
+    return _from_rows(rows, name, description=description, delimiter=sign)
 
 
 def _delimiter(path: Path, lines: Sequence[str]) -> str | None:
     """The name of the file is believed only where its rows do not say otherwise: STS-B's .csv has tabs."""
     sample = list(islice((line for line in lines if line.strip()), SAMPLE))
-    suffix = suffix_of(path)
+    suffix = content_suffix(path)
     if suffix in (".tsv", ".tab") or 2 * sum("\t" in line for line in sample) > len(sample):
         return "\t"
     if suffix == ".csv":
@@ -134,18 +134,18 @@ def _quoted(lines: Iterable[str], sign: str, name: str, max_line: int | None = N
     return csv_rows(lines, name, delimiter=sign, remedy=remedy, max_line=max_line)
 
 
-def _from_rows(rows: Iterable[tuple[int, list[str]]], name: str, *, how: str, delimiter: str | None) -> Table:
+def _from_rows(rows: Iterable[tuple[int, list[str]]], name: str, *, description: str, delimiter: str | None) -> Table:
     kept = [(number, row) for number, row in rows if any(map(str.strip, row))]
     if not kept:
         raise InputError(f"{name} is empty: expected at least one row")
     cells: list[list[object]] = [list(row) for _, row in kept]
-    return Table(name, how, cells, [number for number, _ in kept], header=None, delimiter=delimiter)
+    return Table(name, description, cells, [number for number, _ in kept], header=None, delimiter=delimiter)
 
 
-def _from_records(records: Iterable[tuple[int, Record]], name: str, *, how: str, unit: str) -> Table:
+def _from_records(records: Iterable[tuple[int, Record]], name: str, *, description: str, unit: str) -> Table:
     kept = list(records)
     if not kept:
         raise InputError(f"{name} is empty: expected at least one object")
     keys = list(dict.fromkeys(key for _, record in kept for key in record))
     rows = [[record.get(key) for key in keys] for _, record in kept]
-    return Table(name, how, rows, [number for number, _ in kept], header=keys, unit=unit)
+    return Table(name, description, rows, [number for number, _ in kept], header=keys, unit=unit)

@@ -8,21 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from regard.data.examples import Text
+from regard.data.examples import TextExample
 from regard.data.readers.columns import Roles, TextTask, decide, numbered
 from regard.data.readers.names import fold
-from regard.data.readers.read import Path, Read, example_list, kind_of
+from regard.data.readers.read import ExampleSet, Path, example_list, kind_of
 from regard.data.readers.records import refuse_halves
 from regard.data.readers.tables import Table, open_table
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 
-__all__ = ["read_texts"]
+__all__ = ["read_text_examples"]
 
 _NO_AGREEMENT = "-"  # MNLI's and SNLI's gold_label where the annotators did not agree
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
 
 
-def read_texts(
+def read_text_examples(
     path: Path,
     *,
     task: TextTask,
@@ -30,19 +30,19 @@ def read_texts(
     header: bool | None = None,
     delimiter: str | None = None,
     quoting: bool | None = None,
-    labelled: bool | None = None,
+    labeled: bool | None = None,
     max_line: int | None = None,
-) -> Read[Text]:
+) -> ExampleSet[TextExample]:
     """The examples of a file; `columns` are names or numbers from 0: text, second text for a pair, label.
 
-    `labelled`: True makes a file without labels an error, False leaves labels alone, None takes them if they are there.
+    `labeled`: True makes a file without labels an error, False leaves labels alone, None takes them if they are there.
     Labels are strings as written, numbers for regress, and tuples where a JSON line has a list or `columns` names
     several columns of 0 and 1. `max_line` is the most bytes of a line, 64 MiB where it is not given.
     """
-    choice("task", task, ("classify", "pair", "regress"))
+    check_choice("task", task, ("classify", "pair", "regress"))
     table = open_table(path, delimiter=delimiter, quoting=quoting, max_line=max_line)
-    roles = decide(table, task=task, columns=columns, header=header, labelled=labelled)
-    reader = _Rows(table, roles, numbers=task == "regress", needed=bool(labelled))
+    roles = decide(table, task=task, columns=columns, header=header, labeled=labeled)
+    reader = _Rows(table, roles, numbers=task == "regress", needed=bool(labeled))
     examples, lines, unsettled = [], [], 0
     for row in range(roles.first, len(table.rows)):
         if reader.unsettled(row):
@@ -51,7 +51,7 @@ def read_texts(
         examples.append(reader.example(row))
         lines.append(table.lines[row])
     dropped = {"gold_label is -: the annotators did not agree": unsettled} if unsettled else {}
-    return Read(example_list(examples, table.name), table.name, roles.how, dropped, lines, table.unit)
+    return ExampleSet(example_list(examples, table.name), table.name, roles.description, dropped, lines, table.unit)
 
 
 class _Rows:
@@ -69,17 +69,17 @@ class _Rows:
         cells = self.table.rows[row]
         return self.gold is not None and self.gold < len(cells) and cells[self.gold] == _NO_AGREEMENT
 
-    def example(self, row: int) -> Text:
+    def example(self, row: int) -> TextExample:
         self._refuse_width(row)
         texts = [self._text(row, index) for index in self.roles.texts]
-        return Text(texts[0], texts[1] if len(texts) > 1 else None, self._label(row))
+        return TextExample(texts[0], texts[1] if len(texts) > 1 else None, self._label(row))
 
     def _refuse_width(self, row: int) -> None:
         cells, where = self.table.rows[row], self.table.place(row)
         if len(cells) <= self.last:
             raise InputError(
                 f"{where}: expected column {self.last}, and this row has {len(cells)} of {self.width} columns "
-                f"({self.roles.how}); mend the row or choose other --columns"
+                f"({self.roles.description}); mend the row or choose other --columns"
             )
         if self.exact and any(cell for cell in cells[self.width :]):
             quotes = "" if self.table.delimiter == "\t" else ", or put the field that holds a delimiter in quotes"

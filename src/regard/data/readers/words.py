@@ -9,7 +9,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["words_of"]
+__all__ = ["split_words"]
 
 # The shape of a text has one sign for each of its characters: a letter, 0, a blank, a mark that may join, # for the
 # others, and c for an ending. So a letter is what Unicode calls one, with its combining marks, which \w would part.
@@ -26,7 +26,7 @@ _ENDING = re.compile(r"(?:n['\u2019]t|['\u2019](?:s|re|ve|ll|d|m))(?!\w)", re.IG
 _RUN = re.compile(r"(.)\1*", re.DOTALL)
 
 
-def words_of(text: str) -> tuple[tuple[int, int], ...]:
+def split_words(text: str) -> tuple[tuple[int, int], ...]:
     """The words and marks of a text as [start, end) in characters, from left to right; only blanks lie between them."""
     shape = list(map(_kind, text))
     for ending in _ENDING.finditer(text):

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.data.batch import by_budget, collate
-from regard.errors import InputError, choice
+from regard.data.batch import collate, group_by_token_budget
+from regard.errors import InputError, check_choice
 from regard.layers import Layers
 from regard.nn.masks import Packed, first_tokens, length_groups
 from regard.text import Tokenizer
@@ -89,8 +89,8 @@ class EmbeddingEngine:
             raise InputError(f"this {family} model cannot embed text: it has no {lacking} for it")
         if getattr(model.config, "characters", 0):
             raise InputError(f"this {family} model reads characters; expected one that reads a tokenizer's pieces")
-        choice("pooling", pooling, POOLINGS)
-        choice("way with long texts", long, LONGS)
+        check_choice("pooling", pooling, POOLINGS)
+        check_choice("way with long texts", long, LONGS)
         if pooling == "none" and long == "windows":
             raise InputError(
                 "windows join the vectors of a text's pieces, and pooling none joins none; use cut or error"
@@ -158,7 +158,7 @@ class EmbeddingEngine:
     def _run(self, ids: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], Tensor, Packed]]:
         """Batches of nearly equal lengths: the places they belong to, the chosen layers' states (N, W), the layout."""
         states: Callable[..., Iterator[Tensor]] = self.model.states  # type: ignore[assignment]
-        for group in by_budget([len(one) for one in ids], BUDGET[self.device.type]):
+        for group in group_by_token_budget([len(one) for one in ids], BUDGET[self.device.type]):
             batch = collate([ids[place] for place in group]).to(self.device)
             assert isinstance(batch.layout, Packed)
             with torch.inference_mode():  # left before the yield, or the caller would be in it too

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from regard.files.checksums import sha256_of_all
-from regard.files.unfinished import changes
+from regard.files.folder_lock import describe_changes
 
 __all__ = ["Manifest", "differences", "fingerprint", "manifest"]
 
@@ -38,7 +38,7 @@ def differences(old: Manifest, new: Manifest) -> list[str]:
     assert isinstance(now, dict)
     if not isinstance(before, dict):
         return found or ["the record is damaged"]
-    return found + changes(before, now)
+    return found + describe_changes(before, now)
 
 
 def fingerprint(folder: Path) -> str:

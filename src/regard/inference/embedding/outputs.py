@@ -13,8 +13,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from regard.errors import InputError, RegardError, nearest
-from regard.files.disk import replacing
+from regard.errors import InputError, RegardError, suggest
+from regard.files.disk import replace_file
 from regard.inference.embedding.blocks import Block, Column, unpack_tokens
 
 __all__ = ["check", "check_pooling", "write"]
@@ -25,7 +25,7 @@ Reader = Callable[..., Iterator[Block]]  # of the columns that are wanted
 def check(path: Path) -> None:
     """Refuse an output that could not be written, before anything else is done."""
     if path.suffix not in WRITERS:
-        hint = nearest(path.suffix, WRITERS)
+        hint = suggest(path.suffix, WRITERS)
         raise InputError(
             f"{path}: the name of the output says its format, and {path.suffix or 'no suffix'!r} is none; {hint}"
         )
@@ -46,7 +46,7 @@ def check_pooling(path: Path, pooling: str) -> None:
 
 def write(path: Path, blocks: Reader, *, rows: int, width: int, tokens: bool) -> None:
     """Write all blocks to `path`: whole or not at all."""
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         WRITERS[path.suffix](temporary, blocks, rows, width, tokens)
 
 

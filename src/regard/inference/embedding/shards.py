@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from regard.errors import InputError, RegardError
-from regard.files.disk import atomic_write, replacing
+from regard.files.disk import atomic_write, replace_file
+from regard.files.folder_lock import LOCK, lock_folder
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.files.output_folder import foreign_entries
-from regard.files.unfinished import LOCK, locked
 from regard.inference.embedding.blocks import Block, check_blocks, read_blocks, write_blocks
 from regard.inference.embedding.manifest import Manifest, differences
 
@@ -39,7 +39,7 @@ class ShardFolder:
 
     def write(self, number: int, blocks: Iterable[Block]) -> None:
         """Put a shard in its place once it is whole."""
-        with replacing(self._shard(number)) as temporary:
+        with replace_file(self._shard(number)) as temporary:
             write_blocks(temporary, blocks)
 
     def blocks(self, *columns: str) -> Iterator[Block]:
@@ -98,7 +98,7 @@ def locked_shard_folder(folder: Path, record: Manifest, *, restart: bool = False
     if strange:
         raise InputError(f"{folder} is in the way: it holds {strange[0]!r}; move it, or use another output")
     _refuse_foreign_record(folder / RECORD)
-    with locked(folder):
+    with lock_folder(folder):
         partial = ShardFolder(folder)
         partial.begin(record, restart=restart)
         try:

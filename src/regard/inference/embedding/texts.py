@@ -14,9 +14,9 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Literal, get_args
 
-from regard.data.files import name_of
-from regard.data.lines import read_texts
-from regard.errors import InputError, choice
+from regard.data.files import display_name
+from regard.data.text_column import read_text_column
+from regard.errors import InputError, check_choice
 
 __all__ = ["BlankLines", "InputChanged", "InputTexts", "NumberedText", "is_blank", "scan_texts"]
 
@@ -64,10 +64,10 @@ def scan_texts(
     path: str | os.PathLike[str], *, column: str | int | None = None, blank: BlankLines = "error", spool: IO[str]
 ) -> InputTexts:
     """Read all of the input. What is no regular file (standard input, a pipe) goes to `spool` for the second time."""
-    choice("way with blank lines", blank, get_args(BlankLines))
-    name, digest, again = name_of(path), hashlib.sha256(), Path(path).is_file()
+    check_choice("way with blank lines", blank, get_args(BlankLines))
+    name, digest, again = display_name(path), hashlib.sha256(), Path(path).is_file()
     lines = blanks = 0
-    for line, text in read_texts(path, column=column):
+    for line, text in read_text_column(path, column=column):
         lines += 1
         _feed(digest, line, text)
         if is_blank(text):
@@ -86,7 +86,7 @@ def scan_texts(
         spool.seek(0)
         return (tuple(json.loads(row)) for row in spool)
 
-    read = (lambda: read_texts(path, column=column)) if again else unspool
+    read = (lambda: read_text_column(path, column=column)) if again else unspool
     return InputTexts(
         name=name,
         rows=rows,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from regard.errors import InputError
 from regard.text import Tokenizer
-from regard.text.spelling import byte_text
+from regard.text.spelling import readable_token
 
 __all__ = ["TextStream", "check_stop_strings", "token_text"]
 
@@ -85,7 +85,7 @@ def token_text(tokenizer: Tokenizer, token: int) -> str:
         return f"<{token}>"  # an output layer may be wider than the vocabulary
     text = tokenizer.decode([token], special=True)
     if REPLACEMENT in text:
-        return byte_text(tokenizer.token(token))
+        return readable_token(tokenizer.token(token))
     return text or tokenizer.token(token)
 
 

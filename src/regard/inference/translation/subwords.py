@@ -14,7 +14,7 @@ from pathlib import Path
 import tokenizers
 
 from regard.data.corpus.vocabulary import train_tokenizer
-from regard.data.translation_pairs import Pair
+from regard.data.translation_pairs import TranslationPair
 from regard.errors import InputError
 from regard.text import Tokenizer
 
@@ -84,7 +84,7 @@ class Subwords:
         return found
 
 
-def train_subwords(pairs: Sequence[Pair], *, size: int, joint: bool) -> Subwords:
+def train_subwords(pairs: Sequence[TranslationPair], *, size: int, joint: bool) -> Subwords:
     """Byte-level BPE of `size` entries, or of as many for each side."""
     if joint:
         both = _trained([text for pair in pairs for text in pair], size)

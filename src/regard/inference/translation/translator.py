@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from regard.data.batch import by_budget, collate
+from regard.data.batch import collate, group_by_token_budget
 from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
 from regard.inference.generation.decoder import as_decoder
 from regard.inference.generation.fast_decoder import reuse_packed_weights
@@ -71,7 +71,7 @@ class Translator:
         full = [place for place, text in enumerate(texts) if text.strip()]
         on_progress(len(texts) - len(full))
         sources = self.subwords.encode_sources([texts[place] for place in full])
-        rooms = by_budget([len(ids) for ids in sources], BUDGET // (beam.num_beams if beam else 1))
+        rooms = group_by_token_budget([len(ids) for ids in sources], BUDGET // (beam.num_beams if beam else 1))
         if trace is not None:
             trace.set_row_numbers(full)
             beam, rooms = beam or Beam(num_beams=1), [list(range(len(full)))] if full else []

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.ready import evaluating, family_of, tokenizer_of
-from regard.data.examples import Picture
+from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.inference.generation.beam_search import greedy_search
 from regard.inference.generation.decoder import as_decoder
@@ -23,8 +23,8 @@ from regard.interpret.attention.view import MIN_TOKENS, max_tokens_on_page
 from regard.models import T5, Bert, Gpt, Seq2Seq, Transformer, Vit
 from regard.nn import Padded
 from regard.nn.recording import record
-from regard.tasks.model import Tuned
-from regard.tasks.pictures import Frame, Seen
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.image_classification import ImageClassifier, ImageTransform
 from regard.text import Tokenizer
 
 __all__ = ["MAX_TOKENS", "TextTokenizer", "attention_result", "record_attention"]
@@ -38,7 +38,7 @@ def attention_result(
     text: str = "",
     text_b: str | None = None,
     *,
-    image: Picture | None = None,
+    image: ImageExample | None = None,
     kind: MapKind | None = None,
     layer: int | None = None,
     head: int | None = None,
@@ -61,7 +61,7 @@ def record_attention(
     text: str = "",
     text_b: str | None = None,
     *,
-    image: Picture | None = None,
+    image: ImageExample | None = None,
     max_tokens: int | None = None,
 ) -> AttentionRecord:
     """Record every attention map of a text, a pair or an image, with queries and keys.
@@ -72,7 +72,7 @@ def record_attention(
 
     Texts are truncated to `max_tokens`, the model's number of positions or MAX_TOKENS, whichever is smallest.
     """
-    model = model.encoder if isinstance(model, Tuned | Seen) else model
+    model = model.encoder if isinstance(model, EncoderWithHead | ImageClassifier) else model
     if isinstance(model, Vit):
         return _vision(model, text, image)
     if image is not None:
@@ -160,7 +160,7 @@ def _encoder_decoder(
     return _record(model, texts, maps, truncated)
 
 
-def _vision(model: Vit, text: str, image: Picture | None) -> AttentionRecord:
+def _vision(model: Vit, text: str, image: ImageExample | None) -> AttentionRecord:
     if image is None:
         raise InputError("this model reads images; give it an image file, not a text")
     if text:
@@ -168,7 +168,7 @@ def _vision(model: Vit, text: str, image: Picture | None) -> AttentionRecord:
     config = model.config
     if config.channels not in (1, 3):
         raise InputError(f"this model reads {config.channels} channels; expected 1 (gray) or 3 (color)")
-    pixels = Frame(*config.image, config.channels).pixels(image)
+    pixels = ImageTransform(*config.image, config.channels).pixels(image)
     parameter = next(model.parameters())
     with evaluating(model), record(model) as tape:
         model((pixels[None].to(parameter.device).float() / 127.5 - 1).to(parameter.dtype))

@@ -1,7 +1,6 @@
-"""The attention map that is shown of a classified text: changing it, or the words it points at, and asking again.
+"""The attention map that is shown for a text, and the logits when the map or the words it points at are changed.
 
-Knows one map (a layer, and a head of it or the mean of all) and the logits of copies of the text. Judges nothing.
-B copies, T tokens, O labels.
+The map is one row of one layer: of one head, or the mean of all heads. B copies, T tokens, O labels.
 """
 
 from __future__ import annotations
@@ -20,25 +19,26 @@ from regard.nn import Site, record
 
 __all__ = ["AttentionMap", "attention_map"]
 
-Change = Callable[[Tensor, slice], Tensor]  # maps (B, H, T, T) of some copies, and which copies -> the maps instead
+Change = Callable[[Tensor, slice], Tensor]  # maps (B, H, T, T) of some copies, and which copies -> the new maps
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionMap:
-    """The map of `layer` and `head`, None for the mean of all heads, as it is shown of a classified text.
+    """The map of `layer` and `head` (None for the mean of all heads).
 
-    `weights` (T,) is how much the token that speaks for the text (the first of a BERT, the last of a GPT) looks at each
-    token, `words` the places of the tokens that are no special ones.
+    `weights` (T,) is how much the token at `position` attends to each token, `words` the positions of the tokens that
+    are not special.
     """
 
     probe: Probe
     layer: int
     head: int | None
+    position: int
     weights: Tensor
     words: Tensor
 
     def permute(self, draws: int, generator: torch.Generator) -> Tensor:
-        """The logits (B, O) with the shown maps in disorder: what each token may look at changes places at random."""
+        """Logits (B, O) with randomly permuted maps: weights move among the tokens that may be attended to."""
         count = len(self.weights)
         keys = torch.rand(draws, count, generator=generator).to(self.weights.device)
         hidden = ~self._allowed()
@@ -50,54 +50,54 @@ class AttentionMap:
         return self._edited(change, draws)
 
     def flatten(self) -> Tensor:
-        """The logits (1, O) with the same weight on all that a token may look at."""
+        """Logits (1, O) with equal weights on all tokens that may be attended to."""
         allowed = self._allowed()
         return self._edited(lambda maps, _: (allowed / allowed.sum(-1, keepdim=True)).to(maps.dtype).expand_as(maps), 1)
 
-    def zero_values(self, places: Tensor) -> Tensor:
-        """The logits (B, O) with the values of some tokens, by their places (B, K), zero for the shown maps.
+    def zero_values(self, positions: Tensor) -> Tensor:
+        """Logits (B, O) with the values of the tokens at `positions` (B, K) set to zero for these maps.
 
-        A weight times a value of zero is zero, so the weights are changed in their stead.
+        A weight times a value of zero is zero, so the weights are set to zero instead.
         """
-        keep = ~self._marked(places)
-        return self._edited(lambda maps, copies: maps * keep[copies, None, None].to(maps.dtype), len(places))
+        keep = ~self._marked(positions)
+        return self._edited(lambda maps, copies: maps * keep[copies, None, None].to(maps.dtype), len(positions))
 
-    def remove(self, places: Tensor) -> Tensor:
-        """The logits (B, O) of the text without some tokens, by their places (B, K)."""
-        return self._parts(~self._marked(places))
+    def remove(self, positions: Tensor) -> Tensor:
+        """Logits (B, O) of the text without the tokens at `positions` (B, K)."""
+        return self._subsets(~self._marked(positions))
 
-    def keep_only(self, places: Tensor) -> Tensor:
-        """The logits (B, O) of some words alone, by their places (B, K), with the special tokens around them."""
-        words = torch.zeros(len(self.weights), dtype=torch.bool, device=places.device)
+    def keep_only(self, positions: Tensor) -> Tensor:
+        """Logits (B, O) of the words at `positions` (B, K) alone, with the special tokens around them."""
+        words = torch.zeros(len(self.weights), dtype=torch.bool, device=positions.device)
         words[self.words] = True
-        return self._parts(self._marked(places) | ~words)
+        return self._subsets(self._marked(positions) | ~words)
 
-    def _marked(self, places: Tensor) -> Tensor:
-        marks = torch.zeros(len(places), len(self.weights), dtype=torch.bool, device=places.device)
-        return marks.scatter_(1, places, True)
+    def _marked(self, positions: Tensor) -> Tensor:
+        marks = torch.zeros(len(positions), len(self.weights), dtype=torch.bool, device=positions.device)
+        return marks.scatter_(1, positions, True)
 
     def _allowed(self) -> Tensor:
         count = len(self.weights)
         every = torch.ones(count, count, dtype=torch.bool, device=self.weights.device)
         return every.tril() if isinstance(self.probe.encoder, Gpt) else every
 
-    def _parts(self, keep: Tensor) -> Tensor:
-        return torch.cat([self.probe.logits_of_subsets(some)[:, 0] for some in torch.split(keep, self._at_once())])
+    def _subsets(self, keep: Tensor) -> Tensor:
+        return torch.cat([self.probe.logits_of_subsets(part)[:, 0] for part in torch.split(keep, self._batch_size())])
 
     def _edited(self, change: Change, copies: int) -> Tensor:
-        found = []
-        for start in range(0, copies, self._at_once()):
-            some = slice(start, min(start + self._at_once(), copies))
-            with record(self.probe.encoder, edit=_Changed(self.layer, self.head, change, some)):
-                found.append(self.probe.logits(self.probe.ids.expand(some.stop - some.start, -1))[:, 0])
-        return torch.cat(found)
+        logits = []
+        for start in range(0, copies, self._batch_size()):
+            part = slice(start, min(start + self._batch_size(), copies))
+            with record(self.probe.encoder, edit=_ChangedMaps(self.layer, self.head, change, part)):
+                logits.append(self.probe.logits(self.probe.ids.expand(part.stop - part.start, -1))[:, 0])
+        return torch.cat(logits)
 
-    def _at_once(self) -> int:
+    def _batch_size(self) -> int:
         return max(1, BUDGET[self.weights.device.type] // len(self.weights))
 
 
 @dataclass(frozen=True, eq=False)
-class _Changed:
+class _ChangedMaps:
     layer: int
     head: int | None
     change: Change
@@ -112,22 +112,19 @@ class _Changed:
         return weights
 
 
-def attention_map(
-    trial: Probe, *, layer: int | None = None, head: int | None = None, token: int | None = None
-) -> AttentionMap:
-    """The map of a classified text: by default the last layer's, the mean over its heads. Layers and heads from 0.
+def attention_map(probe: Probe, *, layer: int | None = None, head: int | None = None) -> AttentionMap:
+    """The map of a layer (default: the last) and a head (default: the mean of all), both counted from 0.
 
-    `token` is who looks, where that is not the token that speaks for the text.
+    It is the row of the token whose state the model reads: the first blank, or the token that stands for the text.
     """
-    layer = trial.num_layers - 1 if layer is None else layer
-    for what, number, count in (("layer", layer, trial.num_layers), ("head", head, trial.num_heads)):
-        if number is not None and not 0 <= number < count:
-            raise InputError(f"{what} {number} is asked for, and this model has {count}: 0 to {count - 1}")
-    with record(trial.encoder) as tape:
-        trial.logits()
+    layer = probe.num_layers - 1 if layer is None else layer
+    for what, index, count in (("layer", layer, probe.num_layers), ("head", head, probe.num_heads)):
+        if index is not None and not 0 <= index < count:
+            raise InputError(f"{what} is {index}, and this model has {count}: 0 to {count - 1}")
+    with record(probe.encoder) as tape:
+        probe.logits()
         maps = tape.attention()[layer][0].double()
-    speaker = -1 if isinstance(trial.encoder, Gpt) else 0
-    row = maps[:, speaker if token is None else token]
-    weights = row.mean(0) if head is None else row[head]
-    words = torch.tensor([place for place, special in enumerate(trial.special) if not special], device=weights.device)
-    return AttentionMap(trial, layer, head, weights, words)
+    position = probe.positions[0] if probe.task == "fill" else probe.summary_position
+    weights = maps[:, position].mean(0) if head is None else maps[head, position]
+    words = [position for position, special in enumerate(probe.special) if not special]
+    return AttentionMap(probe, layer, head, position, weights, torch.tensor(words, device=weights.device))

@@ -1,95 +1,165 @@
-"""What one answer of a model may stand on, in three ways beside each other: an attention map, integrated gradients and
-gradient x input.
+"""Why a fine-tuned model predicts what it predicts for one example: attention and attributions of its outputs.
 
-Knows trials. Judges nothing: `honesty` does.
+L layers, T tokens.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+import numpy as np
+import torch
+
+from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
+from regard.data.readers import split_words
 from regard.errors import InputError
-from regard.interpret.attribution.attention_map import attention_map
+from regard.interpret.attention.maps import Floats
+from regard.interpret.attention.rollout import rollout
 from regard.interpret.attribution.gradients import Attribution, gradient_times_input, integrated_gradients
-from regard.interpret.attribution.probe import OutputKind, Probe
-from regard.interpret.faithfulness.faithfulness import Faithfulness
-from regard.models import Gpt
+from regard.interpret.attribution.probe import Probe, task_probe
+from regard.nn.recording import record
+from regard.tasks.task import Prediction, TaskInput
+from regard.tasks.task_folder import FineTunedModel
 
-__all__ = ["Evidence", "evidence_of", "gather_evidence"]
+__all__ = ["Evidence", "gather_evidence"]
+
+MAX_OUTPUTS = 4  # outputs of one example that are explained
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """`label` at `place` has `probability`, which is the value itself where the `kind` of answer is a value.
+    """The evidence for one output: `about` names it, `token` is the position it is read from.
 
-    `weights` are what the token number `token` looks at in `layer`, in one `head` or, None, in the mean of all.
+    `attention` (L, T) is the attention of that position in each layer, averaged over the heads; `rollout` (T,) is the
+    attention rollout through all layers. `integrated` and `gradient` are attributions of the output's logit.
     """
 
-    kind: OutputKind
-    place: str
-    label: str
-    probability: float
+    about: str
     token: int
-    layer: int
-    head: int | None
     tokens: tuple[str, ...]
     special: tuple[bool, ...]
-    weights: tuple[float, ...]
-    gradient: Attribution
+    attention: tuple[tuple[float, ...], ...]
+    rollout: tuple[float, ...]
     integrated: Attribution
-
-    def document(self) -> dict[str, object]:
-        return asdict(self)
+    gradient: Attribution
 
 
-def gather_evidence(
-    trial: Probe, *, label: str | None = None, layer: int | None = None, head: int | None = None
-) -> Evidence:
-    """For an output by its name (the likeliest) at the first place, and the map of a layer (the last) and a head."""
-    if trial.task in ("tag", "answer"):
-        raise InputError(
-            f"a model for {trial.task} gives many answers of one text; `regard predict DIR INPUT --page FILE` shows "
-            "what each of them stands on"
+class EvidenceTarget(NamedTuple):
+    """An output to explain: its name, the probe's target and output, and the position it is read from."""
+
+    about: str
+    target: int
+    output: str
+    token: int
+
+
+def gather_evidence(fine_tuned: FineTunedModel, example: Example, prediction: Prediction) -> list[Evidence]:
+    """Evidence for the first outputs of a prediction: its labels, its entities, the ends of its answer.
+
+    InputError if the model or the example cannot be explained: an image, an LSTM, a text that is split or truncated.
+    """
+    probe = task_probe(fine_tuned, *_texts(example))
+    item = fine_tuned.task.preprocess([example], fine_tuned.input_builder)[0]
+    if probe.task == "answer":  # a token may occur twice, its index cannot
+        probe = replace(probe, outputs=tuple(map(str, range(len(probe.ids)))))
+    outputs = OUTPUTS[probe.task](example, prediction, item, probe)[:MAX_OUTPUTS]
+    if not outputs:
+        return []
+    maps = _maps(probe)
+    rolled_out = rollout(maps)[-1]
+    tokens = tuple(map(probe.token_text, probe.ids.tolist()))
+    return [
+        Evidence(
+            about=one.about,
+            token=one.token,
+            tokens=tokens,
+            special=probe.special,
+            attention=tuple(tuple(layer) for layer in maps[:, :, one.token].mean(1).tolist()),
+            rollout=tuple(rolled_out[one.token].tolist()),
+            integrated=integrated_gradients(probe, target=one.target, output=one.output),
+            gradient=gradient_times_input(probe, target=one.target, output=one.output),
         )
-    gradient = gradient_times_input(trial, output=label)
-    number = trial.outputs.index(gradient.output)
-    blank = trial.positions[0] if trial.task == "fill" else None
-    with trial.evaluating():
-        shown = attention_map(trial, layer=layer, head=head, token=blank)
-        share = trial.probabilities(trial.logits())[0, 0, number].item()
-    return Evidence(
-        kind=trial.kind,
-        place=trial.targets[0],
-        label=gradient.output,
-        probability=share,
-        token=_speaker(trial) if blank is None else blank,
-        layer=shown.layer,
-        head=shown.head,
-        tokens=trial.tokens,
-        special=trial.special,
-        weights=tuple(shown.weights.tolist()),
-        gradient=gradient,
-        integrated=integrated_gradients(trial, output=gradient.output),
-    )
+        for one in outputs
+    ]
 
 
-def evidence_of(trial: Probe, found: Faithfulness) -> Evidence:
-    """What the honesty meter has judged."""
-    return Evidence(
-        kind=trial.kind,
-        place=trial.targets[0],
-        label=found.label,
-        probability=found.probability,
-        token=_speaker(trial),
-        layer=found.layer,
-        head=found.head,
-        tokens=found.tokens,
-        special=trial.special,
-        weights=found.weights,
-        gradient=found.gradient,
-        integrated=found.integrated,
-    )
+def _texts(example: Example) -> tuple[str, str | None]:
+    match example:
+        case TextExample(text, second):
+            return text, second
+        case QuestionExample(_, question, context):
+            return question, context
+        case TaggedExample(text, words):
+            if tuple(split_words(text)) != words:
+                raise InputError("the file has its own words, and evidence is for those that Regard finds in a text")
+            return text, None
+    raise InputError(f"evidence is for texts, pairs, tags and answers, not for a {type(example).__name__.lower()}")
 
 
-def _speaker(trial: Probe) -> int:
-    return len(trial.ids) - 1 if isinstance(trial.encoder, Gpt) else 0
+def _labels(example: Example, prediction: Prediction, item: TaskInput, probe: Probe) -> list[EvidenceTarget]:
+    """Every predicted label; if there is none, the likeliest."""
+    predicted, probabilities = prediction["label"], prediction["probabilities"]
+    order = probabilities.__getitem__
+    names = [predicted] if isinstance(predicted, str) else sorted(predicted, key=order, reverse=True)
+    return [EvidenceTarget(name, 0, name, _summary(item)) for name in names or [max(probabilities, key=order)]]
+
+
+def _value(example: Example, prediction: Prediction, item: TaskInput, probe: Probe) -> list[EvidenceTarget]:
+    return [EvidenceTarget("value", 0, probe.outputs[0], _summary(item))]
+
+
+def _entities(example: Example, prediction: Prediction, item: TaskInput, probe: Probe) -> list[EvidenceTarget]:
+    """The first word of each entity."""
+    assert isinstance(example, TaggedExample)
+    positions = item.sequences[0].positions
+    assert positions is not None
+    starts = {start: word for word, (start, _) in enumerate(example.words)}
+    targets = []
+    for entity in prediction["entities"]:
+        word = starts[entity["start"]]
+        if word in item.extra:
+            index = item.extra.index(word)
+            tag, (start, end) = prediction["tags"][word], example.words[word]
+            targets.append(EvidenceTarget(f"{tag} at {example.text[start:end]}", index, tag, positions[index]))
+    return targets
+
+
+def _ends(example: Example, prediction: Prediction, item: TaskInput, probe: Probe) -> list[EvidenceTarget]:
+    """The tokens where the answer starts and ends; the first token if there is none."""
+    window = item.extra
+    inside = [
+        window.first + token
+        for token, (start, end) in enumerate(window.offsets)
+        if start < prediction["end"] and end > prediction["start"]
+    ] or [0]
+    ends = ((0, "start", inside[0]), (1, "end", inside[-1]))
+    return [
+        EvidenceTarget(f"{name} at {probe.token_text(int(probe.ids[token]))}", index, str(token), token)
+        for index, name, token in ends
+    ]
+
+
+OUTPUTS: dict[str, Callable[[Example, Prediction, TaskInput, Probe], list[EvidenceTarget]]] = {
+    "classify": _labels,
+    "pair": _labels,
+    "regress": _value,
+    "tag": _entities,
+    "answer": _ends,
+}
+
+
+def _summary(item: TaskInput) -> int:
+    """The position whose state stands for the whole text."""
+    positions = item.sequences[0].positions
+    assert positions is not None
+    return positions[0]
+
+
+def _maps(probe: Probe) -> Floats:
+    """(L, H, T, T)."""
+    with probe.evaluating(), record(probe.encoder) as tape:
+        probe.logits()
+        maps = torch.stack([layer[0] for layer in tape.attention("self")])
+    return maps.float().cpu().numpy().astype(np.float32)

@@ -1,15 +1,14 @@
-"""How much each token of a text adds to one answer of a model, by gradients: two ways, on the same scale.
+"""How much each token contributes to one output of a model: two gradient methods on the same scale.
 
-*Gradient x input* multiplies a token's vector with the gradient of the answer: what the answer would lose, were the
-model linear. *Integrated gradients* (Sundararajan, Taly and Yan 2017) averages the gradient on the way from a baseline
-to the text, and so must add up to what the answer gained on that way: the completeness error says how nearly it does.
-
-The answer is a logit, or the value of a task that has one. Knows trials; knows nothing of attention or pages.
+*Gradient x input* multiplies a token's embedding with the gradient of the output: what the output would lose if the
+model were linear. *Integrated gradients* (Sundararajan, Taly and Yan 2017) averages the gradient on the path from a
+baseline to the text, and so should sum to the difference of the output between the two: the completeness error is how
+far it is off. The output is a logit, or the value of a regression.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -17,10 +16,10 @@ import torch
 from torch import Tensor
 
 from regard.checkpoints.ready import BUDGET
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.interpret.attribution.probe import Probe
 
-__all__ = ["BASELINES", "STEPS", "Attribution", "Baseline", "gradient_times_input", "integrated_gradients"]
+__all__ = ["Attribution", "Baseline", "gradient_times_input", "integrated_gradients"]
 
 Baseline = Literal["mask", "pad", "zero"]
 BASELINES = ("mask", "pad", "zero")
@@ -29,105 +28,103 @@ STEPS = 32
 
 @dataclass(frozen=True)
 class Attribution:
-    """A score for each token, for (above 0) or against `output` at `place`, which has the logit `value`.
+    """A score for each token, for (above 0) or against `output` of `target`, whose logit is `value`.
 
-    Of integrated gradients, `baseline` is what the tokens were before, `start` the logit there, `steps` the number of
-    gradients, and `error` the sum of the scores less (`value` - `start`); all None of gradient x input.
+    For integrated gradients, `baseline` replaces the tokens at the start of the path, `baseline_value` is the logit
+    there, `steps` the number of gradients, and `completeness_error` the sum of the scores minus (`value` -
+    `baseline_value`). All four are None for gradient x input.
     """
 
     method: str
-    place: str
+    target: str
     output: str
     tokens: tuple[str, ...]
     scores: tuple[float, ...]
     value: float
     baseline: Baseline | None = None
-    start: float | None = None
+    baseline_value: float | None = None
     steps: int | None = None
-    error: float | None = None
-
-    def document(self) -> dict[str, object]:
-        return asdict(self)
+    completeness_error: float | None = None
 
 
-def gradient_times_input(trial: Probe, *, place: int = 0, output: str | None = None) -> Attribution:
-    """For an output by its name, by default the likeliest; `place` counts from 0."""
-    number, name = _asked(trial, place, output)
-    vectors = trial.token_embeddings().detach()
-    values, gradients = _gradients(trial, vectors[None], place, number)
-    scores = tuple((gradients[0] * vectors.double()).sum(-1).tolist())
-    return Attribution("gradient x input", trial.targets[place], name, trial.tokens, scores, values.item())
+def gradient_times_input(probe: Probe, *, target: int = 0, output: str | None = None) -> Attribution:
+    """For an output by name, by default the likeliest; `target` counts from 0."""
+    index, name = _output(probe, target, output)
+    embeddings = probe.token_embeddings().detach()
+    values, gradients = _gradients(probe, embeddings[None], target, index)
+    scores = tuple((gradients[0] * embeddings.double()).sum(-1).tolist())
+    return Attribution("gradient x input", probe.targets[target], name, probe.tokens, scores, values.item())
 
 
 def integrated_gradients(
-    trial: Probe, *, place: int = 0, output: str | None = None, steps: int = STEPS, baseline: Baseline | None = None
+    probe: Probe, *, target: int = 0, output: str | None = None, steps: int = STEPS, baseline: Baseline | None = None
 ) -> Attribution:
-    """For an output by its name, by default the likeliest; `place` counts from 0.
+    """For an output by name, by default the likeliest; `target` counts from 0.
 
-    The baseline has [MASK] or [PAD] for every token but those around the text, or vectors of zeros for all; by default
-    the first of these that the tokenizer has. Positions and segments stay as they are. The integral is Gauss and
-    Legendre's sum of so many `steps`, the best there is for a smooth function.
+    The baseline has [MASK] or [PAD] in place of every token that is not special, or zero embeddings for all tokens; the
+    default is the first of these that the tokenizer has. Positions and segments stay as they are. The integral is
+    Gauss-Legendre quadrature with `steps` points, which is best for smooth functions.
     """
     if steps < 1:
         raise InputError(f"steps is {steps}; expected the number of gradients to average, at least 1")
-    number, name = _asked(trial, place, output)
-    kind, start = _start(trial, baseline)
-    end = trial.token_embeddings().detach()
+    index, name = _output(probe, target, output)
+    kind, start = _baseline(probe, baseline)
+    end = probe.token_embeddings().detach()
     points, weights = np.polynomial.legendre.leggauss(steps)
-    shares = torch.from_numpy((points + 1) / 2).to(end)
-    way = start + shares[:, None, None] * (end - start)
-    found = [
-        _gradients(trial, some, place, number)[1]
-        for some in torch.split(way, max(1, BUDGET[end.device.type] // len(end)))
+    fractions = torch.from_numpy((points + 1) / 2).to(end)
+    path = start + fractions[:, None, None] * (end - start)
+    gradients = [
+        _gradients(probe, part, target, index)[1]
+        for part in torch.split(path, max(1, BUDGET[end.device.type] // len(end)))
     ]
-    mean = torch.einsum("s,stw->tw", torch.from_numpy(weights / 2).to(end.device), torch.cat(found))
+    mean = torch.einsum("s,stw->tw", torch.from_numpy(weights / 2).to(end.device), torch.cat(gradients))
     scores = (mean * (end - start).double()).sum(-1)
-    with trial.evaluating():
-        value, first = (trial.logits(one[None])[0, place, number].item() for one in (end, start))
+    with probe.evaluating():
+        value, first = (probe.logits(one[None])[0, target, index].item() for one in (end, start))
     return Attribution(
         method="integrated gradients",
-        place=trial.targets[place],
+        target=probe.targets[target],
         output=name,
-        tokens=trial.tokens,
+        tokens=probe.tokens,
         scores=tuple(scores.tolist()),
         value=value,
         baseline=kind,
-        start=first,
+        baseline_value=first,
         steps=steps,
-        error=scores.sum().item() - (value - first),
+        completeness_error=scores.sum().item() - (value - first),
     )
 
 
-def _asked(trial: Probe, place: int, output: str | None) -> tuple[int, str]:
-    if not 0 <= place < len(trial.targets):
-        raise InputError(f"place {place} is asked for, and this text has {len(trial.targets)}, counted from 0")
+def _output(probe: Probe, target: int, output: str | None) -> tuple[int, str]:
+    if not 0 <= target < len(probe.targets):
+        raise InputError(f"target is {target}; expected 0 to {len(probe.targets) - 1}: this text has so many")
     if output is not None:
-        return trial.output_index(output), output
-    with trial.evaluating():
-        number = int(trial.logits()[0, place].argmax())
-    return number, trial.outputs[number]
+        return probe.output_index(output), output
+    with probe.evaluating():
+        index = int(probe.logits()[0, target].argmax())
+    return index, probe.outputs[index]
 
 
-def _start(trial: Probe, baseline: Baseline | None) -> tuple[Baseline, Tensor]:
-    """The baseline's name and vectors (T, W)."""
-    known = {"mask": trial.tokenizer.mask, "pad": trial.tokenizer.pad}
+def _baseline(probe: Probe, baseline: Baseline | None) -> tuple[Baseline, Tensor]:
+    """The name and the embeddings (T, W) of the baseline."""
+    ids = {"mask": probe.tokenizer.mask, "pad": probe.tokenizer.pad}
     if baseline is None:
-        baseline = "mask" if known["mask"] is not None else "pad" if known["pad"] is not None else "zero"
-    choice("baseline", baseline, BASELINES)
-    vectors = trial.token_embeddings().detach()
+        baseline = "mask" if ids["mask"] is not None else "pad" if ids["pad"] is not None else "zero"
+    check_choice("baseline", baseline, BASELINES)
+    embeddings = probe.token_embeddings().detach()
     if baseline == "zero":
-        return baseline, torch.zeros_like(vectors)
-    if known[baseline] is None:
-        raise InputError(f"the baseline is {baseline}, and this model's tokenizer has no such token; take zero")
-    nothing: Tensor = trial.encoder.embedding.tokens.weight[known[baseline]].detach()
-    special = torch.tensor(trial.special, device=vectors.device)
-    return baseline, torch.where(special[:, None], vectors, nothing)
+        return baseline, torch.zeros_like(embeddings)
+    if ids[baseline] is None:
+        raise InputError(f"the baseline is {baseline}, and this model's tokenizer has no such token; use zero")
+    token: Tensor = probe.encoder.embedding.tokens.weight[ids[baseline]].detach()
+    special = torch.tensor(probe.special, device=embeddings.device)
+    return baseline, torch.where(special[:, None], embeddings, token)
 
 
-def _gradients(trial: Probe, vectors: Tensor, place: int, number: int) -> tuple[Tensor, Tensor]:
-    """The logit of each copy (B,), and its gradient by the copy's vectors (B, T, W) in float64."""
-    with trial.evaluating(gradients=True):
-        given = vectors.clone().requires_grad_()
-        values = trial.logits(given)[:, place, number]
-        (gradients,) = torch.autograd.grad(values.sum(), given)
+def _gradients(probe: Probe, embeddings: Tensor, target: int, index: int) -> tuple[Tensor, Tensor]:
+    """The logit of each copy (B,) and its gradient with respect to the embeddings (B, T, W), in float64."""
+    with probe.evaluating(gradients=True):
+        inputs = embeddings.clone().requires_grad_()
+        values = probe.logits(inputs)[:, target, index]
+        (gradients,) = torch.autograd.grad(values.sum(), inputs)
     return values.detach(), gradients.double()

@@ -9,18 +9,20 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 
 from regard.checkpoints.ready import family_of
-from regard.data.examples import Choice, Example, Picture, Question, Tagged, Text
+from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.data.files import STANDARD_INPUT
-from regard.data.readers import words_of
+from regard.data.readers import split_words
 from regard.errors import InputError
-from regard.interpret.attribution.prediction_evidence import prediction_evidence
+from regard.interpret.attribution.evidence import gather_evidence
 from regard.render.png import data_uri
-from regard.tasks.base import Prediction
-from regard.tasks.folder import Solved
-from regard.tasks.solve import predict
-from regard.training.finetuning.sources import Table
+from regard.render.result import round_floats
+from regard.tasks.predict import predict
+from regard.tasks.task import Prediction
+from regard.tasks.task_folder import FineTunedModel
+from regard.training.finetuning.sources import TableOptions
 
 __all__ = ["EXPECTED_INPUT", "parse_example", "predict_texts", "predictions_payload"]
 
@@ -33,13 +35,13 @@ EXPECTED_INPUT = {  # what the texts of an example are, beside the first
 }
 
 
-def predict_texts(solved: Solved, *texts: str) -> Prediction:
+def predict_texts(solved: FineTunedModel, *texts: str) -> Prediction:
     """What `regard predict` says of one text, or of two where the task reads two."""
     example = parse_example(solved, *texts)
     return predict(solved, [example], device=next(solved.model.parameters()).device)[0]
 
 
-def parse_example(solved: Solved, text: str, second: str | None = None) -> Example:
+def parse_example(solved: FineTunedModel, text: str, second: str | None = None) -> Example:
     """One example as a user types it; InputError says what the task reads where that is something else."""
     task = solved.task.name
     kind = "pictures" if solved.tokenizer is None else task
@@ -51,24 +53,24 @@ def parse_example(solved: Solved, text: str, second: str | None = None) -> Examp
 
             return read_image(os.path.expanduser(text.strip()))
         case "tag":
-            return Tagged(text, tuple(words_of(text)))
+            return TaggedExample(text, tuple(split_words(text)))
         case "answer":
-            return Question("", text, second or "")
+            return QuestionExample("", text, second or "")
         case "choose":
-            return Choice(text, tuple(line.strip() for line in (second or "").splitlines() if line.strip()))
+            return ChoiceExample(text, tuple(line.strip() for line in (second or "").splitlines() if line.strip()))
         case "classify":
-            return Text(text)
-    return Text(text, second if (second or "").strip() else None)
+            return TextExample(text)
+    return TextExample(text, second if (second or "").strip() else None)
 
 
 def predictions_payload(
     name: str,
-    solved: Solved,
+    solved: FineTunedModel,
     examples: Sequence[Example],
     predictions: Sequence[Prediction] | None = None,
     *,
     source: str | None = None,
-    table: Table | None = None,
+    table: TableOptions | None = None,
     threshold: float | None = None,
     notes: Sequence[str] = (),
     on_done: Callable[[], None] = lambda: None,
@@ -92,25 +94,25 @@ def predictions_payload(
             "family": family_of(solved.model.encoder),
             "task": solved.task.name,
             "labels": list(solved.task.labels),
-            "several": bool(getattr(solved.task, "several", False)),
+            "several": bool(getattr(solved.task, "multi_label", False)),
         },
         "predictions": shown,
         "notes": list(notes),
         "cli": _command(name, examples, source, _options(table if source else None, threshold)),
-        "python": _python(name, examples, source, table or Table(), threshold),
+        "python": _python(name, examples, source, table or TableOptions(), threshold),
     }
 
 
-def _shown(solved: Solved, example: Example, prediction: Prediction) -> dict[str, object]:
+def _shown(solved: FineTunedModel, example: Example, prediction: Prediction) -> dict[str, object]:
     found: list[object] = []
     why = ""
     try:
-        found = [one.document() for one in prediction_evidence(solved, example, prediction)]
+        found = [round_floats(asdict(one)) for one in gather_evidence(solved, example, prediction)]
     except InputError as error:
         why = str(error)
     return {
         "texts": _texts(example),
-        "image": data_uri(example.pixels) if isinstance(example, Picture) else None,
+        "image": data_uri(example.pixels) if isinstance(example, ImageExample) else None,
         "prediction": prediction,
         "evidence": found,
         "why": why,
@@ -119,34 +121,34 @@ def _shown(solved: Solved, example: Example, prediction: Prediction) -> dict[str
 
 def _texts(example: Example) -> list[str]:
     match example:
-        case Text(text, second):
+        case TextExample(text, second):
             return [text] if second is None else [text, second]
-        case Tagged(text):
+        case TaggedExample(text):
             return [text]
-        case Question(_, question, context):
+        case QuestionExample(_, question, context):
             return [question, context]
-        case Choice(text, endings):
+        case ChoiceExample(text, endings):
             return [text, *endings]
-        case Picture(name=name):
+        case ImageExample(name=name):
             return [name]
 
 
 def _record(example: Example) -> Mapping[str, object]:
     """An example as a line of JSON that `regard predict` reads."""
     match example:
-        case Text(text, None) | Tagged(text):
+        case TextExample(text, None) | TaggedExample(text):
             return {"text": text}
-        case Text(text, second):
+        case TextExample(text, second):
             return {"text_a": text, "text_b": second}
-        case Question(_, question, context):
+        case QuestionExample(_, question, context):
             return {"question": question, "context": context}
-        case Choice(text, endings):
+        case ChoiceExample(text, endings):
             return {"ctx": text, "endings": list(endings)}
     raise InputError("a picture is no line of JSON")
 
 
-def _options(given: Table | None, threshold: float | None) -> list[str]:
-    table = given or Table()
+def _options(given: TableOptions | None, threshold: float | None) -> list[str]:
+    table = given or TableOptions()
     found = [] if table.columns is None else ["--columns", ",".join(table.columns)]
     if table.header is not None:
         found.append("--header" if table.header else "--no-header")
@@ -158,7 +160,7 @@ def _options(given: Table | None, threshold: float | None) -> list[str]:
 
 
 def _command(name: str, examples: Sequence[Example], source: str | None, options: Sequence[str]) -> str:
-    if source is None and len(examples) == 1 and isinstance(examples[0], Picture):
+    if source is None and len(examples) == 1 and isinstance(examples[0], ImageExample):
         source = examples[0].name
     said = [shlex.quote(json.dumps(_record(one), ensure_ascii=False)) for one in examples] if source is None else []
     given = STANDARD_INPUT if source is None else source
@@ -167,9 +169,11 @@ def _command(name: str, examples: Sequence[Example], source: str | None, options
     return f"printf '%s\\n' {' '.join(said)} | {line}" if said else line
 
 
-def _python(name: str, examples: Sequence[Example], source: str | None, table: Table, threshold: float | None) -> str:
-    solved = f"read_task({name!r})" + ("" if threshold is None else f".with_threshold({threshold!r})")
-    opening = "from regard.tasks.folder import read_task\n"
+def _python(
+    name: str, examples: Sequence[Example], source: str | None, table: TableOptions, threshold: float | None
+) -> str:
+    solved = f"load_fine_tuned({name!r})" + ("" if threshold is None else f".with_threshold({threshold!r})")
+    opening = "from regard.tasks.task_folder import load_fine_tuned\n"
     if len(examples) == 1:
         first, *rest = _texts(examples[0])
         said = ", ".join(map(repr, [first, *(["\n".join(rest)] if rest else [])]))
@@ -185,9 +189,9 @@ def _python(name: str, examples: Sequence[Example], source: str | None, table: T
             f"[predict_texts(solved, *texts) for texts in {said}]"
         )
     return (
-        "from regard.training.finetuning.sources import Table, new_examples\n"
-        f"{opening}from regard.tasks.solve import stream\n"
+        "from regard.training.finetuning.sources import TableOptions, new_examples\n"
+        f"{opening}from regard.tasks.predict import predict_stream\n"
         f"solved = {solved}\n"
         f"examples = new_examples(solved.task.name, {source!r}, table={table!r})\n"
-        "list(stream(solved, examples, device=next(solved.model.parameters()).device))"
+        "list(predict_stream(solved, examples, device=next(solved.model.parameters()).device))"
     )

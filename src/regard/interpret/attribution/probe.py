@@ -20,28 +20,31 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints import loading
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.ready import Masked, evaluating, family_of, kind_of
-from regard.data.examples import Example, Question, Tagged, Text
-from regard.data.readers import words_of
-from regard.errors import InputError, choice
+from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
+from regard.data.readers import split_words
+from regard.errors import InputError, check_choice
 from regard.inference.generation.text_generator import TextGenerator
+from regard.inference.load_model import load_model
 from regard.inference.masked_lm import BLANK_PATTERN, find_blanks
 from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt
 from regard.nn import Padded
-from regard.tasks.base import Item
-from regard.tasks.folder import Solved, is_solved, read_task
-from regard.tasks.model import Tuned
-from regard.tasks.rows import Rows
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.inputs import InputBuilder
+from regard.tasks.task import TaskInput
+from regard.tasks.task_folder import FineTunedModel
 from regard.text import Tokenizer
 
 __all__ = [
     "MAX_MASKED_TOKENS",
     "OutputKind",
     "Probe",
+    "ProbedModel",
     "open_probe",
     "pretrained_probe",
+    "probe_model",
     "probe_modes",
     "subsample_targets",
     "task_probe",
@@ -53,6 +56,19 @@ MAX_MASKED_TOKENS = 128  # tokens masked in turn: the cost grows with the square
 SECOND_TEXT = {"pair": "the second text", "answer": "the context, the first being the question"}
 SINGLE_TEXT = ("classify", "tag")
 TASKS = ("answer", "classify", "pair", "regress", "tag")
+
+
+@dataclass(frozen=True)
+class ProbedModel:
+    """The model of a probe, as results name it; `labels` is empty if the outputs are the vocabulary."""
+
+    name: str
+    family: str
+    task: str
+    kind: OutputKind
+    num_layers: int
+    num_heads: int
+    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +133,11 @@ class Probe:
         """Whether the outputs are the vocabulary, not labels."""
         return self.task in ("fill", "next")
 
+    def describe(self) -> ProbedModel:
+        labels = () if self.predicts_tokens else self.outputs
+        family = family_of(self.encoder)
+        return ProbedModel(self.name, family, self.task, self.kind, self.num_layers, self.num_heads, labels)
+
     def token_embeddings(self) -> Tensor:
         """The embeddings of the tokens, (T, W)."""
         embeddings: Tensor = self.encoder.embedding.tokens(self.ids)
@@ -168,7 +189,7 @@ class Probe:
         if name not in self.outputs:
             if self.predicts_tokens:
                 self.tokenizer.id(name)  # its error suggests similar tokens instead of listing them all
-            choice("label", name, self.outputs)
+            check_choice("label", name, self.outputs)
         return self.outputs.index(name)
 
     @contextmanager
@@ -186,11 +207,17 @@ def open_probe(
     at: str = "blanks",
     device: torch.device | str = "cpu",
 ) -> Probe:
-    """Load a model by its name or folder, and probe it with a text; see `pretrained_probe` and `task_probe`."""
-    folder = loading.find(name_or_path)
-    if not is_solved(folder):
-        return pretrained_probe(*loading.load(folder, device=device), text, second, at=at)
-    return task_probe(read_task(folder, device=device), text, second, at=at)
+    """Load a model by its name or folder, and probe it with a text; see `probe_model`."""
+    return probe_model(load_model(name_or_path, device=device), text, second, at=at)
+
+
+def probe_model(loaded: LoadedModel, text: str, second: str | None = None, *, at: str = "blanks") -> Probe:
+    """Probe a loaded model, fine-tuned or pretrained, with a text; see `task_probe` and `pretrained_probe`."""
+    if loaded.fine_tuned is not None:
+        probe = task_probe(loaded.fine_tuned, text, second, at=at)
+    else:
+        probe = pretrained_probe(loaded.model, loaded.tokenizer, text, second, at=at)
+    return replace(probe, name=loaded.name)
 
 
 def pretrained_probe(
@@ -200,7 +227,7 @@ def pretrained_probe(
 
     "auto" is "masked" if the model and the length of the text allow it, else "plain".
     """
-    choice("--at", at, MODES)
+    check_choice("--at", at, MODES)
     if not isinstance(model, Bert | Gpt):
         raise InputError(
             f"expected a BERT or a GPT, or what `regard train` made of one, and this is {kind_of(model)} model"
@@ -279,21 +306,21 @@ def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Pro
 
 def _next_token(model: Gpt, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
     """What a GPT predicts after the text or, with "plain", after each token; the first token is never predicted."""
-    writer = TextGenerator(model, tokenizer)
-    prompt = writer.encode_prompt(text, max_new_tokens=1)
+    generator = TextGenerator(model, tokenizer)
+    prompt = generator.encode_prompt(text, max_new_tokens=1)
     _check_length(len(prompt.ids) + prompt.truncated, model.config.positions)
-    every = [f"{n} {display_token(writer.tokenizer, prompt.ids[n]).strip()}" for n in range(1, len(prompt.ids))]
+    every = [f"{n} {display_token(generator.tokenizer, prompt.ids[n]).strip()}" for n in range(1, len(prompt.ids))]
     plain = at == "plain"
     return Probe(
         task="next",
         texts=(text,),
         model=model,
         encoder=model,
-        tokenizer=writer.tokenizer,
+        tokenizer=generator.tokenizer,
         ids=torch.tensor(prompt.ids, device=model.embedding.tokens.weight.device),
         segments=None,
         targets=(*every, "next token") if plain else ("next token",),
-        outputs=_output_names(writer.tokenizer, model.config.vocabulary),
+        outputs=_output_names(generator.tokenizer, model.config.vocabulary),
         kind="one",
         read=model.logits if plain else lambda hidden: model.logits(hidden[:, -1:]),
         positions=tuple(range(1, len(prompt.ids) + 1)) if plain else (len(prompt.ids),),
@@ -301,31 +328,31 @@ def _next_token(model: Gpt, tokenizer: Tokenizer | None, text: str, at: str) -> 
     )
 
 
-def task_probe(solved: Solved, text: str, second: str | None = None, *, at: str = "blanks") -> Probe:
+def task_probe(solved: FineTunedModel, text: str, second: str | None = None, *, at: str = "blanks") -> Probe:
     """Probe a fine-tuned model.
 
     classify and tag take one text, regress one or two, pair two, answer a question and its context.
     """
-    choice("--at", at, MODES)
+    check_choice("--at", at, MODES)
     if at not in ("auto", "blanks"):
         raise InputError(f"a fine-tuned model predicts its labels, not every token; leave out 'at', which is {at}")
     task, model, name = solved.task, solved.model, solved.task.name
-    if not isinstance(model, Tuned) or not isinstance(model.encoder, Bert | Gpt) or name not in TASKS:
+    if not isinstance(model, EncoderWithHead) or not isinstance(model.encoder, Bert | Gpt) or name not in TASKS:
         raise InputError(
             f"expected a fine-tuned BERT or GPT that does one of {', '.join(TASKS)}; this is "
             f"{kind_of(model.encoder)} model for {name}"
         )
-    rows, encoder, tokenizer = solved.rows, model.encoder, solved.tokenizer
-    assert isinstance(rows, Rows)
+    rows, encoder, tokenizer = solved.input_builder, model.encoder, solved.tokenizer
+    assert isinstance(rows, InputBuilder)
     assert tokenizer is not None
     item = _item(solved, rows, text, second)
-    row = item.rows[0]
+    row = item.sequences[0]
     # Counted from the end, so that it is still the last token when tokens are removed.
-    read_at = [-1] if task.pooled and rows.causal else row.places
+    read_at = [-1] if task.pooled and rows.causal else row.positions
     targets: tuple[str, ...] = ("text",)
     if name == "tag":
-        words = words_of(text)
-        targets = tuple(text[words[word][0] : words[word][1]] for word in item.note)
+        words = split_words(text)
+        targets = tuple(text[words[word][0] : words[word][1]] for word in item.extra)
     elif name == "answer":
         targets = "start", "end"
 
@@ -345,30 +372,30 @@ def task_probe(solved: Solved, text: str, second: str | None = None, *, at: str 
         segments=segments if isinstance(encoder, Bert) and encoder.config.segments else None,
         targets=targets,
         outputs=tuple(map(tokenizer.token, row.ids)) if name == "answer" else task.labels,
-        kind="value" if name == "regress" else "several" if getattr(task, "several", False) else "one",
+        kind="value" if name == "regress" else "several" if getattr(task, "multi_label", False) else "one",
         read=read,
-        positions=tuple(row.places or ()) if name == "tag" else (),
+        positions=tuple(row.positions or ()) if name == "tag" else (),
     )
 
 
-def _item(solved: Solved, rows: Rows, text: str, second: str | None) -> Item:
+def _item(solved: FineTunedModel, rows: InputBuilder, text: str, second: str | None) -> TaskInput:
     """The model input of a text; InputError if it takes more than one row or is truncated."""
     name = solved.task.name
     if name in SECOND_TEXT and second is None:
         raise InputError(f"{name} reads two texts; give {SECOND_TEXT[name]} too")
     if name in SINGLE_TEXT and second is not None:
         raise InputError(f"{name} reads one text, and two were given; leave the second out")
-    example: Example = Text(text, second)
+    example: Example = TextExample(text, second)
     if name == "tag":
-        example = Tagged(text, tuple(words_of(text)))
+        example = TaggedExample(text, tuple(split_words(text)))
     elif name == "answer":
-        example = Question("", text, second or "")
-    items: list[Item] = solved.task.items([example], rows)
-    count = sum(len(item.rows) for item in items)
+        example = QuestionExample("", text, second or "")
+    items: list[TaskInput] = solved.task.preprocess([example], rows)
+    count = sum(len(item.sequences) for item in items)
     if count != 1:
         why = f"this one takes {count}; shorten it" if count else "this one has no words"
         raise InputError(f"expected a text that fits into one row of the model, and {why}")
-    if cut := items[0].rows[0].cut:
+    if cut := items[0].sequences[0].num_truncated:
         raise InputError(f"the text is {cut} tokens longer than the {solved.length} that this model reads; shorten it")
     return items[0]
 

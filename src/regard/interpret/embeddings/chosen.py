@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from regard.data.examples import Text
-from regard.data.readers import read_texts
+from regard.data.examples import TextExample
+from regard.data.readers import read_text_examples
 from regard.errors import InputError
 
 __all__ = ["chosen", "drawn", "left_out", "piped", "read_typed"]
@@ -40,7 +40,7 @@ def left_out(total: int, used: int, seed: int) -> list[str]:
     return [f"{used:,} of {total:,} texts were drawn by lot (seed {seed}); {total - used:,} are left out"]
 
 
-def read_typed(lines: str) -> list[Text]:
+def read_typed(lines: str) -> list[TextExample]:
     """Texts one a line, as a file would hold them: a label may stand behind a tab or behind the last | of each line.
 
     The content of a TSV, CSV or JSON-lines file is read as `regard train` reads that file.
@@ -50,12 +50,14 @@ def read_typed(lines: str) -> list[Text]:
         raise InputError("there are no sentences; type one a line")
     if all("|" in row for row in rows) and not any("\t" in row for row in rows):
         parts = [row.rpartition("|") for row in rows]
-        return [Text(text.strip(), label=_label(label, number)) for number, (text, _, label) in enumerate(parts, 1)]
+        return [
+            TextExample(text.strip(), label=_label(label, number)) for number, (text, _, label) in enumerate(parts, 1)
+        ]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "typed.txt"  # a name that says nothing: the reader looks at the content
         path.write_bytes("\n".join(rows).encode("utf-8", "replace"))
         try:
-            return read_texts(path, task="classify").examples
+            return read_text_examples(path, task="classify").examples
         except InputError as error:
             raise InputError(str(error).replace(f"{path} ", "").replace(str(path), "what was typed")) from None
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.checkpoints.loading import load
-from regard.data.examples import Text
+from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.inference.embedding.embedder import load_engine
 from regard.interpret.embeddings.chosen import drawn, left_out, piped
 from regard.interpret.embeddings.contexts import Pair, device_of
 from regard.interpret.embeddings.neighbours import Neighbours, nearest_of
 from regard.interpret.embeddings.projection import Projection, project
-from regard.wording import cut
+from regard.wording import truncation_note
 
 __all__ = ["LIMIT", "NEIGHBOURS", "SentenceMap", "sentence_map"]
 
@@ -73,7 +73,7 @@ class SentenceMap:
         """What a reader must know of the texts that were not taken whole."""
         found = left_out(self.total, len(self.texts), self.seed)
         if self.cut:
-            found.append(cut(self.cut))
+            found.append(truncation_note(self.cut))
         return found
 
     def payload(self, model: str, *, source: str | None = None) -> dict[str, object]:
@@ -106,7 +106,7 @@ class SentenceMap:
 
 def sentence_map(
     model: str | Pair,
-    examples: Sequence[Text],
+    examples: Sequence[TextExample],
     *,
     layer: int | str = -1,
     pooling: str = "mean",
@@ -144,7 +144,7 @@ def sentence_map(
     )
 
 
-def _label(example: Text) -> str:
+def _label(example: TextExample) -> str:
     match example.label:
         case None:
             return ""
@@ -155,14 +155,18 @@ def _label(example: Text) -> str:
 
 
 def _python(model: str, texts: Sequence[str], labels: Sequence[str] | None, arguments: str, *, short: bool) -> str:
-    head = "from regard.data.examples import Text\nfrom regard.interpret.embeddings.sentence_map import sentence_map\n"
+    head = "from regard.data.examples import TextExample\n"
+    head += "from regard.interpret.embeddings.sentence_map import sentence_map\n"
     if short:
-        pairs = [f"Text({t!r})" if labels is None else f"Text({t!r}, label={labels[n]!r})" for n, t in enumerate(texts)]
+        pairs = [
+            f"TextExample({t!r})" if labels is None else f"TextExample({t!r}, label={labels[n]!r})"
+            for n, t in enumerate(texts)
+        ]
         return f"{head}examples = [{', '.join(pairs)}]\nsentence_map({model!r}, examples, {arguments}).document()"
     head = (
-        "from regard.data.readers import read_texts\n"
+        "from regard.data.readers import read_text_examples\n"
         "from regard.interpret.embeddings.sentence_map import sentence_map\n"
     )
     columns = ["text"] if labels is None else ["text", "label"]
-    read = f"examples = read_texts('regard-map.csv', task='classify', columns={columns!r}).examples\n"
+    read = f"examples = read_text_examples('regard-map.csv', task='classify', columns={columns!r}).examples\n"
     return f"{head}{read}sentence_map({model!r}, examples, {arguments}).document()"

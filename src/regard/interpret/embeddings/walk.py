@@ -12,12 +12,12 @@ from dataclasses import asdict
 
 import numpy as np
 
-from regard.data.examples import Text
+from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.interpret.embeddings.chosen import drawn, left_out, piped
 from regard.interpret.embeddings.contexts import Pair, device_of
 from regard.interpret.probes.walk import Walk, walk
-from regard.wording import cut
+from regard.wording import truncation_note
 
 __all__ = ["LIMIT", "payload_of", "walk_payload"]
 
@@ -28,7 +28,7 @@ FILE = "regard-features.csv"
 def walk_payload(
     name: str,
     pair: Pair,
-    examples: Sequence[Text],
+    examples: Sequence[TextExample],
     *,
     layer: int | str = -1,
     pooling: str = "cls",
@@ -50,7 +50,7 @@ def walk_payload(
 def payload_of(
     name: str,
     found: Walk,
-    used: Sequence[Text],
+    used: Sequence[TextExample],
     *,
     total: int,
     layer: int | str = -1,
@@ -66,7 +66,7 @@ def payload_of(
         raise InputError("the page shows the walk with and without a mask; make it with as_in_deck=True")
     notes = left_out(total, len(used), seed)
     if found.cut:
-        notes.append(cut(found.cut))
+        notes.append(truncation_note(found.cut))
     texts, labels = [example.text for example in used], [str(example.label) for example in used]
     lines = piped(texts, labels)
     options = f"--model {shlex.quote(name)} --pooling {found.pooling} --layer={shlex.quote(str(layer))} --as-in-deck"
@@ -95,12 +95,12 @@ def payload_of(
 def _examples(texts: Sequence[str], labels: Sequence[str], *, short: bool) -> str:
     """The Python that has the examples: a few are spelled, many are in the file that the page gives."""
     if short:
-        listed = ", ".join(f"Text({text!r}, label={label!r})" for text, label in zip(texts, labels, strict=True))
+        listed = ", ".join(f"TextExample({text!r}, label={label!r})" for text, label in zip(texts, labels, strict=True))
         return (
-            "from regard.data.examples import Text\nfrom regard.interpret.probes.walk import walk\n"
+            "from regard.data.examples import TextExample\nfrom regard.interpret.probes.walk import walk\n"
             f"examples = [{listed}]\n"
         )
     return (
-        "from regard.data.readers import read_texts\nfrom regard.interpret.probes.walk import walk\n"
-        f"examples = read_texts({FILE!r}, task='classify').examples  # the file of the button CSV with exact cells\n"
+        "from regard.data.readers import read_text_examples\nfrom regard.interpret.probes.walk import walk\n"
+        f"examples = read_text_examples({FILE!r}, task='classify').examples  # the page's CSV with exact cells\n"
     )

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.nn import Attention, Padded, Residual, TextEmbedding
 from regard.nn.attention import attention_weights
 from regard.nn.masks import attention_mask, select_rows
@@ -35,7 +35,7 @@ def parse_components(names: str) -> tuple[str, ...]:
     """Switches as `mask,positions` names them: in the figure's order and once each; none for an empty text."""
     found = {name.strip() for name in names.split(",") if name.strip()}
     for name in sorted(found):
-        choice("switch", name, COMPONENTS)
+        check_choice("switch", name, COMPONENTS)
     return tuple(name for name in COMPONENTS if name in found)
 
 
@@ -63,7 +63,7 @@ def without_components(model: nn.Module, switches: Collection[str]) -> Iterator[
     """
     gone = missing_components(model)
     for name in switches:
-        choice("switch", name, COMPONENTS)
+        check_choice("switch", name, COMPONENTS)
         if name in gone:
             raise InputError(f"cannot switch off {name!r}: {gone[name]}")
     mine = threading.get_ident()

@@ -31,7 +31,7 @@ from regard.interpret.heads.scores import PatternSums, holm, p_value
 from regard.models import Bert, Gpt
 from regard.render.result import Result, Table
 from regard.text import Encoding, Tokenizer
-from regard.wording import amount
+from regard.wording import count_of
 
 __all__ = ["HeadCensus", "HeadExample", "HeadPatterns", "PatternScore", "TextPairs", "head_census", "read_text_pairs"]
 
@@ -123,7 +123,7 @@ class HeadCensus(Result):
     def to_text(self) -> str:
         unnamed = sum(head.pattern is None for head in self.heads)
         lines = [
-            f"{len(self.heads)} heads of {self.model} over {amount(self.read, 'text')}",
+            f"{len(self.heads)} heads of {self.model} over {count_of(self.read, 'text')}",
             "",
             *(f"  {name:42}  {count:4}" for name, count in self.counts.items()),
             f"  {'none of these':42}  {unnamed:4}",
@@ -205,7 +205,7 @@ def head_census(
     truncated = sum(encoding.cut > 0 for encoding in encodings)
     notes = []
     if left_out:
-        notes.append(f"left out: {amount(left_out, 'line')}; regard heads --limit N reads more pairs")
+        notes.append(f"left out: {count_of(left_out, 'line')}; regard heads --limit N reads more pairs")
     if truncated:
         notes.append(f"{truncated:,} of {len(inputs):,} texts were truncated to {max_tokens} tokens")
     return HeadCensus(

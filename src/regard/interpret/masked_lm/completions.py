@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from regard.checkpoints.ready import Masked, evaluating
-from regard.data.batch import by_budget
+from regard.data.batch import group_by_token_budget
 from regard.errors import InputError
 from regard.inference.masked_lm import BLANK_PATTERN, Candidate
 from regard.interpret.masked_lm.predictions import NamedModel
@@ -101,7 +101,7 @@ def _best(asked: Masked, rows: list[list[int]], places: list[int], top: int) -> 
     known = torch.tensor([number for number in asked.tokenizer.vocabulary.values() if number < len(asked.head.bias)])
     found: list[list[Candidate]] = [[] for _ in rows]
     with evaluating(asked.model):
-        for group in by_budget([len(row) for row in rows], asked.budget):
+        for group in group_by_token_budget([len(row) for row in rows], asked.budget):
             wanted = [(number, places[row]) for number, row in enumerate(group)]
             likely = asked.logits([rows[row] for row in group], wanted).softmax(-1).cpu()[:, known]
             best = likely.topk(min(top, len(known)))

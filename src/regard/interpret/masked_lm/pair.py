@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.errors import InputError, choice
+from regard.errors import InputError, check_choice
 from regard.interpret.masked_lm.predictions import MaskedPrediction
 from regard.interpret.masked_lm.templates import caption, sentence_of
 
@@ -160,5 +160,5 @@ def check_chart(number: int, chart: str) -> Chart:
         raise InputError(
             f"the number of tokens is {number}; expected {', '.join(map(str, TOKEN_COUNTS[:-1]))} or 0 for all"
         )
-    choice("chart", chart, CHARTS)
+    check_choice("chart", chart, CHARTS)
     return "likelihoods" if chart == "likelihoods" else "differences"

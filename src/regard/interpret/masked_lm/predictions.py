@@ -18,8 +18,8 @@ from torch import nn
 
 from regard.checkpoints.loading import load
 from regard.checkpoints.ready import Masked, evaluating, family_of
-from regard.data.batch import by_budget
-from regard.data.files import name_of, read_all_bytes, read_all_lines
+from regard.data.batch import group_by_token_budget
+from regard.data.files import display_name, read_all_bytes, read_all_lines
 from regard.errors import InputError
 from regard.inference.masked_lm import find_blanks
 from regard.text import Tokenizer
@@ -117,7 +117,7 @@ def _ask(subject: NamedModel, texts: Sequence[str]) -> tuple[dict[str, int], Log
     count = len(asked.head.bias)
     found = np.empty((len(rows), count), dtype=np.float32)
     with evaluating(asked.model):
-        for group in by_budget([len(row) for row in rows], asked.budget):
+        for group in group_by_token_budget([len(row) for row in rows], asked.budget):
             wanted = [(number, places[row]) for number, row in enumerate(group)]
             found[group] = asked.logits([rows[row] for row in group], wanted).cpu().numpy()
     known = {token: number for token, number in asked.tokenizer.vocabulary.items() if number < count}
@@ -140,7 +140,8 @@ def read_predictions(
         logits = _stored(path)
         if len(logits) != len(tokens):
             raise InputError(
-                f"{name_of(path)} holds {len(logits):,} logits, but {name_of(vocabulary)} has {len(tokens):,} tokens; "
+                f"{display_name(path)} holds {len(logits):,} logits, but {display_name(vocabulary)} has "
+                f"{len(tokens):,} tokens; "
                 "expected the vocabulary of the model that made them"
             )
         answers.append(MaskedPrediction(text, "stored logits", logits, float(_totals(logits[None])[0])))
@@ -154,12 +155,12 @@ def _stored(path: str | os.PathLike[str]) -> Logits:
     except InputError:
         raise
     except (ValueError, RecursionError, EOFError, OSError) as error:
-        raise InputError(f"{name_of(path)}: {wanted}, but it cannot be read as JSON ({error})") from None
+        raise InputError(f"{display_name(path)}: {wanted}, but it cannot be read as JSON ({error})") from None
     if not isinstance(numbers, list) or not numbers or not all(type(number) in (int, float) for number in numbers):
-        raise InputError(f"{name_of(path)}: {wanted}, got something else; write logits as [-4.8, -5.7, ...]")
+        raise InputError(f"{display_name(path)}: {wanted}, got something else; write logits as [-4.8, -5.7, ...]")
     logits = np.array(numbers, dtype=np.float64).astype(np.float32)
     if not np.isfinite(logits).all():
-        raise InputError(f"{name_of(path)}: {wanted}, but number {int(np.argmin(np.isfinite(logits))) + 1} is not")
+        raise InputError(f"{display_name(path)}: {wanted}, but number {int(np.argmin(np.isfinite(logits))) + 1} is not")
     return logits
 
 

@@ -15,8 +15,8 @@ from typing import Literal, cast, get_args
 import torch
 from torch import nn
 
-from regard.data.examples import Tagged, Text
-from regard.errors import choice
+from regard.data.examples import TaggedExample, TextExample
+from regard.errors import check_choice
 from regard.inference.embedding.embedder import load_engine
 from regard.interpret.probes.combinations import DECK, Combination, each_layer, of_the_deck, scalar_mix
 from regard.interpret.probes.fitting import BILSTM, LINEAR, fit, predict, standardise
@@ -73,8 +73,8 @@ class LayerReport:
 
 def score_layers(
     model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None],
-    train: Sequence[Tagged] | Sequence[Text],
-    dev: Sequence[Tagged] | Sequence[Text],
+    train: Sequence[TaggedExample] | Sequence[TextExample],
+    dev: Sequence[TaggedExample] | Sequence[TextExample],
     *,
     head: Head = "linear",
     pooling: str = "mean",
@@ -87,9 +87,9 @@ def score_layers(
     `pooling` ("mean" or "cls") makes one vector of a text's tokens for a linear head. A word's vector is that of its
     first piece. A BiLSTM reads the words, or all tokens of a text.
     """
-    choice("head", head, get_args(Head))
-    choice("pooling", pooling, ("mean", "cls"))
-    tags = bool(train) and isinstance(train[0], Tagged)
+    check_choice("head", head, get_args(Head))
+    check_choice("pooling", pooling, ("mean", "cls"))
+    tags = bool(train) and isinstance(train[0], TaggedExample)
     whole = "none" if tags or head == "bilstm" else pooling
     ready = load_engine(model, layers="concat(0:)", pooling=whole, device=device)
     begin, total, finished = time.perf_counter(), len(train) + len(dev), 0
@@ -101,12 +101,14 @@ def score_layers(
             on_progress("reading", min(finished, total), total)
 
     if tags:
-        subject = tagging(ready, cast("Sequence[Tagged]", train), cast("Sequence[Tagged]", dev), seed=seed, done=done)
+        subject = tagging(
+            ready, cast("Sequence[TaggedExample]", train), cast("Sequence[TaggedExample]", dev), seed=seed, done=done
+        )
     else:
         subject = classifying(
             ready,
-            cast("Sequence[Text]", train),
-            cast("Sequence[Text]", dev),
+            cast("Sequence[TextExample]", train),
+            cast("Sequence[TextExample]", dev),
             pooling=pooling,
             sequences=head == "bilstm",
             seed=seed,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.examples import Tagged
+from regard.data.examples import TaggedExample
 from regard.inference.embedding.engine import EmbeddingEngine, TextError, TokenVectors
 
 __all__ = ["LARGE", "Done", "States", "in_parts", "of_texts", "of_tokens", "of_words"]
@@ -34,7 +34,7 @@ class States:
     lengths: tuple[int, ...]
 
 
-def of_words(engine: EmbeddingEngine, examples: Sequence[Tagged], *, done: Done | None = None) -> States:
+def of_words(engine: EmbeddingEngine, examples: Sequence[TaggedExample], *, done: Done | None = None) -> States:
     """The vectors of each word's first piece; zeros for a word of which the tokenizer leaves nothing."""
     lengths = tuple(len(example.words) for example in examples)
     states = _room(engine, lengths)
@@ -69,22 +69,22 @@ def of_texts(engine: EmbeddingEngine, texts: Sequence[str], *, done: Done | None
     return states
 
 
-def in_parts(engine: EmbeddingEngine, examples: Sequence[Tagged]) -> list[Tagged]:
+def in_parts(engine: EmbeddingEngine, examples: Sequence[TaggedExample]) -> list[TaggedExample]:
     """The sentences, those that are too long for the model cut between words until every part fits."""
     _, gone = engine.tokenizer.ids_batch([example.text for example in examples], max_length=engine.max_length)
-    parts: list[Tagged] = []
+    parts: list[TaggedExample] = []
     for example, cut in zip(examples, gone, strict=True):
         parts.extend(in_parts(engine, _halves(example)) if cut and len(example.words) > 1 else [example])
     return parts
 
 
-def _halves(example: Tagged) -> list[Tagged]:
+def _halves(example: TaggedExample) -> list[TaggedExample]:
     middle = len(example.words) // 2
     begin = example.words[middle][0]
     tags = example.tags
     return [
-        Tagged(example.text[:begin], example.words[:middle], tags and tags[:middle]),
-        Tagged(
+        TaggedExample(example.text[:begin], example.words[:middle], tags and tags[:middle]),
+        TaggedExample(
             example.text[begin:],
             tuple((start - begin, end - begin) for start, end in example.words[middle:]),
             tags and tags[middle:],
@@ -137,7 +137,7 @@ def _starts(lengths: Sequence[int]) -> list[int]:
     return [0, *np.cumsum(lengths).tolist()]
 
 
-def _first_pieces(found: TokenVectors, example: Tagged) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _first_pieces(found: TokenVectors, example: TaggedExample) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The token each word begins with, and whether there is one: the first that ends behind the word's beginning."""
     words = np.array(example.words, dtype=np.int64).reshape(-1, 2)
     begins, ends = found.offsets.T

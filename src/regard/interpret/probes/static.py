@@ -13,7 +13,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.files import name_of, open_text
+from regard.data.files import display_name, open_text
 from regard.errors import InputError
 from regard.wording import is_count
 
@@ -32,17 +32,17 @@ def read_static(path: str | os.PathLike[str], words: Collection[str]) -> dict[st
             if number == 1:
                 width = _width(line)
                 if width is None:
-                    raise InputError(f"{name_of(path)} line 1: {FORMAT}; found {line[:40]!r}")
+                    raise InputError(f"{display_name(path)} line 1: {FORMAT}; found {line[:40]!r}")
                 if _is_count(line):
                     continue
             if fields[0] in wanted:
                 assert width is not None
-                found[fields[0]] = _vector(line, width, f"{name_of(path)} line {number}")
+                found[fields[0]] = _vector(line, width, f"{display_name(path)} line {number}")
                 wanted.remove(fields[0])
                 if not wanted:
                     break
     if width is None:
-        raise InputError(f"{name_of(path)} is empty; {FORMAT}")
+        raise InputError(f"{display_name(path)} is empty; {FORMAT}")
     return found
 
 

@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.examples import Tagged, Text
+from regard.data.examples import TaggedExample, TextExample
 from regard.errors import InputError
 from regard.inference.embedding.engine import EmbeddingEngine
 from regard.interpret.probes.states import Done, States, in_parts, of_texts, of_tokens, of_words
@@ -45,7 +45,7 @@ class Subject:
 
 
 def tagging(
-    engine: EmbeddingEngine, train: Sequence[Tagged], dev: Sequence[Tagged], *, seed: int, done: Done
+    engine: EmbeddingEngine, train: Sequence[TaggedExample], dev: Sequence[TaggedExample], *, seed: int, done: Done
 ) -> Subject:
     """Words and their tags; the score is the F1 of entities."""
     right, wanted = _tags(train, "train"), _tags(dev, "dev")
@@ -79,8 +79,8 @@ def tagging(
 
 def classifying(
     engine: EmbeddingEngine,
-    train: Sequence[Text],
-    dev: Sequence[Text],
+    train: Sequence[TextExample],
+    dev: Sequence[TextExample],
     *,
     pooling: str,
     sequences: bool,
@@ -124,7 +124,7 @@ def _classes(train: Sequence[str], dev: Sequence[str]) -> tuple[list[str], list[
     return classes, sorted({*dev} - {*classes})
 
 
-def _tags(examples: Sequence[Tagged], side: str) -> list[tuple[str, ...]]:
+def _tags(examples: Sequence[TaggedExample], side: str) -> list[tuple[str, ...]]:
     if not examples:
         raise InputError(f"the {side} data has no sentences; expected at least one")
     for place, example in enumerate(examples, 1):
@@ -133,12 +133,12 @@ def _tags(examples: Sequence[Tagged], side: str) -> list[tuple[str, ...]]:
     return [example.tags or () for example in examples]
 
 
-def _labels(examples: Sequence[Text], side: str) -> list[str]:
+def _labels(examples: Sequence[TextExample], side: str) -> list[str]:
     if not examples:
         raise InputError(f"the {side} data has no texts; expected at least one")
     labels = []
     for place, example in enumerate(examples, 1):
-        if not isinstance(example, Text):
+        if not isinstance(example, TextExample):
             raise InputError(f"example {place} of the {side} data is a {type(example).__name__}; expected a text")
         if not isinstance(example.label, str) or example.second is not None:
             raise InputError(

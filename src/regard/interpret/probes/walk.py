@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.batch import collate
-from regard.data.examples import Text
-from regard.errors import InputError, choice
+from regard.data.examples import TextExample
+from regard.errors import InputError, check_choice
 from regard.inference.embedding.embedder import load_engine
 from regard.inference.embedding.engine import BUDGET, EmbeddingEngine
 from regard.interpret.probes.regression import FOLDS, Outcome, judge, require_sklearn
@@ -63,7 +63,7 @@ class Walk:
 
 def walk(
     model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None],
-    examples: Sequence[Text],
+    examples: Sequence[TextExample],
     *,
     pooling: str = "cls",
     layer: int | str = -1,
@@ -75,7 +75,7 @@ def walk(
     """Embed texts with a frozen model, learn their labels by logistic regression from three quarters of them, and
     score the rest. `as_in_deck` does it a second time without an attention mask.
     """
-    choice("pooling", pooling, ("cls", "mean"))
+    check_choice("pooling", pooling, ("cls", "mean"))
     require_sklearn()
     texts, labels = _labelled(examples)
     ready = load_engine(model, layers=layer, pooling=pooling, device=device)
@@ -108,9 +108,9 @@ def walk(
     )
 
 
-def _labelled(examples: Sequence[Text]) -> tuple[list[str], list[str]]:
+def _labelled(examples: Sequence[TextExample]) -> tuple[list[str], list[str]]:
     for place, example in enumerate(examples, start=1):
-        if not isinstance(example, Text):
+        if not isinstance(example, TextExample):
             raise InputError(f"example {place} is a {type(example).__name__}; expected a text with a label")
         if not isinstance(example.label, str):
             raise InputError(

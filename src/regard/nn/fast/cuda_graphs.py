@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.errors import choice
+from regard.errors import check_choice
 from regard.models import Gpt
 from regard.nn import DecoderState, Padded
 from regard.nn.fast.fused_step import Straight, can_go_straight
@@ -46,7 +46,7 @@ def bursting(mode: Mode) -> Iterator[None]:
     "graphs", which needs no asking for, plays recorded steps. "off": one step at a time. "plain": bursts on any device
     and unrecorded, to try them.
     """
-    choice("mode", mode, get_args(Mode))
+    check_choice("mode", mode, get_args(Mode))
     before = _mode.set(mode)
     try:
         yield

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.errors import InputError, nearest
+from regard.errors import InputError, suggest
 from regard.tasks.metrics.pairs import check_pairs
 
 __all__ = ["POSITIVE", "label_scores", "multilabel_scores", "positive_label"]
@@ -109,6 +109,6 @@ def _memberships(sets: Sequence[Collection[str]], labels: Sequence[str]) -> NDAr
             raise InputError(f"expected the labels of example {row + 1} as a list, got {names!r}; put it in a list")
         for name in names:
             if name not in number:
-                raise InputError(f"example {row + 1} has the unknown label {name!r}; {nearest(name, labels)}")
+                raise InputError(f"example {row + 1} has the unknown label {name!r}; {suggest(name, labels)}")
             table[row, number[name]] = True
     return table

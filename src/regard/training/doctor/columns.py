@@ -9,11 +9,11 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from regard.data.examples import Tagged, Text
-from regard.data.identity import identity
-from regard.data.readers import Read
+from regard.data.examples import TaggedExample, TextExample
+from regard.data.identity import example_key
+from regard.data.readers import ExampleSet
 from regard.training.doctor.data import classes, shortened
-from regard.training.doctor.findings import Finding, skipped
+from regard.training.doctor.findings import DoctorFinding, skipped
 
 __all__ = ["wrong_columns"]
 
@@ -26,20 +26,20 @@ SHORT = 3  # characters: half of the texts are no longer
 REMEDY = "name the columns with --columns, the text first and the label last"
 
 
-def wrong_columns(reads: Sequence[Read[Any]], *, labels: Sequence[str] = ()) -> Finding:
+def wrong_columns(reads: Sequence[ExampleSet[Any]], *, labels: Sequence[str] = ()) -> DoctorFinding:
     """The first sign of a wrong column in some files; `labels` are what a tuned model knows, where it is tuned."""
     check = "wrong columns"
     for read in reads:
         for status, sign in _signs(read.examples, labels):
-            return Finding(check, status, f"{read.path}: {sign} ({read.how})", REMEDY)
-    if not any(isinstance(example, Text | Tagged) for read in reads for example in read.examples):
+            return DoctorFinding(check, status, f"{read.path}: {sign} ({read.description})", REMEDY)
+    if not any(isinstance(example, TextExample | TaggedExample) for read in reads for example in read.examples):
         return skipped(check, "files of this kind name what they hold")
-    return Finding(check, "ok", "; ".join(f"{read.path}: {read.how}" for read in reads))
+    return DoctorFinding(check, "ok", "; ".join(f"{read.path}: {read.description}" for read in reads))
 
 
 def _signs(examples: Sequence[Any], labels: Sequence[str]) -> Iterator[tuple[Any, str]]:
     yield from (("error", sign) for sign in _unknown(examples, labels))
-    texts = [example for example in examples if isinstance(example, Text)]
+    texts = [example for example in examples if isinstance(example, TextExample)]
     if len(texts) < FEW:
         return
     yield from (("error", sign) for sign in (*_labels(texts), *_texts(texts)))
@@ -51,7 +51,7 @@ def _signs(examples: Sequence[Any], labels: Sequence[str]) -> Iterator[tuple[Any
 def _unknown(examples: Sequence[Any], labels: Sequence[str]) -> Iterator[str]:
     if not labels:
         return
-    known = {label[2:] if isinstance(examples[0], Tagged) else label for label in labels}
+    known = {label[2:] if isinstance(examples[0], TaggedExample) else label for label in labels}
     found = sorted({name for example in examples for name in classes(example)} - known)
     if found:
         shown = ", ".join(map(shortened, found[:3])) + (f" and {len(found) - 3:,} more" if len(found) > 3 else "")
@@ -59,7 +59,7 @@ def _unknown(examples: Sequence[Any], labels: Sequence[str]) -> Iterator[str]:
         yield f"the model was tuned for the labels {expected}, and the file has {shown}"
 
 
-def _labels(texts: Sequence[Text]) -> Iterator[str]:
+def _labels(texts: Sequence[TextExample]) -> Iterator[str]:
     different = {name for example in texts for name in classes(example)}
     if len(different) > MANY * len(texts):
         named = shortened(min(different))
@@ -70,12 +70,12 @@ def _labels(texts: Sequence[Text]) -> Iterator[str]:
         yield f"all {len(texts):,} labels are different whole numbers, from {min(numbers):g} to {max(numbers):g}: ids"
 
 
-def _texts(texts: Sequence[Text]) -> Iterator[str]:
+def _texts(texts: Sequence[TextExample]) -> Iterator[str]:
     for name, column in (("", [one.text for one in texts]), ("second ", [one.second or "" for one in texts])):
         bare = [text for text in column if text.strip() and not any(map(str.isalpha, text))]
         if len(bare) > HALF * len(texts):
             yield f"{len(bare):,} of {len(texts):,} {name}texts have no letter, such as {shortened(bare[0])}"
-    different = len({identity(example) for example in texts})
+    different = len({example_key(example) for example in texts})
     if different < SAME * len(texts):
         yield f"only {different:,} of {len(texts):,} texts are different, such as {shortened(texts[0].text)}"
     equal = sum(example.text == example.second for example in texts)

@@ -10,10 +10,18 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from regard.data.examples import Choice, Example, Picture, Question, Tagged, Text, labelled
-from regard.data.identity import identity, same, subject
-from regard.data.readers import Read
-from regard.training.doctor.findings import Finding, skipped
+from regard.data.examples import (
+    ChoiceExample,
+    Example,
+    ImageExample,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+    is_labeled,
+)
+from regard.data.identity import example_key, leakage_key, normalize_text
+from regard.data.readers import ExampleSet
+from regard.training.doctor.findings import DoctorFinding, skipped
 
 __all__ = ["class_imbalance", "classes", "label_noise", "leakage", "shape_of", "shortened", "spaced"]
 
@@ -23,38 +31,40 @@ NOISE = 0.01  # of the examples: with fewer, equal texts with unequal labels are
 APART = 0.5  # deviations of all labels by which the numbers of equal texts must differ to be called unequal
 
 
-def leakage(train: Read[Any], data: Read[Any]) -> Finding:
+def leakage(train: ExampleSet[Any], data: ExampleSet[Any]) -> DoctorFinding:
     """How many of the texts to judge on were learned from, whatever their capitals and blanks."""
     check = "train/dev leakage"
-    known = {subject(example) for example in train.examples}
-    both = [place for place, example in enumerate(data.examples) if subject(example) in known]
+    known = {leakage_key(example) for example in train.examples}
+    both = [place for place, example in enumerate(data.examples) if leakage_key(example) in known]
     share = len(both) / len(data.examples)
     first = data.examples[0]
-    what = "contexts" if isinstance(first, Question) else "pictures" if isinstance(first, Picture) else "texts"
+    what = (
+        "contexts" if isinstance(first, QuestionExample) else "pictures" if isinstance(first, ImageExample) else "texts"
+    )
     evidence = f"{len(both):,} of {len(data.examples):,} {what} ({share:.1%}) are in {train.path} too"
     if share < LEAK:
-        return Finding(check, "ok", evidence)
+        return DoctorFinding(check, "ok", evidence)
     example = data.examples[both[0]]
-    said = f"{evidence}, such as {shortened(_text(example))} on {data.place(both[0])}"
+    said = f"{evidence}, such as {shortened(_text(example))} on {data.location(both[0])}"
     remedy = f"take them out of one of the files; --split keeps equal {what} on one side"
-    return Finding(check, "error" if share >= LEAK_ERROR else "warning", said, remedy)
+    return DoctorFinding(check, "error" if share >= LEAK_ERROR else "warning", said, remedy)
 
 
-def class_imbalance(read: Read[Any]) -> Finding:
+def class_imbalance(read: ExampleSet[Any]) -> DoctorFinding:
     """Whether a class is so rare that a model may leave it out and still score well."""
     check = "class imbalance"
-    examples = [example for example in read.examples if labelled(example)]
+    examples = [example for example in read.examples if is_labeled(example)]
     counts = Counter(name for example in examples for name in classes(example))
     if not counts:
         return skipped(check, "there are no classes, only numbers or no labels")
-    several = any(isinstance(example, Text) and isinstance(example.label, tuple) for example in examples)
+    several = any(isinstance(example, TextExample) and isinstance(example.label, tuple) for example in examples)
     if len(counts) == 1 and not several:
         name, count = next(iter(counts.items()))
         plain = not isinstance(
-            examples[0], Text | Picture
+            examples[0], TextExample | ImageExample
         )  # one kind of entity, or an answer to every question, is a task
         remedy = "" if plain else "add examples of another class"
-        return Finding(check, "ok" if plain else "warning", f"all {count:,} labels are {name!r}", remedy)
+        return DoctorFinding(check, "ok" if plain else "warning", f"all {count:,} labels are {name!r}", remedy)
     total = len(examples) if several else counts.total()
     rarest, count = min(counts.items(), key=lambda entry: entry[1])
     most, highest = max(counts.items(), key=lambda entry: entry[1])
@@ -63,18 +73,18 @@ def class_imbalance(read: Read[Any]) -> Finding:
         f"the most frequent {most!r} with {highest / total:.1%}"
     )
     if count / total >= RARE / (2 if several else len(counts)):
-        return Finding(check, "ok", evidence)
+        return DoctorFinding(check, "ok", evidence)
     remedy = "judge by F1 or MCC, not by accuracy; collect more of that class, or leave it out"
-    return Finding(check, "warning", evidence, remedy)
+    return DoctorFinding(check, "warning", evidence, remedy)
 
 
-def label_noise(read: Read[Any]) -> Finding:
+def label_noise(read: ExampleSet[Any]) -> DoctorFinding:
     """How many examples have a twin with another label: no model can be right about both."""
     check = "label noise by duplicates"
     places: dict[Hashable, list[int]] = {}
     for place, example in enumerate(read.examples):
-        if labelled(example) and not isinstance(example, Question):  # of which several answers are right
-            places.setdefault(identity(example), []).append(place)
+        if is_labeled(example) and not isinstance(example, QuestionExample):  # of which several answers are right
+            places.setdefault(example_key(example), []).append(place)
     if not places:
         return skipped(check, "equal texts may have several right answers, or there are no labels")
     labels = [_label(example) for example in read.examples]
@@ -84,20 +94,20 @@ def label_noise(read: Read[Any]) -> Finding:
     count, total = sum(map(len, unequal)), len(read.examples)
     evidence = f"{count:,} of {total:,} examples ({count / total:.1%}) have a twin with another label"
     if count < NOISE * total:
-        return Finding(check, "ok", evidence)
+        return DoctorFinding(check, "ok", evidence)
     first = unequal[0]
     other = next(place for place in first if _differ([labels[first[0]], labels[place]], apart))
-    said = f"{evidence}, such as {shortened(_text(read.examples[first[0]]))} on {read.place(first[0])} and "
-    said += read.place(other)
-    return Finding(check, "warning", said, "look at them, then keep one label of each or leave them out")
+    said = f"{evidence}, such as {shortened(_text(read.examples[first[0]]))} on {read.location(first[0])} and "
+    said += read.location(other)
+    return DoctorFinding(check, "warning", said, "look at them, then keep one label of each or leave them out")
 
 
 def classes(example: Example) -> tuple[str, ...]:
     """The classes that an example counts for."""
-    if isinstance(example, Tagged):
+    if isinstance(example, TaggedExample):
         return tuple(tag[2:] for tag in example.tags or () if tag.startswith("B-"))
-    if isinstance(example, Question):
-        return ("an answer" if example.possible else "no answer",)
+    if isinstance(example, QuestionExample):
+        return ("an answer" if example.answerable else "no answer",)
     label = example.label
     if label is None or isinstance(label, float):
         return ()
@@ -109,7 +119,7 @@ def shortened(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
-def shape_of(picture: Picture) -> tuple[int, int]:
+def shape_of(picture: ImageExample) -> tuple[int, int]:
     """Height and width, in pixels."""
     return picture.pixels.shape[0], picture.pixels.shape[1]
 
@@ -122,11 +132,11 @@ def spaced(examples: Sequence[Example], count: int) -> list[Example]:
 
 
 def _label(example: Example) -> Hashable:
-    if isinstance(example, Tagged):
+    if isinstance(example, TaggedExample):
         return example.tags
-    if isinstance(example, Choice):  # the same endings may stand in another order
-        return None if example.label is None else same(example.endings[example.label])
-    if isinstance(example, Question):
+    if isinstance(example, ChoiceExample):  # the same endings may stand in another order
+        return None if example.label is None else normalize_text(example.endings[example.label])
+    if isinstance(example, QuestionExample):
         return None
     return frozenset(example.label) if isinstance(example.label, tuple) else example.label
 
@@ -139,6 +149,6 @@ def _differ(labels: Sequence[Hashable], apart: float) -> bool:
 
 
 def _text(example: Example) -> str:
-    if isinstance(example, Question):
+    if isinstance(example, QuestionExample):
         return example.context
-    return example.text if isinstance(example, Text | Choice | Tagged) else example.name
+    return example.text if isinstance(example, TextExample | ChoiceExample | TaggedExample) else example.name

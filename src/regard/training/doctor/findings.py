@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CHECKS", "SIZES", "Finding", "Status", "problems", "skipped", "worst_first"]
+__all__ = ["CHECKS", "SIZES", "DoctorFinding", "Status", "problems", "skipped", "worst_first"]
 
 Status = Literal["ok", "warning", "error", "skipped"]
 
@@ -29,7 +29,7 @@ _ORDER: tuple[Status, ...] = ("error", "warning", "ok", "skipped")
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """One check's result: `evidence` is what was measured, `remedy` what to do, empty where nothing is to be done.
 
     An error makes results wrong, a warning may explain them, and what was skipped could not be measured.
@@ -41,14 +41,14 @@ class Finding:
     remedy: str = ""
 
 
-def skipped(check: str, why: str) -> Finding:
-    return Finding(check, "skipped", why)
+def skipped(check: str, why: str) -> DoctorFinding:
+    return DoctorFinding(check, "skipped", why)
 
 
-def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+def worst_first(findings: Iterable[DoctorFinding]) -> list[DoctorFinding]:
     return sorted(findings, key=lambda finding: _ORDER.index(finding.status))
 
 
-def problems(findings: Iterable[Finding]) -> list[Finding]:
+def problems(findings: Iterable[DoctorFinding]) -> list[DoctorFinding]:
     """The errors and then the warnings."""
     return [finding for finding in worst_first(findings) if finding.status in ("error", "warning")]

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from regard.data.readers import Read
-from regard.tasks.folder import Solved
-from regard.tasks.pictures import Frame
-from regard.tasks.solve import stream
+from regard.data.readers import ExampleSet
+from regard.tasks.image_classification import ImageTransform
+from regard.tasks.predict import predict_stream
+from regard.tasks.task_folder import FineTunedModel
 from regard.training.doctor.data import class_imbalance, label_noise, leakage, shape_of, spaced
-from regard.training.doctor.findings import CHECKS, SIZES, Finding, skipped
+from regard.training.doctor.findings import CHECKS, SIZES, DoctorFinding, skipped
 from regard.training.doctor.model import constant_predictions, dropout_between
 
 __all__ = ["look", "quick_look", "wrong_sizes"]
@@ -27,7 +27,7 @@ MANY = 0.1  # of the pictures
 SMALL, MOST = 2.0, 0.5  # times that a side grows, of so many pictures: what is drawn larger has no more in it
 
 
-def quick_look(train: Read[Any] | None, data: Read[Any], frame: Frame) -> list[Finding]:
+def quick_look(train: ExampleSet[Any] | None, data: ExampleSet[Any], frame: ImageTransform) -> list[DoctorFinding]:
     """The checks that need no model; `frame` is what the model looks at."""
     learned = train or data
     reads = [data] if train is None else [train, data]
@@ -39,21 +39,23 @@ def quick_look(train: Read[Any] | None, data: Read[Any], frame: Frame) -> list[F
     ]
 
 
-def look(solved: Solved, train: Read[Any] | None, data: Read[Any], *, device: torch.device) -> list[Finding]:
+def look(
+    solved: FineTunedModel, train: ExampleSet[Any] | None, data: ExampleSet[Any], *, device: torch.device
+) -> list[DoctorFinding]:
     """A finding for each of the ten mistakes, most of which only texts can have, and one for the pictures' sizes."""
-    frame = solved.rows
-    assert isinstance(frame, Frame)
+    frame = solved.input_builder
+    assert isinstance(frame, ImageTransform)
     found = {finding.check: finding for finding in quick_look(train, data, frame)}
     some = spaced(data.examples, SAMPLE)
-    inputs = solved.model.gathered(solved.task.items(some[:1], frame)).to(device)
+    inputs = solved.model.collate(solved.task.preprocess(some[:1], frame)).to(device)
     with torch.no_grad():
         found["dropout left on"] = dropout_between(solved.model, solved.model(inputs), solved.model(inputs))
-    found["constant predictions"] = constant_predictions(some, list(stream(solved, some, device=device)))
+    found["constant predictions"] = constant_predictions(some, list(predict_stream(solved, some, device=device)))
     why = "pictures have no tokens, no words and no columns"
     return [found.get(check) or skipped(check, why) for check in (*CHECKS, SIZES)]
 
 
-def wrong_sizes(reads: Sequence[Read[Any]], frame: Frame) -> Finding:
+def wrong_sizes(reads: Sequence[ExampleSet[Any]], frame: ImageTransform) -> DoctorFinding:
     """How many pictures a model sees stretched, or enlarged to more than twice their size."""
     for read in reads:
         shapes = [shape_of(picture) for picture in read.examples]
@@ -63,15 +65,17 @@ def wrong_sizes(reads: Sequence[Read[Any]], frame: Frame) -> Finding:
         evidence = f"{read.path}: {other:,} of {len(shapes):,} pictures are resized to {frame.height} x {frame.width}"
         if stretched >= MANY * len(shapes) and stretched:
             remedy = "cut the pictures to one shape, or fill them up, before the model sees them"
-            return Finding(
+            return DoctorFinding(
                 SIZES, "warning", f"{evidence}, {stretched:,} of them stretched by more than a tenth", remedy
             )
         if small >= MOST * len(shapes) and small:
             remedy = "train on pictures of the size that is looked at, or look at larger ones"
-            return Finding(SIZES, "warning", f"{evidence}, {small:,} of them to more than twice their size", remedy)
-    return Finding(SIZES, "ok", evidence)
+            return DoctorFinding(
+                SIZES, "warning", f"{evidence}, {small:,} of them to more than twice their size", remedy
+            )
+    return DoctorFinding(SIZES, "ok", evidence)
 
 
-def _stretch(shape: tuple[int, int], frame: Frame) -> float:
+def _stretch(shape: tuple[int, int], frame: ImageTransform) -> float:
     """By how much one side grows against the other."""
     return math.exp(abs(math.log(shape[0] / shape[1] * frame.width / frame.height)))

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from regard.data.examples import Example, Question, Tagged, Text, unlabelled
-from regard.tasks.base import Item, Task
-from regard.tasks.rows import Rows
+from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample, without_label
+from regard.tasks.inputs import InputBuilder
+from regard.tasks.task import Task, TaskInput
 from regard.text import Tokenizer
 from regard.training.doctor.data import spaced
-from regard.training.doctor.findings import Finding, Status, skipped
+from regard.training.doctor.findings import DoctorFinding, Status, skipped
 
 __all__ = ["casing", "texts_of", "truncation"]
 
@@ -32,7 +32,7 @@ LOST, LOST_ERROR = 0.01, 0.1  # of the labels, each of which is then wrong
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
 
-def casing(tokenizer: Tokenizer, texts: Sequence[str]) -> Finding:
+def casing(tokenizer: Tokenizer, texts: Sequence[str]) -> DoctorFinding:
     """Whether the tokenizer treats capitals as its vocabulary does, and as these texts need."""
     check = "casing mismatch"
     capitals = [token for token in tokenizer.vocabulary if token.isascii() and token.isalpha() and token.istitle()]
@@ -45,37 +45,37 @@ def casing(tokenizer: Tokenizer, texts: Sequence[str]) -> Finding:
                 f"{len(tokenizer.vocabulary):,} tokens of its vocabulary are capitalised words, such as {capitals[0]!r}"
             )
             remedy = 'set "do_lower_case": false in tokenizer_config.json, and "lowercase" in tokenizer.json'
-            return Finding(check, "error", evidence, remedy)
+            return DoctorFinding(check, "error", evidence, remedy)
     counts = Counter(word for text in texts for word in _WORD.findall(text) if word.istitle())
     words = dict(islice(counts.most_common(), WORDS))
     total = sum(words.values())
     if total < ENOUGH:
-        return Finding(check, "ok", "the texts have hardly any capitalised word")
+        return DoctorFinding(check, "ok", "the texts have hardly any capitalised word")
     hurt = [word for word, worse in zip(words, _worse(tokenizer, list(words)), strict=True) if worse]
     count = sum(words[word] for word in hurt)
     evidence = f"{count:,} of {total:,} capitalised words ({count / total:.1%}) are read worse than in small letters"
     if count <= HURT * total:
-        return Finding(check, "ok", evidence)
+        return DoctorFinding(check, "ok", evidence)
     shown = " ".join(tokenizer.encode(f" {hurt[0]}", special=False).tokens)
     remedy = (
         'if the model knows no capitals, set "do_lower_case": true in tokenizer_config.json, and "lowercase" in '
         "tokenizer.json; else use a model that fits the texts"
     )
-    return Finding(check, "error", f"{evidence}, such as {hurt[0]!r} as {shown!r}", remedy)
+    return DoctorFinding(check, "error", f"{evidence}, such as {hurt[0]!r} as {shown!r}", remedy)
 
 
-def truncation(task: Task[Any], examples: Sequence[Example], rows: Rows) -> Finding:
+def truncation(task: Task[Any], examples: Sequence[Example], rows: InputBuilder) -> DoctorFinding:
     """How much of the texts, or how many labels of words and answers, the model never sees."""
     some = spaced(examples, SAMPLE)
     of = f"{len(some):,}" if len(some) == len(examples) else f"a sample of {len(some):,}"
-    if isinstance(some[0], Question):
-        return _lost_answers(task.items(some, rows), some, rows)
-    items = task.items([unlabelled(example) for example in some], rows)
-    if isinstance(some[0], Tagged):
+    if isinstance(some[0], QuestionExample):
+        return _lost_answers(task.preprocess(some, rows), some, rows)
+    items = task.preprocess([without_label(example) for example in some], rows)
+    if isinstance(some[0], TaggedExample):
         return _lost_words(items, some, rows)
     cut, all_cut, all_tokens = 0, 0, 0
     for item in items:  # one an example, whatever its rows
-        gone = sum(row.cut for row in item.rows)
+        gone = sum(row.num_truncated for row in item.sequences)
         cut += gone > PART * (gone + len(item))
         all_cut, all_tokens = all_cut + gone, all_tokens + gone + len(item)
     evidence = (
@@ -89,21 +89,21 @@ def texts_of(examples: Sequence[Example]) -> list[str]:
     """What a tokenizer reads of at most `SAMPLE` examples."""
     found = []
     for example in spaced(examples, SAMPLE):
-        if isinstance(example, Question):
+        if isinstance(example, QuestionExample):
             found += [example.question, example.context]
-        elif isinstance(example, Text):
+        elif isinstance(example, TextExample):
             found += [example.text, example.second or ""]
         else:
             found.append(getattr(example, "text", ""))
     return found
 
 
-def _lost_words(items: Sequence[Item], examples: Sequence[Example], rows: Rows) -> Finding:
-    read = {(item.owner, word) for item in items for word in item.note}
+def _lost_words(items: Sequence[TaskInput], examples: Sequence[Example], rows: InputBuilder) -> DoctorFinding:
+    read = {(item.example, word) for item in items for word in item.extra}
     named = [
         (owner, word)
         for owner, example in enumerate(examples)
-        if isinstance(example, Tagged)
+        if isinstance(example, TaggedExample)
         for word, tag in enumerate(example.tags or ())
         if tag != "O"
     ]
@@ -116,20 +116,22 @@ def _lost_words(items: Sequence[Item], examples: Sequence[Example], rows: Rows) 
     return _judged(evidence, lost / len(named), LOST, LOST_ERROR)
 
 
-def _lost_answers(items: Sequence[Item], examples: Sequence[Example], rows: Rows) -> Finding:
-    asked = {owner for owner, example in enumerate(examples) if isinstance(example, Question) and example.answers}
+def _lost_answers(items: Sequence[TaskInput], examples: Sequence[Example], rows: InputBuilder) -> DoctorFinding:
+    asked = {
+        owner for owner, example in enumerate(examples) if isinstance(example, QuestionExample) and example.answers
+    }
     if not asked:
         return skipped("labels truncated away", "no question has an answer")
-    found = {item.owner for item in items if item.target not in (None, (0, 0))}
+    found = {item.example for item in items if item.target not in (None, (0, 0))}
     lost = len(asked - found)
     evidence = f"{lost:,} of {len(asked):,} answers lie whole in no window of {rows.limit} tokens"
     return _judged(evidence, lost / len(asked), LOST, LOST_ERROR)
 
 
-def _judged(evidence: str, share: float, warning: float, error: float) -> Finding:
+def _judged(evidence: str, share: float, warning: float, error: float) -> DoctorFinding:
     status: Status = "error" if share >= error else "warning" if share >= warning else "ok"
     remedy = "" if status == "ok" else "make rows longer with --set training.max_length=N, as far as the model reads"
-    return Finding("labels truncated away", status, evidence, remedy)
+    return DoctorFinding("labels truncated away", status, evidence, remedy)
 
 
 def _folds(tokenizer: Tokenizer, words: Sequence[str]) -> list[bool]:

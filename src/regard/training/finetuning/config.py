@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from regard.settings import Document, Precision, Section
+from regard.settings import Precision, SettingsFile, SettingsSection
 from regard.training.schedule import Every
 from regard.training.settings import RENAMED_SETTINGS
 
@@ -34,7 +34,7 @@ DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
 }
 
 
-class FineTuningSection(Section):
+class FineTuningSection(SettingsSection):
     num_epochs: int = Field(default=3, ge=1, le=1 << 20, description="how often the examples are seen")
     batch_size: int = Field(default=32, ge=1, le=1 << 20, description="examples of a step")
     learning_rate: float = Field(
@@ -68,7 +68,7 @@ class FineTuningSection(Section):
     )
 
 
-class FineTuningRunSection(Section):
+class FineTuningRunSection(SettingsSection):
     seed: int = Field(
         default=0, ge=0, lt=1 << 62, description="of new weights, order and dropout; the first of several"
     )
@@ -77,7 +77,7 @@ class FineTuningRunSection(Section):
     checkpoint_every: Every = Field(default="2min", description='"2min" or "500 steps"; empty: after each epoch only')
 
 
-class VisionSection(Section):
+class VisionSection(SettingsSection):
     """Of a new model that looks at pictures; one that is given has its own shape."""
 
     hidden_size: int = Field(default=64, ge=1, le=1 << 16, description="numbers in a patch's vector")
@@ -92,7 +92,7 @@ class VisionSection(Section):
     )
 
 
-class FineTuningConfig(Document):
+class FineTuningConfig(SettingsFile):
     example: ClassVar[str] = "training.num_epochs=4"
     renamed: ClassVar[Mapping[str, str]] = RENAMED_SETTINGS
 

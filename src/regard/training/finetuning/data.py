@@ -6,33 +6,35 @@ import hashlib
 import os
 from typing import Any
 
-from regard.data.examples import Picture
-from regard.data.readers import Read
-from regard.data.split import split
+from regard.data.examples import ImageExample
+from regard.data.readers import ExampleSet
+from regard.data.split import split_examples
 from regard.errors import InputError
-from regard.training.finetuning.sources import Table, read_examples
+from regard.training.finetuning.sources import TableOptions, read_examples
 
 __all__ = ["Source", "digest", "read_data"]
 
-Source = str | os.PathLike[str] | Read[Any]  # a file, or what a reader made of it
+Source = str | os.PathLike[str] | ExampleSet[Any]  # a file, or what a reader made of it
 
 
 def read_data(
-    task: str, train: Source, dev: Source | None, *, table: Table | None, parts: str | None
-) -> dict[str, Read[Any]]:
-    found = {"train": read_examples(task, train, table=table, labelled=True) if not isinstance(train, Read) else train}
+    task: str, train: Source, dev: Source | None, *, table: TableOptions | None, parts: str | None
+) -> dict[str, ExampleSet[Any]]:
+    found = {
+        "train": read_examples(task, train, table=table, labeled=True) if not isinstance(train, ExampleSet) else train
+    }
     if dev is not None:
         if parts is not None:
             raise InputError("--dev and --split both say what to judge on; use one of them")
-        found["dev"] = read_examples(task, dev, table=table, labelled=True) if not isinstance(dev, Read) else dev
+        found["dev"] = read_examples(task, dev, table=table, labeled=True) if not isinstance(dev, ExampleSet) else dev
     else:
         whole = found["train"]
-        pieces = split(whole.examples, parts or "90/10")
+        pieces = split_examples(whole.examples, parts or "90/10")
         for name, places in zip(("train", "dev", "test"), pieces, strict=False):
-            found[name] = Read(
+            found[name] = ExampleSet(
                 [whole.examples[place] for place in places],
                 whole.path,
-                f"{whole.how}; {name} part of {parts or '90/10'}",
+                f"{whole.description}; {name} part of {parts or '90/10'}",
                 whole.dropped if name == "train" else {},
                 [whole.lines[place] for place in places] if whole.lines else [],
                 whole.unit,
@@ -40,11 +42,11 @@ def read_data(
     return found
 
 
-def digest(read: Read[Any]) -> str:
+def digest(read: ExampleSet[Any]) -> str:
     """The same for the same examples in the same order."""
     found = hashlib.sha256()
     for example in read.examples:
         found.update(repr(example).encode("utf-8", "surrogatepass"))
-        if isinstance(example, Picture):
+        if isinstance(example, ImageExample):
             found.update(example.pixels.tobytes())
     return found.hexdigest()[:16]

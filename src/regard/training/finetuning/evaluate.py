@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from regard.data.examples import Picture
-from regard.data.readers import Read
+from regard.data.examples import ImageExample
+from regard.data.readers import ExampleSet
 from regard.device import choose
-from regard.tasks.folder import computing, read_task
-from regard.tasks.pictures import Frame
-from regard.tasks.solve import score
+from regard.tasks.image_classification import ImageTransform
+from regard.tasks.predict import score
+from regard.tasks.task_folder import describe_compute, load_fine_tuned
 from regard.training.finetuning.data import Source
-from regard.training.finetuning.sources import Table, check_labels, read_examples
+from regard.training.finetuning.sources import TableOptions, check_labels, read_examples
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -31,24 +31,24 @@ def evaluate(
     folder: str | os.PathLike[str],
     data: Source,
     *,
-    table: Table | None = None,
+    table: TableOptions | None = None,
     threshold: float | None = None,
     device: str = "auto",
     say: Callable[[str], None] = lambda text: None,
 ) -> Evaluation:
-    """Score the model in `folder` on labelled examples, of a file or as a reader gives them.
+    """Score the model in `folder` on labeled examples, of a file or as a reader gives them.
 
     `threshold`, for answers: by how much the best must beat no answer at all.
     """
     place = choose(device)
-    solved = read_task(folder, device=place).with_threshold(threshold)
-    read = data if isinstance(data, Read) else read_examples(solved.task.name, data, table=table, labelled=True)
-    say(computing(solved, place))
-    say(f"{len(read.examples):,} examples of {read.path} ({read.how})")
+    solved = load_fine_tuned(folder, device=place).with_threshold(threshold)
+    read = data if isinstance(data, ExampleSet) else read_examples(solved.task.name, data, table=table, labeled=True)
+    say(describe_compute(solved, place))
+    say(f"{len(read.examples):,} examples of {read.path} ({read.description})")
     for reason, count in read.dropped.items():
         say(f"{count:,} left out: {reason}")
-    frame, pictures = solved.rows, [one for one in read.examples if isinstance(one, Picture)]
-    if isinstance(frame, Frame) and (other := frame.others(pictures)):
+    frame, pictures = solved.input_builder, [one for one in read.examples if isinstance(one, ImageExample)]
+    if isinstance(frame, ImageTransform) and (other := frame.count_resized(pictures)):
         say(f"{other:,} of them have another size than {frame.height} x {frame.width} and are resized")
     check_labels(solved.task, read)
     return Evaluation(solved.task.name, len(read.examples), score(solved, read.examples, device=place))

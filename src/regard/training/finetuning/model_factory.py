@@ -19,12 +19,12 @@ from regard.errors import InputError
 from regard.models import Bert, Vit, VitConfig
 from regard.nn import init as initial
 from regard.settings import Precision
-from regard.tasks.base import Item, Task
-from regard.tasks.folder import LONGEST, Solved
-from regard.tasks.model import Inputs, Tuned
-from regard.tasks.pictures import Frame, Seen
-from regard.tasks.rows import Rows
-from regard.tasks.texts import Regress
+from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch
+from regard.tasks.image_classification import ImageClassifier, ImageTransform
+from regard.tasks.inputs import InputBuilder
+from regard.tasks.task import Task, TaskInput
+from regard.tasks.task_folder import MAX_LENGTH, FineTunedModel
+from regard.tasks.text_classification import Regression
 from regard.text import Tokenizer
 from regard.training.finetuning.config import VisionSection
 
@@ -37,7 +37,7 @@ SOFT, HIDDEN = 5.0, 1.0  # how much the teacher's numbers and its hidden states 
 class TaskObjective(nn.Module):
     """What `train` minimises: the task's loss."""
 
-    def __init__(self, model: Tuned | Seen, task: Task[Any]) -> None:
+    def __init__(self, model: EncoderWithHead | ImageClassifier, task: Task[Any]) -> None:
         super().__init__()
         self.model, self.task = model, task
         self.frozen = not any(parameter.requires_grad for parameter in model.encoder.parameters())
@@ -48,26 +48,26 @@ class TaskObjective(nn.Module):
             self.model.encoder.eval()
         return self
 
-    def forward(self, inputs: Any, items: Sequence[Item]) -> dict[str, Tensor]:
+    def forward(self, inputs: Any, items: Sequence[TaskInput]) -> dict[str, Tensor]:
         return {"loss": self.task.loss(self.model(inputs).float(), items)}
 
 
 class DistillationObjective(TaskObjective):
     """Labels, and what a teacher says beside them: its numbers, softened, and the direction of its hidden states."""
 
-    def __init__(self, model: Tuned, task: Task[Any], teacher: Tuned) -> None:
+    def __init__(self, model: EncoderWithHead, task: Task[Any], teacher: EncoderWithHead) -> None:
         super().__init__(model, task)
         self.teacher = [teacher.eval()]  # in a list: it does not learn and is not saved
 
-    def forward(self, inputs: Inputs, items: Sequence[Item]) -> dict[str, Tensor]:
-        assert isinstance(self.model, Tuned)
+    def forward(self, inputs: TaskBatch, items: Sequence[TaskInput]) -> dict[str, Tensor]:
+        assert isinstance(self.model, EncoderWithHead)
         teacher = self.teacher[0].to(inputs.segments.device)
         with torch.no_grad():
-            wanted, wanted_numbers = teacher.seen(inputs)
-        hidden, numbers = self.model.seen(inputs)
+            wanted, wanted_numbers = teacher.forward_with_hidden(inputs)
+        hidden, numbers = self.model.forward_with_hidden(inputs)
         losses = {
             "labels": self.task.loss(numbers.float(), items),
-            "soft": self.task.soft_loss(numbers.float(), wanted_numbers.float(), items, SOFTNESS),
+            "soft": self.task.distillation_loss(numbers.float(), wanted_numbers.float(), items, SOFTNESS),
             "hidden": (1 - F.cosine_similarity(hidden.float(), wanted.float(), dim=-1)).mean(),
         }
         return losses | {"loss": losses["labels"] + SOFT * losses["soft"] + HIDDEN * losses["hidden"]}
@@ -79,50 +79,52 @@ class ModelFactory:
     tokenizer: Tokenizer | None
 
     def __init__(self, task: Task[Any], encoder: nn.Module, tokenizer: Tokenizer | None, *, length: int) -> None:
-        positions: int = getattr(encoder.config, "positions", LONGEST)
+        positions: int = getattr(encoder.config, "positions", MAX_LENGTH)
         self.task, self.encoder, self.tokenizer = task, encoder, tokenizer_of(encoder, tokenizer)
-        self.length = min(length or task.length, positions)
+        self.length = min(length or task.max_length, positions)
 
     @property
-    def rows(self) -> Rows | Frame:
+    def rows(self) -> InputBuilder | ImageTransform:
         """What makes of examples that which the models read."""
         assert self.tokenizer is not None
-        return Rows(self.tokenizer, family=family_of(self.encoder), limit=self.length)
+        return InputBuilder(self.tokenizer, family=family_of(self.encoder), limit=self.length)
 
-    def new(self, seed: int) -> Tuned | Seen:
+    def new(self, seed: int) -> EncoderWithHead | ImageClassifier:
         torch.manual_seed(seed)
-        model = Tuned.new(copy.deepcopy(self.encoder), self.task)
-        if isinstance(self.task, Regress) and model.head.output.bias is not None:
+        model = EncoderWithHead.from_encoder(copy.deepcopy(self.encoder), self.task)
+        if isinstance(self.task, Regression) and model.head.output.bias is not None:
             nn.init.constant_(model.head.output.bias, self.task.mean)  # the best guess before anything is learned
         return model
 
-    def objective(self, model: Tuned | Seen) -> TaskObjective:
+    def objective(self, model: EncoderWithHead | ImageClassifier) -> TaskObjective:
         return TaskObjective(model, self.task)
 
-    def solved(self, model: Tuned | Seen, *, precision: Precision = "auto") -> Solved:
-        return Solved(self.task, model, self.tokenizer, self.length, precision)
+    def solved(self, model: EncoderWithHead | ImageClassifier, *, precision: Precision = "auto") -> FineTunedModel:
+        return FineTunedModel(self.task, model, self.tokenizer, self.length, precision)
 
 
 class ImageModelFactory(ModelFactory):
     """A VisionSection Transformer with new weights, or one that is given with a new layer for the classes on it."""
 
-    def __init__(self, task: Task[Any], frame: Frame, vision: VisionSection, *, encoder: Vit | None = None) -> None:
+    def __init__(
+        self, task: Task[Any], frame: ImageTransform, vision: VisionSection, *, encoder: Vit | None = None
+    ) -> None:
         self.task, self.tokenizer, self.length = task, None, 0
         self.frame, self.vision, self.given = frame, vision, encoder
 
     @property
-    def rows(self) -> Frame:
+    def rows(self) -> ImageTransform:
         return self.frame
 
-    def new(self, seed: int) -> Seen:
+    def new(self, seed: int) -> ImageClassifier:
         torch.manual_seed(seed)
         if self.given is None:
-            return Seen(Vit(self._config()), shift=self.vision.max_shift)
+            return ImageClassifier(Vit(self._config()), shift=self.vision.max_shift)
         model = copy.deepcopy(self.given)
-        model.classifier = nn.Linear(model.config.width, self.task.outputs)
-        model.config = replace(model.config, labels=self.task.outputs)
+        model.classifier = nn.Linear(model.config.width, self.task.num_outputs)
+        model.config = replace(model.config, labels=self.task.num_outputs)
         initial.normal(model.classifier)
-        return Seen(model, shift=self.vision.max_shift)
+        return ImageClassifier(model, shift=self.vision.max_shift)
 
     def _config(self) -> VitConfig:
         vision, frame = self.vision, self.frame
@@ -139,24 +141,24 @@ class ImageModelFactory(ModelFactory):
             image=(frame.height, frame.width),
             patch=(vision.patch_size, vision.patch_size),
             channels=frame.channels,
-            labels=self.task.outputs,
+            labels=self.task.num_outputs,
         )
 
 
 class StudentFactory(ModelFactory):
     """Some of a tuned model's layers, evenly chosen, under its own embeddings and head."""
 
-    def __init__(self, teacher: Solved, *, layers: int, length: int) -> None:
+    def __init__(self, teacher: FineTunedModel, *, layers: int, length: int) -> None:
         encoder = teacher.model.encoder
         depth = encoder.config.depth
-        if not isinstance(encoder, Bert) or not isinstance(teacher.model, Tuned):
+        if not isinstance(encoder, Bert) or not isinstance(teacher.model, EncoderWithHead):
             raise InputError("only a BERT can be distilled; train the teacher from one")
         if not 1 <= layers < depth:
             raise InputError(f"--layers is {layers}; expected fewer layers than the teacher has, 1 to {depth - 1}")
         super().__init__(teacher.task, encoder, teacher.tokenizer, length=length or teacher.length)
         self.teacher, self.layers = teacher.model, layers
 
-    def new(self, seed: int) -> Tuned:
+    def new(self, seed: int) -> EncoderWithHead:
         student = copy.deepcopy(self.teacher)
         encoder = student.encoder
         assert isinstance(encoder, Bert)
@@ -167,6 +169,6 @@ class StudentFactory(ModelFactory):
         encoder.config = replace(encoder.config, depth=self.layers)
         return student
 
-    def objective(self, model: Tuned | Seen) -> TaskObjective:
-        assert isinstance(model, Tuned)
+    def objective(self, model: EncoderWithHead | ImageClassifier) -> TaskObjective:
+        assert isinstance(model, EncoderWithHead)
         return DistillationObjective(model, self.task, self.teacher)

@@ -20,24 +20,24 @@ from typing import Any
 import torch
 
 from regard.checkpoints import loading
-from regard.data.examples import Picture
-from regard.data.readers import Read
+from regard.data.examples import ImageExample
+from regard.data.readers import ExampleSet
 from regard.device import choose
 from regard.errors import InputError
 from regard.files.json_files import json_bytes
 from regard.known import DEFAULT
 from regard.models import Vit
-from regard.tasks.catalog import task_named
-from regard.tasks.folder import Solved, read_task, write_task
-from regard.tasks.pictures import Frame, Look
-from regard.tasks.solve import score
-from regard.training.doctor import problems, quick
+from regard.tasks.image_classification import ImageTask, ImageTransform
+from regard.tasks.predict import score
+from regard.tasks.registry import get_task
+from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
+from regard.training.doctor import examine_data, problems
 from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
 from regard.training.finetuning.data import Source, digest, read_data
 from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory
 from regard.training.finetuning.report import FineTuningReport
 from regard.training.finetuning.seeds import BEST, seed_files, tune_seeds
-from regard.training.finetuning.sources import Table, check_labels
+from regard.training.finetuning.sources import TableOptions, check_labels
 from regard.training.run_folder import CONFIG, REPORT, RUN, RunFolder, Told, model_saved
 
 __all__ = ["CONFIG", "distill", "fit"]
@@ -54,7 +54,7 @@ def fit(
     model: str = DEFAULT,
     output: str | os.PathLike[str],
     config: FineTuningConfig | None = None,
-    table: Table | None = None,
+    table: TableOptions | None = None,
     parts: str | None = None,
     resume: bool = False,
     both: bool = False,
@@ -62,16 +62,16 @@ def fit(
     say: Said = lambda text: None,
     on_event: Told = lambda event: None,
 ) -> FineTuningReport:
-    """Tune `model` for a task on labelled examples, and write the best seed's into `output`.
+    """Tune `model` for a task on labeled examples, and write the best seed's into `output`.
 
     `train` and `dev` are files or what a reader made of them. Without `dev`, one is taken out of `train` by `parts`
     ("90/10" where none are given); of three parts the last is set aside and scored once, as "test". `both` does it
     once more with the model frozen, in `output`/frozen, and reports that beside.
     """
-    task_named(task)  # a wrong name should not be found after all has been read
+    get_task(task)  # a wrong name should not be found after all has been read
     output = Path(output)
     data = _told(read_data(task, train, dev, table=table, parts=parts), say)
-    pictures = isinstance(data["train"].examples[0], Picture)
+    pictures = isinstance(data["train"].examples[0], ImageExample)
     config = config or FineTuningConfig.load(defaults=DEFAULTS["pictures" if pictures else task])
     start = (_looking if pictures else _reading)(task, data, model, config, say)
     called = "a new ViT" if isinstance(start, ImageModelFactory) and start.given is None else model
@@ -108,15 +108,15 @@ def distill(
     layers: int,
     output: str | os.PathLike[str],
     config: FineTuningConfig | None = None,
-    table: Table | None = None,
+    table: TableOptions | None = None,
     parts: str | None = None,
     resume: bool = False,
     device: torch.device | str = "auto",
     say: Said = lambda text: None,
     on_event: Told = lambda event: None,
 ) -> FineTuningReport:
-    """Teach a student of fewer `layers` what a tuned model says of labelled examples."""
-    solved = read_task(teacher)
+    """Teach a student of fewer `layers` what a tuned model says of labeled examples."""
+    solved = load_fine_tuned(teacher)
     config = config or FineTuningConfig.load(defaults=DEFAULTS["distill"])
     data = _told(read_data(solved.task.name, train, dev, table=table, parts=parts), say)
     student = StudentFactory(solved, layers=layers, length=config.training.max_length)
@@ -125,27 +125,33 @@ def distill(
     return _run(student, name, data, config, Path(output), resume=resume, device=device, on_event=on_event)
 
 
-def _reading(task: str, data: Mapping[str, Read[Any]], model: str, config: FineTuningConfig, say: Said) -> ModelFactory:
+def _reading(
+    task: str, data: Mapping[str, ExampleSet[Any]], model: str, config: FineTuningConfig, say: Said
+) -> ModelFactory:
     """A model that reads text, once the data has been looked at."""
-    learned = task_named(task).learn(data["train"].examples)
+    learned = get_task(task).from_examples(data["train"].examples)
     encoder, tokenizer = loading.load(model)
     start = ModelFactory(learned, encoder, tokenizer, length=config.training.max_length)
     _examined(start, data, say)
     return start
 
 
-def _examined(start: ModelFactory, data: Mapping[str, Read[Any]], say: Said) -> None:
+def _examined(start: ModelFactory, data: Mapping[str, ExampleSet[Any]], say: Said) -> None:
     """Tell what the doctor finds in the data."""
-    for finding in problems(quick(start.task, data["train"], data["dev"], start.rows)):
+    for finding in problems(examine_data(start.task, data["train"], data["dev"], start.rows)):
         say(f"{finding.status}: {finding.check}: {finding.evidence}. To mend it: {finding.remedy}")
 
 
-def _looking(task: str, data: Mapping[str, Read[Any]], model: str, config: FineTuningConfig, say: Said) -> ModelFactory:
+def _looking(
+    task: str, data: Mapping[str, ExampleSet[Any]], model: str, config: FineTuningConfig, say: Said
+) -> ModelFactory:
     """A model that looks at pictures. The default model reads text, so then it is a new one."""
     pictures = data["train"].examples
-    learned = Look.learn(pictures)
+    learned = ImageTask.from_examples(pictures)
     if model == DEFAULT:
-        start = ImageModelFactory(learned, Frame.around(pictures, patch=config.vision.patch_size), config.vision)
+        start = ImageModelFactory(
+            learned, ImageTransform.for_images(pictures, patch=config.vision.patch_size), config.vision
+        )
         hint = (
             f", in patches of {config.vision.patch_size} (vision.patch_size; with larger patches, larger pictures fit)"
         )
@@ -153,18 +159,18 @@ def _looking(task: str, data: Mapping[str, Read[Any]], model: str, config: FineT
         encoder, _ = loading.load(model)
         if not isinstance(encoder, Vit):
             raise InputError(f"{model} is no VisionSection Transformer; name one, or leave --model out for a new one")
-        frame, hint = Frame(*encoder.config.image, encoder.config.channels), ""
+        frame, hint = ImageTransform(*encoder.config.image, encoder.config.channels), ""
         start = ImageModelFactory(learned, frame, config.vision, encoder=encoder)
-    if other := start.frame.others(pictures):
+    if other := start.frame.count_resized(pictures):
         size = f"{start.frame.height} x {start.frame.width}"
         say(f"train: {other:,} of {len(pictures):,} pictures have another size than {size} and are resized{hint}")
     _examined(start, data, say)
     return start
 
 
-def _told(data: dict[str, Read[Any]], say: Said) -> dict[str, Read[Any]]:
+def _told(data: dict[str, ExampleSet[Any]], say: Said) -> dict[str, ExampleSet[Any]]:
     for name, read in data.items():
-        say(f"{name}: {len(read.examples):,} examples of {read.path} ({read.how})")
+        say(f"{name}: {len(read.examples):,} examples of {read.path} ({read.description})")
         for reason, count in read.dropped.items():
             say(f"{name}: {count:,} left out: {reason}")
     return data
@@ -173,7 +179,7 @@ def _told(data: dict[str, Read[Any]], say: Said) -> dict[str, Read[Any]]:
 def _run(
     start: ModelFactory,
     model: str,
-    data: dict[str, Read[Any]],
+    data: dict[str, ExampleSet[Any]],
     config: FineTuningConfig,
     output: Path,
     *,
@@ -193,28 +199,31 @@ def _run(
     with folder.running(on_event) as note:
         outcomes = tune_seeds(start, data, config, output / SEEDS, device=place, note=note)
         about = {
-            name: {"path": read.path, "examples": len(read.examples), "how": read.how} for name, read in data.items()
+            name: {"path": read.path, "examples": len(read.examples), "how": read.description}
+            for name, read in data.items()
         }
         settings = {name: dict(getattr(config, name)) for name in config.sections()}
-        report = FineTuningReport(task.name, model, task.main, about, settings, outcomes, dict(beside or {}))
-        best = read_task(output / SEEDS / BEST, device=place)
+        report = FineTuningReport(task.name, model, task.main_metric, about, settings, outcomes, dict(beside or {}))
+        best = load_fine_tuned(output / SEEDS / BEST, device=place)
         if "test" in data:
             report = _tested(report, best, data["test"], device=place)
         files = {REPORT: json_bytes(report.document()), "report.md": report.markdown().encode()}
-        write_task(best, output, files=files)
+        save_fine_tuned(best, output, files=files)
         with model_saved(output):
             note("end", **report.mean)
     return report
 
 
 def _folder(
-    start: ModelFactory, model: str, data: Mapping[str, Read[Any]], config: FineTuningConfig, output: Path
+    start: ModelFactory, model: str, data: Mapping[str, ExampleSet[Any]], config: FineTuningConfig, output: Path
 ) -> RunFolder:
     run = {"task": start.task.name, "model": model, "data": {name: digest(read) for name, read in data.items()}}
     return RunFolder(output, config, run, work=SEEDS, work_files=seed_files(config), kind="fine-tuning run")
 
 
-def _tested(report: FineTuningReport, best: Solved, read: Read[Any], *, device: torch.device) -> FineTuningReport:
+def _tested(
+    report: FineTuningReport, best: FineTunedModel, read: ExampleSet[Any], *, device: torch.device
+) -> FineTuningReport:
     scores = score(best, read.examples, device=device)
     data = {**report.data, "test": {**report.data["test"], "scores": scores}}
     return replace(report, data=data)

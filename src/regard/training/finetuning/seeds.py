@@ -13,15 +13,15 @@ from typing import Any
 import torch
 
 from regard.checkpoints.files import verify
-from regard.data.readers import Read
+from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.files.disk import atomic_write
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import remove_files
-from regard.tasks.folder import Solved, write_task
-from regard.tasks.model import Tuned
-from regard.tasks.pictures import Seen
-from regard.tasks.solve import settle
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.image_classification import ImageClassifier
+from regard.tasks.predict import calibrate
+from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.model_factory import ModelFactory
 from regard.training.finetuning.trainer import FineTuner, Note, SeedResult
@@ -40,7 +40,7 @@ def seed_files(config: FineTuningConfig) -> list[str]:
 
 def tune_seeds(
     start: ModelFactory,
-    data: Mapping[str, Read[Any]],
+    data: Mapping[str, ExampleSet[Any]],
     config: FineTuningConfig,
     folder: Path,
     *,
@@ -50,15 +50,15 @@ def tune_seeds(
     """Tune once a seed, and leave the best model in `folder`; a seed that is done is not done again."""
     seeds = range(config.run.seed, config.run.seed + config.run.num_seeds)
     done = {seed: _report(folder, seed) for seed in seeds if _path(folder, seed).is_file()}
-    _check_best(folder, done, start.task.main)
+    _check_best(folder, done, start.task.main_metric)
     task = start.task
-    items = task.items(data["train"].examples, start.rows)
-    if cut := sum(any(row.cut for row in item.rows) for item in items):
+    items = task.preprocess(data["train"].examples, start.rows)
+    if cut := sum(any(row.num_truncated for row in item.sequences) for item in items):
         note("cut", texts=cut, of=len(items), length=start.length)
     dev = data["dev"].examples
 
-    def judged(model: Tuned | Seen) -> tuple[Solved, dict[str, float]]:
-        return settle(start.solved(model, precision=config.run.precision), dev, device=device)
+    def judged(model: EncoderWithHead | ImageClassifier) -> tuple[FineTunedModel, dict[str, float]]:
+        return calibrate(start.solved(model, precision=config.run.precision), dev, device=device)
 
     for seed in seeds:
         if seed in done:
@@ -82,16 +82,20 @@ def tune_seeds(
                 stop.now()
         assert outcome is not None
         done[seed] = outcome
-        if _best(done, task.main) == seed:
+        if _best(done, task.main_metric) == seed:
             best_model = trainer.model.eval()
             # A run that was resumed does not know what an earlier epoch settled, so that is found once more.
-            solved = judged(best_model)[0] if task.settles else start.solved(best_model, precision=config.run.precision)
-            if task.settles:
-                note("settled", seed=seed, **solved.task.document())
-            write_task(solved, folder / BEST, files={SEED: json_bytes({"seed": seed})}, overwrite=True)
+            solved = (
+                judged(best_model)[0]
+                if task.has_calibration
+                else start.solved(best_model, precision=config.run.precision)
+            )
+            if task.has_calibration:
+                note("settled", seed=seed, **solved.task.to_dict())
+            save_fine_tuned(solved, folder / BEST, files={SEED: json_bytes({"seed": seed})}, overwrite=True)
         atomic_write(_path(folder, seed), json_bytes(with_checksum(asdict(outcome))))
         remove_files(folder, [f"checkpoints-{seed}/step-*/"])
-    best = _best(done, task.main)
+    best = _best(done, task.main_metric)
     if not (folder / BEST).is_dir() or _seed_of(folder / BEST) not in (None, best):
         raise InputError(
             f"{folder / BEST} is not the model of seed {best}, which is the best. Put a copy of that back; or delete "

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from regard.models import Elmo, Vit
 from regard.nn import Attention, Stack
 from regard.nn.block import FeedForward
-from regard.tasks.base import Item, Task
-from regard.tasks.model import Tuned
-from regard.tasks.pictures import Seen
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.image_classification import ImageClassifier
+from regard.tasks.task import Task, TaskInput
 from regard.training import optimizer
 from regard.training.adversary import Adversary
 from regard.training.epoch_trainer import Epochs
@@ -60,20 +60,20 @@ class FineTuner(Epochs):
     """`folder` is for checkpoints; without one there are none. `judge` scores the model on data that it does not learn
     from; without one the last epoch is kept."""
 
-    model: Tuned | Seen
+    model: EncoderWithHead | ImageClassifier
 
     def __init__(
         self,
-        model: Tuned | Seen,
+        model: EncoderWithHead | ImageClassifier,
         task: Task[Any],
-        items: Sequence[Item],
+        items: Sequence[TaskInput],
         config: FineTuningConfig,
         *,
         seed: int,
         device: torch.device,
         folder: Path | None = None,
-        judge: Callable[[Tuned | Seen], dict[str, float]] | None = None,
-        objective: Callable[[Tuned | Seen], nn.Module] | None = None,
+        judge: Callable[[EncoderWithHead | ImageClassifier], dict[str, float]] | None = None,
+        objective: Callable[[EncoderWithHead | ImageClassifier], nn.Module] | None = None,
         note: Note = lambda event, **values: None,
     ) -> None:
         self.items, self.config, self.judge = items, config, judge
@@ -100,7 +100,7 @@ class FineTuner(Epochs):
             run=config.run,
             per_epoch=-(-len(items) // settings.batch_size),
             rate=lambda done: rate * factor(done, warmup=settings.warmup_ratio, shape="linear", floor=0.0),
-            main=None if settings.select == "last" or judge is None else task.main,
+            main=None if settings.select == "last" or judge is None else task.main_metric,
             seed=seed,
             device=device,
             folder=folder,
@@ -148,10 +148,10 @@ class FineTuner(Epochs):
 
     def _inputs(self, group: Sequence[int], number: int) -> dict[str, Any]:
         # Rows of one length go through attention together.
-        chosen = sorted((self.items[place] for place in group), key=self.model.length)
+        chosen = sorted((self.items[place] for place in group), key=self.model.num_tokens)
         if unfreeze := self.config.training.unfreeze:
             unfreeze_layers(self.levels, number / self.steps, unfreeze)
-        return {"inputs": self.model.gathered(chosen).to(self.device), "items": chosen}
+        return {"inputs": self.model.collate(chosen).to(self.device), "items": chosen}
 
     def _scores(self, epoch: int) -> dict[str, float]:
         """Nothing where it would decide nothing."""
@@ -174,7 +174,7 @@ class FineTuner(Epochs):
                 parameter.copy_(self.best[name])
 
 
-def prepared(model: Tuned | Seen, config: FineTuningConfig) -> Tuned | Seen:
+def prepared(model: EncoderWithHead | ImageClassifier, config: FineTuningConfig) -> EncoderWithHead | ImageClassifier:
     """The model with the settings' dropout, and with what is frozen kept from learning."""
     settings = config.training
     if settings.dropout >= 0:
@@ -190,6 +190,6 @@ def prepared(model: Tuned | Seen, config: FineTuningConfig) -> Tuned | Seen:
                 module.p = settings.dropout
     if settings.frozen:
         model.encoder.requires_grad_(False)
-        if isinstance(model, Seen) and model.encoder.classifier is not None:
+        if isinstance(model, ImageClassifier) and model.encoder.classifier is not None:
             model.encoder.classifier.requires_grad_(True)
     return model

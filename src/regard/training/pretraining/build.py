@@ -12,7 +12,7 @@ import torch
 
 from regard.checkpoints import loading
 from regard.errors import InputError
-from regard.files.unfinished import changes
+from regard.files.folder_lock import describe_changes
 from regard.models.bert import Bert, BertConfig
 from regard.models.elmo import Elmo, ElmoConfig
 from regard.models.gpt import Gpt, GptConfig
@@ -96,7 +96,7 @@ def started_model(config: PretrainingConfig, tokenizer: Tokenizer, name: str) ->
     settings = _settings(config)
     dropouts = {key: value for key, value in settings.items() if key in DROPOUTS}
     wanted = {key: value for key, value in settings.items() if key not in DROPOUTS}
-    if different := changes({key: getattr(found.config, key) for key in wanted}, wanted):
+    if different := describe_changes({key: getattr(found.config, key) for key in wanted}, wanted):
         raise InputError(f"{name} has another shape than [model] says: {'; '.join(different)}. Set [model] as it was")
     new = _alike(found, config, dropouts)
     missing = new.load_state_dict(found.state_dict(), strict=False).missing_keys

@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from regard.errors import InputError
 from regard.known import one_of
-from regard.settings import Document, Section, Tables
+from regard.settings import SettingsFile, SettingsSection, SettingsTables
 from regard.training.pretraining.sections import (
     DataSection,
     Family,
@@ -69,7 +69,7 @@ UNUSED: dict[Family, tuple[str, ...]] = {
 }
 
 
-class PretrainingConfig(Document):
+class PretrainingConfig(SettingsFile):
     """All settings of a run."""
 
     example: ClassVar[str] = "optimizer.learning_rate=2e-3"
@@ -94,7 +94,7 @@ class PretrainingConfig(Document):
     ) -> PretrainingConfig:
         """`load`, for a family and with its defaults."""
 
-        def check(document: Tables, origins: Mapping[str, str]) -> None:
+        def check(document: SettingsTables, origins: Mapping[str, str]) -> None:
             """What another family is for: a setting that does nothing would be taken for one that does."""
             if (named := document["model"].setdefault("family", family)) != family:
                 raise InputError(f"{origins['model.family']}: model.family is {named!r}, and this trains a {family!r}")
@@ -152,5 +152,5 @@ class PretrainingConfig(Document):
 
 def _default(family: Family, section: str, key: str) -> object:
     """What a setting is where nobody says anything."""
-    plain: Section = getattr(PretrainingConfig(), section)
+    plain: SettingsSection = getattr(PretrainingConfig(), section)
     return DEFAULTS[family].get(section, {}).get(key, getattr(plain, key))

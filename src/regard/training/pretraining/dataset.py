@@ -14,13 +14,13 @@ from typing import Any
 
 from regard.checkpoints.files import checksums
 from regard.checkpoints.files import verify as verify_folder
-from regard.data.corpus import Corpus, Progress, Report, build_corpus, read_documents, train_tokenizer
+from regard.data.corpus import Corpus, CorpusProgress, CorpusReport, build_corpus, read_documents, train_tokenizer
 from regard.data.corpus.documents import find_sources
 from regard.data.corpus.manifest import MANIFEST
 from regard.data.corpus.vocabulary import SizeError
 from regard.errors import InputError
 from regard.files.checksums import Verify
-from regard.files.disk import replacing_folder
+from regard.files.disk import replace_folder
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.known import one_of
 from regard.text import Tokenizer
@@ -65,7 +65,7 @@ def prepare(
     held_out: Sequence[str] = (),
     verify: Verify = "auto",
     say: Said,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[CorpusProgress], None] | None = None,
 ) -> None:
     """Make what `open_dataset` opens. `sources` are text files and folders, or the folders of finished corpora.
 
@@ -142,7 +142,7 @@ def _tokenizer(config: PretrainingConfig, sources: Sequence[str], place: Path, s
         tokenizer = _trained(chain([first], texts), config)
     except SizeError as error:
         raise InputError(f"{error}: --set vocabulary.vocab_size={error.size}") from None
-    with replacing_folder(place) as staging:
+    with replace_folder(place) as staging:
         tokenizer.save(staging)
         (staging / ORIGIN).write_bytes(json_bytes(with_checksum(origin)))
         for name, data in checksums(tokenizer.files()).items():
@@ -197,7 +197,7 @@ def _refuse_unfit(tokenizer: Tokenizer, config: PretrainingConfig) -> None:
         )
 
 
-def _say(say: Said, report: Report) -> None:
+def _say(say: Said, report: CorpusReport) -> None:
     counts = report.counts
     say(
         f"corpus: {counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens "

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.checkpoints.ready import evaluating
 from regard.data.batch import collate
-from regard.data.masking import IGNORED, Masking
+from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.models.bert import Bert
 from regard.models.elmo import Elmo
@@ -81,14 +81,14 @@ def words(
     # Hidden on the CPU, whose chance is the same everywhere, and piece by piece, whatever is hidden in training.
     single = Masking(masking.special.cpu(), mask=masking.mask, rate=masking.rate, replace=masking.replace)
     masked = single(ids, torch.Generator().manual_seed(seed))
-    asked = torch.full((ids.numel(),), IGNORED)
+    asked = torch.full((ids.numel(),), IGNORE_INDEX)
     asked[masked.places] = masked.targets
     device = next(model.parameters()).device
     total, right, count = 0.0, 0, 0
     size = max(TOKENS // length, 1)
     with evaluating(model):
         for part, answers in zip(torch.split(masked.ids, size), torch.split(asked, size * length), strict=True):
-            places = (answers != IGNORED).nonzero().squeeze(1)
+            places = (answers != IGNORE_INDEX).nonzero().squeeze(1)
             targets = answers[places].to(device)
             logits = model.masked(model(part.to(device), rows=places.to(device))).float()
             total += F.cross_entropy(logits, targets, reduction="sum").item()

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.masking import IGNORED
+from regard.data.masking import IGNORE_INDEX
 from regard.errors import InputError
 from regard.text import Tokenizer
 from regard.training.pretraining.row_sampler import RowSampler
@@ -167,7 +167,7 @@ class MicroBatches:
         places = np.arange(self.tokens) - np.repeat(begins, np.diff(ends))
         labels = portion.labels
         if labels is not None:
-            labels = torch.cat([labels, labels.new_full((len(ends) - len(starts),), IGNORED)])
+            labels = torch.cat([labels, labels.new_full((len(ends) - len(starts),), IGNORE_INDEX)])
         return replace(portion, labels=labels, starts=torch.from_numpy(ends), places=torch.from_numpy(places))
 
 

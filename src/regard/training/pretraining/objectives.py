@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.data.masking import IGNORED, Masking
+from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.models.bert import Bert
 from regard.models.elmo import Elmo
@@ -200,8 +200,8 @@ def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def _summed_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
+    return F.cross_entropy(logits.float(), targets, ignore_index=IGNORE_INDEX, reduction="sum")
 
 
 def _meant(targets: Tensor) -> Tensor:
-    return (targets != IGNORED).sum().clamp(min=1)
+    return (targets != IGNORE_INDEX).sum().clamp(min=1)

@@ -22,14 +22,14 @@ import torch
 from regard.checkpoints import loading
 from regard.checkpoints.files import refuse_foreign_files
 from regard.checkpoints.files import verify as verify_folder
-from regard.data.corpus import Progress as Built
+from regard.data.corpus import CorpusProgress as Built
 from regard.data.corpus.manifest import MANIFEST as CORPUS_MANIFEST
 from regard.errors import InputError
 from regard.files.checksums import Verify, written_files
-from regard.files.disk import atomic_write, settle
+from regard.files.disk import atomic_write, finish_save
+from regard.files.folder_lock import LOCK, lock_folder
 from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content
-from regard.files.unfinished import LOCK, locked
-from regard.settings import check_saved
+from regard.settings import check_saved_settings
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.checkpoint import Checkpoints
 from regard.training.events import Events
@@ -99,7 +99,7 @@ def pretrain(
             _open(output, config, resume=resume)
             if start:
                 loading.find(start)  # a wrong name should not be found after hours
-            stack.enter_context(locked(output))
+            stack.enter_context(lock_folder(output))
             FILES.write(output)  # before the first file that it lists
             prepare(config, sources, output, held_out=held_out, verify=verify, say=say, on_progress=on_built)
             atomic_write(output / CONFIG, config.saved())
@@ -127,7 +127,7 @@ def pretrain(
 
 def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> None:
     """Refuse a folder that is not this run's or cannot be written, before any work."""
-    settle(output)
+    finish_save(output)
     saved = output / CONFIG
     if OutputManifest.read(output, kind=FILES.kind) is None and not _is_earlier(output):
         if (output / MODEL).exists():
@@ -137,7 +137,7 @@ def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> None:
     if begun and not resume:
         raise InputError(f"{output} holds a run that was begun: go on with --resume, or choose another --output")
     if resume and saved.is_file():
-        check_saved(saved)
+        check_saved_settings(saved)
         before = PretrainingConfig.read(saved, family=config.model.family, saved=True)
         if differences := before.differences(config):
             raise InputError(

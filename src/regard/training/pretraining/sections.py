@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict, field_validator
 
-from regard.settings import Precision, Section
+from regard.settings import Precision, SettingsSection
 from regard.training.schedule import Every, parse_budget
 
 __all__ = [
@@ -32,7 +32,7 @@ LONGEST = 1 << 16
 LAX = Strict(False)  # TOML has lists where Python has tuples
 
 
-class ModelSection(Section):
+class ModelSection(SettingsSection):
     family: Family = Field(default="bert", description="bert, gpt, t5 or elmo")
     hidden_size: int = Field(
         default=384, ge=1, le=LONGEST, description="numbers in a token's vector; ELMo: of each direction"
@@ -54,7 +54,7 @@ class ModelSection(Section):
     activation: Literal["gelu", "gelu-tanh", "relu"] = Field(default="gelu", description="gelu, gelu-tanh or relu")
 
 
-class VocabularySection(Section):
+class VocabularySection(SettingsSection):
     path: str = Field(default="", description="a tokenizer's file or folder; empty: train one on the text")
     kind: Literal["wordpiece", "bpe"] = Field(default="wordpiece", description="of a new tokenizer: wordpiece or bpe")
     vocab_size: int = Field(default=16384, ge=1, le=1 << 24, description="entries of a new tokenizer")
@@ -64,7 +64,7 @@ class VocabularySection(Section):
     )
 
 
-class DataSection(Section):
+class DataSection(SettingsSection):
     max_length: int = Field(default=128, ge=8, le=LONGEST, description="tokens of a row, special ones included")
     tokens_per_batch: int = Field(default=65536, ge=8, le=1 << 30, description="tokens of a step, over all processes")
     tokens_per_micro_batch: int = Field(
@@ -75,7 +75,7 @@ class DataSection(Section):
     )
 
 
-class ObjectiveSection(Section):
+class ObjectiveSection(SettingsSection):
     mlm_probability: float = Field(default=0.15, gt=0, lt=1, description="share of tokens that the model has to tell")
     mean_noise_span_length: float = Field(
         default=3.0, ge=1, le=100, description="T5: how many tokens are dropped together, on average"
@@ -97,7 +97,7 @@ class ObjectiveSection(Section):
         return value
 
 
-class OptimizerSection(Section):
+class OptimizerSection(SettingsSection):
     name: Literal["adamw", "muon"] = Field(default="adamw", description="adamw, or muon for the matrices inside layers")
     learning_rate: float = Field(default=1e-3, gt=0, le=10, description="the highest learning rate")
     weight_decay: float = Field(
@@ -110,7 +110,7 @@ class OptimizerSection(Section):
     max_grad_norm: float = Field(default=1.0, ge=0, description="the longest gradient; 0: any")
 
 
-class ScheduleSection(Section):
+class ScheduleSection(SettingsSection):
     max_steps: int = Field(default=0, ge=0, le=1 << 40, description="the run's length in steps; 0: the budget says it")
     budget: str = Field(
         default="", description='the run\'s length in time, "20min" or "1h30m"; empty: the steps say it'
@@ -129,7 +129,7 @@ class ScheduleSection(Section):
         return value
 
 
-class PretrainingRunSection(Section):
+class PretrainingRunSection(SettingsSection):
     seed: int = Field(default=0, ge=0, lt=1 << 63, description="of first weights, order and masks")
     precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that has it, else fp32")
     compile: Literal["auto", "on", "off"] = Field(default="auto", description="auto: on a GPU")

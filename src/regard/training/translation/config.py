@@ -8,8 +8,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from regard.errors import choice
-from regard.settings import Document, Precision, Section, Tables
+from regard.errors import check_choice
+from regard.settings import Precision, SettingsFile, SettingsSection, SettingsTables
 from regard.training.schedule import Every
 from regard.training.settings import RENAMED_SETTINGS
 
@@ -33,7 +33,7 @@ FAMILY_DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
 }
 
 
-class TranslatorSection(Section):
+class TranslatorSection(SettingsSection):
     family: Kind = Field(default="transformer", description="transformer, or lstm with attention")
     hidden_size: int = Field(default=256, ge=1, le=1 << 14, description="numbers in a hidden state")
     num_hidden_layers: int = Field(
@@ -53,14 +53,14 @@ class TranslatorSection(Section):
     bidirectional: bool = Field(default=True, description="lstm: whether the encoder reads both ways")
 
 
-class SubwordSection(Section):
+class SubwordSection(SettingsSection):
     vocab_size: int = Field(
         default=8000, ge=260, le=1 << 20, description="subwords, of each language if they are not joint"
     )
     joint: bool = Field(default=True, description="whether both languages share their subwords")
 
 
-class TranslationTrainingSection(Section):
+class TranslationTrainingSection(SettingsSection):
     num_epochs: int = Field(default=30, ge=1, le=1 << 20, description="how often the pairs are seen, at most")
     tokens_per_batch: int = Field(
         default=4096, ge=1, le=1 << 24, description="tokens of a step, of the longer side, with padding"
@@ -91,13 +91,13 @@ class TranslationTrainingSection(Section):
     )
 
 
-class TranslationRunSection(Section):
+class TranslationRunSection(SettingsSection):
     seed: int = Field(default=0, ge=0, lt=1 << 62, description="of new weights, order and dropout")
     precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that has it, else fp32")
     checkpoint_every: Every = Field(default="2min", description='"2min" or "500 steps"; empty: after each epoch only')
 
 
-class TranslationConfig(Document):
+class TranslationConfig(SettingsFile):
     example: ClassVar[str] = "training.num_epochs=20"
     renamed: ClassVar[Mapping[str, str]] = {**RENAMED_SETTINGS, "training.warmup": "warmup_steps"}
 
@@ -128,9 +128,9 @@ class TranslationConfig(Document):
         return cls.load(path, overrides=overrides, check=_completed, saved=saved)
 
 
-def _completed(document: Tables, origins: Mapping[str, str]) -> None:
+def _completed(document: SettingsTables, origins: Mapping[str, str]) -> None:
     kind = document["model"].get("family", "transformer")
     if isinstance(kind, str):
-        choice("model.family", kind, FAMILY_DEFAULTS)
+        check_choice("model.family", kind, FAMILY_DEFAULTS)
         for section, table in FAMILY_DEFAULTS[kind].items():
             document[section] = {**table, **document[section]}

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 
 from regard.checkpoints.files import checksums, verify
-from regard.data.readers import Read
-from regard.data.translation_pairs import Pair, digest
+from regard.data.readers import ExampleSet
+from regard.data.translation_pairs import TranslationPair, pairs_digest
 from regard.device import choose
 from regard.errors import InputError
-from regard.files.disk import replacing_folder
+from regard.files.disk import replace_folder
 from regard.files.json_files import json_bytes
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation.alignment import default_alignment_heads
@@ -41,7 +41,7 @@ from regard.training.translation.config import TranslationConfig
 from regard.training.translation.epoch_weights import kept_files
 from regard.training.translation.report import TranslationReport
 from regard.training.translation.trainer import TranslationTrainer
-from regard.wording import amount
+from regard.wording import count_of
 
 __all__ = ["CONFIG", "fit"]
 
@@ -50,10 +50,10 @@ Said = Callable[[str], None]
 
 
 def fit(
-    train: Read[Pair],
-    dev: Read[Pair],
+    train: ExampleSet[TranslationPair],
+    dev: ExampleSet[TranslationPair],
     *,
-    test: Read[Pair] | None = None,
+    test: ExampleSet[TranslationPair] | None = None,
     output: str | os.PathLike[str],
     config: TranslationConfig | None = None,
     resume: bool = False,
@@ -69,10 +69,10 @@ def fit(
     place = choose(device) if isinstance(device, str) else device
     data = {"train": train, "dev": dev, **({"test": test} if test else {})}
     for name, read in data.items():
-        say(f"{name}: {amount(len(read.examples), 'pair')} of {read.path} ({read.how})")
+        say(f"{name}: {count_of(len(read.examples), 'pair')} of {read.path} ({read.description})")
         for reason, count in read.dropped.items():
             say(f"{name}: {count:,} left out: {reason}")
-    run = {"task": "translate", "data": {name: digest(read.examples) for name, read in data.items()}}
+    run = {"task": "translate", "data": {name: pairs_digest(read.examples) for name, read in data.items()}}
     folder = RunFolder(output, config, run, work=WORK, work_files=_work_files(config), kind="translation run")
     if resume and (done := folder.finished()):
         return TranslationReport.restore(done)
@@ -97,7 +97,7 @@ def _work_files(config: TranslationConfig) -> list[str]:
 
 
 def _trained(
-    data: Mapping[str, Read[Pair]],
+    data: Mapping[str, ExampleSet[TranslationPair]],
     config: TranslationConfig,
     work: Path,
     *,
@@ -142,7 +142,9 @@ def _trained(
             note("stopped")
             stop.now()
     assert outcome is not None
-    about = {name: {"path": read.path, "pairs": len(read.examples), "how": read.how} for name, read in data.items()}
+    about = {
+        name: {"path": read.path, "pairs": len(read.examples), "how": read.description} for name, read in data.items()
+    }
     settings = {name: dict(getattr(config, name)) for name in config.sections()}
     signed = bleu(references[:1], references[:1])
     report = TranslationReport(
@@ -158,19 +160,19 @@ def _trained(
     return report, translator
 
 
-def _tested(translator: Translator, pairs: list[Pair]) -> dict[str, Any]:
+def _tested(translator: Translator, pairs: list[TranslationPair]) -> dict[str, Any]:
     beam = Beam()
     found = translator.translate([pair.source for pair in pairs], beam=beam)
     scores = bleu([one[0].text for one in found], [pair.target for pair in pairs])
     return {"pairs": len(pairs), "beam": beam.num_beams, **scores.document()}
 
 
-def _subwords(pairs: list[Pair], config: TranslationConfig, folder: Path, say: Said) -> Subwords:
+def _subwords(pairs: list[TranslationPair], config: TranslationConfig, folder: Path, say: Said) -> Subwords:
     """Those that the run was begun with, or new ones."""
     if not folder.is_dir():
         settings = config.vocabulary
         new = train_subwords(pairs, size=settings.vocab_size, joint=settings.joint)
-        with replacing_folder(folder) as staging:
+        with replace_folder(folder) as staging:
             files = new.files()
             for name, content in {**files, **checksums(files)}.items():
                 (staging / name).parent.mkdir(exist_ok=True)
@@ -185,7 +187,7 @@ def _subwords(pairs: list[Pair], config: TranslationConfig, folder: Path, say: S
     return Subwords.open(folder)
 
 
-def _encoded(pairs: list[Pair], subwords: Subwords, *, length: int, note: Note) -> list[EncodedPair]:
+def _encoded(pairs: list[TranslationPair], subwords: Subwords, *, length: int, note: Note) -> list[EncodedPair]:
     sources = subwords.encode_sources([pair.source for pair in pairs])
     targets = subwords.encode_targets([pair.target for pair in pairs])
     found = [EncodedPair(*sides) for sides in zip(sources, targets, strict=True)]

@@ -12,7 +12,7 @@ export interface Check {
 }
 
 export interface Verdict {
-  readonly verdict: string;
+  readonly verdict: "faithful" | "doubtful" | "unfaithful";
   readonly flagged: boolean;
   readonly means: string;
   readonly other: string;
@@ -23,6 +23,7 @@ export interface Verdict {
   readonly checks: readonly Check[];
 }
 
+const SIGNS = { faithful: "✓", doubtful: "?", unfaithful: "✕" };
 export const SCALE = 3; // the end of a bar, as a multiple of the threshold
 
 export const passedCount = (verdict: Verdict) => verdict.checks.filter((check) => check.passed).length;
@@ -35,7 +36,7 @@ export function Headline({ verdict }: { verdict: Verdict }) {
     <section aria-labelledby="faithfulness-verdict">
       <h2 id="faithfulness-verdict" class={`faithfulness-verdict faithfulness-${verdict.verdict}`}>
         <span class="faithfulness-sign" aria-hidden="true">
-          {{ doubtful: "?", decoration: "✕" }[verdict.verdict] ?? "✓"}
+          {SIGNS[verdict.verdict]}
         </span>
         {verdict.verdict}
       </h2>
@@ -43,7 +44,7 @@ export function Headline({ verdict }: { verdict: Verdict }) {
         {passedCount(verdict)} of {verdict.checks.length} tests passed: {verdict.means}.
       </p>
       <p class="muted">
-        The best verdict needs {verdict.needed} passed tests, “{verdict.decisive}” among them; if that one fails, the map is decoration. The thresholds were fixed before any model was measured.{" "}
+        A faithful map passes {verdict.needed} tests, “{verdict.decisive}” among them; if that one fails, the map is unfaithful. The thresholds were fixed before any model was measured.{" "}
         {fixedPercent(verdict.special_weight, 1)} of the map’s weight is on special tokens, which no test counts as words.
       </p>
     </section>

@@ -1,0 +1,129 @@
+"""The texts of an input, with their line numbers: one a line, or one column of a TSV, CSV or JSON-lines file.
+
+Knows rows and columns; `files` knows how to open and decode. Reads one row at a time, so memory does not grow.
+A line with nothing on it is the text "" in every format: what to do with a blank is for the caller to say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from itertools import chain
+
+from regard.data.csv_rows import csv_rows
+from regard.data.files import content_suffix, display_name, open_text
+from regard.errors import InputError, suggest
+from regard.wording import is_count
+
+__all__ = ["open_text", "read_text_column"]
+
+_FORMATS = {".tsv": "TSV", ".tab": "TSV", ".csv": "CSV", ".jsonl": "JSON", ".ndjson": "JSON"}
+
+
+def read_text_column(
+    path: str | os.PathLike[str], *, column: str | int | None = None, max_line: int | None = None
+) -> Iterator[tuple[int, str]]:
+    """Yield (line number from 1, text). `column`: a number from 0, a name in the first row, or a JSON key.
+
+    A number never makes the first row a header; a name always does. TSV has no quotes, CSV has them, and a quoted text
+    may span lines (it is numbered by its first). Without `column` a line is a text, and a file that by its name and
+    first line has several columns is refused. `max_line` is the most bytes of a line, 64 MiB where it is not given.
+    """
+    with open_text(path, max_line=max_line) as lines:
+        first = next(lines, None)
+        if first is None:
+            return
+        name, lines = display_name(path), chain([first], lines)
+        kind = _FORMATS.get(content_suffix(path))
+        if column is None:
+            _refuse_columns(first, kind, name)
+            yield from enumerate(lines, start=1)
+        elif (kind or _guess(first, name)) == "JSON":
+            yield from _keys(lines, str(column), name)
+        else:
+            tsv = (kind or _guess(first, name)) == "TSV"
+            yield from _fields(_tsv(lines) if tsv else _csv(lines, name, max_line), str(column), name)
+
+
+def _refuse_columns(first: str, kind: str | None, name: str) -> None:
+    if kind == "JSON":
+        raise InputError(f"{name} holds JSON: say which key holds the text with --column KEY")
+    if kind is not None:
+        row = first.split("\t" if kind == "TSV" else ",")
+        if len(row) > 1:
+            raise InputError(
+                f"{name} line 1 has {len(row)} columns: say which holds the text with --column 0 to {len(row) - 1} "
+                "or its name in the first row; where a line is one text, call the file .txt"
+            )
+
+
+def _guess(first: str, name: str) -> str:
+    if first.lstrip().startswith("{"):
+        return "JSON"
+    if "\t" in first:
+        return "TSV"
+    if "," in first:
+        return "CSV"
+    raise InputError(f"{name} line 1: no tab, comma or JSON object here, so there are no columns; leave --column out")
+
+
+def _tsv(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
+    return ((number, line.split("\t")) for number, line in enumerate(lines, start=1))
+
+
+def _csv(lines: Iterator[str], name: str, max_line: int | None) -> Iterator[tuple[int, list[str]]]:
+    remedy = "not a CSV row ({error}); quote the field and double its quotes"
+    return ((number, row or [""]) for number, row in csv_rows(lines, name, remedy=remedy, max_line=max_line))
+
+
+def _fields(rows: Iterator[tuple[int, list[str]]], column: str, name: str) -> Iterator[tuple[int, str]]:
+    if is_count(column):
+        index = int(column)
+    else:
+        _, header = next(rows)
+        if column not in header:
+            short = [field if len(field) <= 30 else field[:29] + "…" for field in header]
+            raise InputError(
+                f"{name} line 1: no column {column!r} in the first row; {suggest(column, short)}; "
+                f"or give its number, 0 to {len(header) - 1}"
+            )
+        index = header.index(column)
+    for number, row in rows:
+        if index < len(row):
+            yield number, row[index]
+        elif row == [""]:
+            yield number, ""
+        else:
+            raise InputError(
+                f"{name} line {number}: column {column} was asked for, and this row has columns 0 to {len(row) - 1}; "
+                "mend the row or choose another --column"
+            )
+
+
+def _keys(lines: Iterator[str], key: str, name: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            yield number, ""
+            continue
+        try:
+            document = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{name} line {number}: not JSON ({error}); expected one object a line") from None
+        if not isinstance(document, dict):
+            raise InputError(f"{name} line {number}: expected a JSON object, got {_kind(document)}")
+        if key not in document:
+            raise InputError(f"{name} line {number}: no key {key!r}; {suggest(key, document)}")
+        text = document[key]
+        if not isinstance(text, str):
+            raise InputError(f"{name} line {number}: {key!r} should be a string, got {_kind(text)}")
+        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise InputError(
+                f"{name} line {number}: {key!r} holds half of a \\uD800 pair, which is no character; mend the line"
+            )
+        yield number, text
+
+
+def _kind(value: object) -> str:
+    names: dict[type, str] = {list: "a list", dict: "an object", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number" if isinstance(value, int | float) else "a string")

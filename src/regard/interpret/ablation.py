@@ -1,0 +1,403 @@
+"""Ablation: removes attention heads or whole layers from a model, and compares its predictions before and after.
+
+A removed head adds nothing to the residual stream; a removed layer passes its input on. Layers and heads count from 0.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import PrivateAttr
+from rich.cells import cell_len
+from torch import Tensor
+
+from regard.checkpoints.ready import BUDGET, grouped
+from regard.errors import InputError
+from regard.escaping import escape_controls
+from regard.interpret.attribution.probe import Probe, ProbedModel, probe_modes
+from regard.models import Bert, Gpt
+from regard.nn import Site, knock_out, record
+from regard.nn.masks import select_rows
+from regard.render.drawing import Drawing
+from regard.render.result import Result, Table, round_floats
+from regard.wording import is_count
+
+__all__ = [
+    "AblationEffect",
+    "AblationResult",
+    "HeadEffect",
+    "HeadSweep",
+    "OutputChange",
+    "ablate",
+    "kl_divergence",
+    "output_distance",
+    "parse_heads",
+    "parse_layers",
+    "skip_layers",
+    "sweep_heads",
+]
+
+HEAD = re.compile(r"(\d+|\*)\.(\d+|\*)")
+MAX_VIEW_OUTPUTS = 6  # outputs of a target that the page lists
+
+
+@dataclass(frozen=True)
+class OutputChange:
+    """The probability (or the value) of one output before and after."""
+
+    output: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class AblationEffect:
+    """How the prediction of one target changes; `before` and `after` are the likeliest outputs, "" for a value.
+
+    `divergence` is the Kullback-Leibler divergence of the new distribution from the old one in nats, over all outputs;
+    for multi-label outputs the sum over the labels, for a value None. `distance` is the total variation distance, from
+    0 to 1; for multi-label outputs the largest change, for a value its change. `strength` is the divergence, or the
+    change of a value. `likeliest` led before, `successors` lead after, `changes` changed most; all have one length.
+    """
+
+    target: str
+    before: str
+    after: str
+    divergence: float | None
+    distance: float
+    strength: float
+    likeliest: tuple[OutputChange, ...]
+    changes: tuple[OutputChange, ...]
+    successors: tuple[OutputChange, ...]
+
+
+@dataclass(frozen=True)
+class HeadEffect:
+    """One head removed alone: mean strength and distance over all targets, and the targets whose best output changed.
+
+    `strengths` and `after` have one entry per target: the strength there, and the best output, "" for a value.
+    """
+
+    layer: int
+    head: int
+    strength: float
+    distance: float
+    changed: tuple[str, ...]
+    strengths: tuple[float, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HeadSweep:
+    """Every head removed alone, the strongest effect first. `measure` names the strength: divergence or change."""
+
+    measure: str
+    targets: tuple[str, ...]
+    ranked: tuple[HeadEffect, ...]
+
+
+class AblationResult(Result):
+    """The effect on each target of removing `heads`, as (layer, head), and `layers`, all at once; and the sweep."""
+
+    page_view: ClassVar[str | None] = "ablation"
+
+    model: ProbedModel
+    texts: tuple[str, ...]
+    tokens: tuple[str, ...]
+    special: tuple[bool, ...]
+    positions: tuple[int, ...]
+    at: str
+    modes: tuple[str, ...]
+    heads: tuple[tuple[int, int], ...]
+    layers: tuple[int, ...]
+    effects: tuple[AblationEffect, ...]
+    sweep: HeadSweep | None
+    _token_texts: tuple[str, ...] = PrivateAttr(())  # tokens and outputs as people read them
+    _output_texts: dict[str, str] = PrivateAttr(default_factory=dict)
+    _top: int = PrivateAttr(10)
+
+    def to_text(self) -> str:
+        return "\n".join(self._ranking() if not self.heads and not self.layers else self._changes())
+
+    def _changes(self) -> Iterator[str]:
+        yield from self.texts
+        removed = [f"heads {', '.join(f'{layer}.{head}' for layer, head in self.heads)}"] if self.heads else []
+        removed += [f"layers {', '.join(map(str, self.layers))}"] if self.layers else []
+        yield f"without {' and '.join(removed)}"
+        for effect in self.effects:
+            yield ""
+            if effect.divergence is None:
+                yield f"{effect.target}: changed by {effect.distance:.4f}"
+                yield from _table(effect.likeliest, "z11.4f")
+                continue
+            same = effect.before == effect.after
+            best = f"{effect.before} stays the likeliest" if same else f"{effect.before} becomes {effect.after}"
+            numbers = f"divergence {effect.divergence:.4f} nats, total variation {effect.distance:.3f}"
+            yield f"{effect.target}: {best}; {numbers}"
+            yield "  likeliest before"
+            yield from _table(effect.likeliest, "9.3%")
+            if {one.output for one in effect.changes} != {one.output for one in effect.likeliest}:
+                yield "  changed most"
+                yield from _table(effect.changes, "9.3%")
+
+    def _ranking(self) -> Iterator[str]:
+        yield from self.texts
+        if self.sweep is None:
+            yield "no head or layer is removed"
+            return
+        ranked = self.sweep.ranked[: self._top]
+        count = self.model.num_layers * self.model.num_heads
+        yield f"each of {count} heads removed alone; the {len(ranked)} whose removal changes the prediction most"
+        yield ""
+        yield f"  {'head':>6}{self.sweep.measure:>13}{'distance':>11}  best output changes at"
+        for one in ranked:
+            name = f"{one.layer}.{one.head}"
+            yield f"  {name:>6}{one.strength:13.5f}{one.distance:11.4f}  {', '.join(one.changed)}".rstrip()
+
+    def to_table(self) -> Table:
+        """The effect of each head removed alone."""
+        ranked = self.sweep.ranked if self.sweep else ()
+        return ("layer", "head", "strength", "distance"), [(o.layer, o.head, o.strength, o.distance) for o in ranked]
+
+    def view_data(self) -> dict[str, object]:
+        """The page shows tokens as text, and six outputs of each target."""
+        if self.sweep is None:
+            raise InputError("the page shows every head removed alone; leave out --no-sweep")
+        document: dict[str, Any] = round_floats(self.to_dict())
+        model, heads = document["model"], document["sweep"]["ranked"]
+
+        def text(name: str) -> str:
+            return self._output_texts.get(name, name)
+
+        listed = ("likeliest", "changes", "successors")
+        effects = [
+            {
+                **{key: effect[key] for key in ("strength", "distance")},
+                "place": effect["target"],
+                "before": text(effect["before"]),
+                "after": text(effect["after"]),
+                **{key: [c | {"output": text(c["output"])} for c in effect[key][:MAX_VIEW_OUTPUTS]] for key in listed},
+            }
+            for effect in document["effects"]
+        ]
+        heads = [h | {"changed": len(h["changed"]), "after": [text(one) for one in h["after"]]} for h in heads]
+        targets = [effect.target for effect in self.effects]
+        return {
+            "model": {**model, "depth": model["num_layers"], "heads": model["num_heads"]},
+            "texts": document["texts"],
+            "tokens": list(self._token_texts),
+            "special": document["special"],
+            "at": self.at,
+            "ways": document["modes"],
+            "spots": document["positions"],
+            "gone": {"heads": document["heads"], "layers": document["layers"]},
+            "effects": effects,
+            "sweep": {
+                "measure": self.sweep.measure,
+                "places": [targets.index(target) for target in self.sweep.targets],
+                "heads": sorted(heads, key=lambda one: (one["layer"], one["head"])),
+            },
+        }
+
+    def to_drawing(self) -> Drawing:
+        from regard.interpret.attribution.drawing import draw_ablation
+
+        return draw_ablation(self.view_data())
+
+
+def ablate(
+    probe: Probe,
+    *,
+    heads: Collection[tuple[int, int]] = (),
+    layers: Collection[int] = (),
+    top: int = 10,
+    sweep: HeadSweep | None = None,
+) -> AblationResult:
+    """Remove heads and layers together, and report the `top` outputs of each target; `sweep` becomes part of it."""
+    if top < 1:
+        raise InputError(f"top is {top}; expected the number of outputs to list, at least 1")
+    names = ",".join(f"{layer}.{head}" for layer, head in heads)
+    heads = parse_heads(names, num_layers=probe.num_layers, num_heads=probe.num_heads) if heads else ()
+    layers = parse_layers(",".join(map(str, layers)), num_layers=probe.num_layers) if layers else ()
+    silent = [(layer, head) for layer, head in heads if layer not in layers]
+    with probe.evaluating():
+        before = probe.logits()[0]
+        with ExitStack() as stack:
+            stack.enter_context(skip_layers(probe.encoder, layers))
+            if silent:
+                stack.enter_context(record(probe.encoder, edit=knock_out(silent)))
+            after = probe.logits()[0]
+    effects = tuple(_effect(probe, *one, top) for one in zip(probe.targets, before, after, strict=True))
+    result = AblationResult(
+        model=probe.describe(),
+        texts=probe.texts,
+        tokens=probe.tokens,
+        special=probe.special,
+        positions=probe.positions,
+        at=probe.at,
+        modes=probe_modes(probe.model) if probe.predicts_tokens else ("blanks",),
+        heads=heads,
+        layers=layers,
+        effects=effects,
+        sweep=sweep,
+    )
+    result._top = top
+    result._token_texts = tuple(map(probe.token_text, probe.ids.tolist()))
+    if probe.predicts_tokens:
+        outputs = {c.output for e in effects for c in (*e.likeliest, *e.changes, *e.successors)}
+        outputs |= {name for one in (sweep.ranked if sweep else ()) for name in one.after}
+        known = probe.tokenizer.vocabulary
+        result._output_texts = {name: probe.token_text(known[name]).strip() for name in outputs if name in known}
+    return result
+
+
+def sweep_heads(probe: Probe) -> HeadSweep:
+    """Remove every head alone, many copies of the text at a time."""
+    every = [(layer, head) for layer in range(probe.num_layers) for head in range(probe.num_heads)]
+    effects = []
+    with probe.evaluating():
+        before = probe.logits()[0]
+        for group in grouped(every, BUDGET[probe.ids.device.type] // (probe.rows_per_copy * len(probe.ids))):
+            edit = _KnockOutOnePerCopy([head for head in group for _ in range(probe.rows_per_copy)])
+            with record(probe.encoder, edit=edit):
+                after = probe.logits(probe.ids.expand(len(group), -1))
+            effects += [_head_effect(probe, head, before, row) for head, row in zip(group, after, strict=True)]
+    effects.sort(key=lambda one: (-one.strength, one.layer, one.head))
+    return HeadSweep("change" if probe.kind == "value" else "divergence", probe.targets, tuple(effects))
+
+
+def _head_effect(probe: Probe, head: tuple[int, int], before: Tensor, after: Tensor) -> HeadEffect:
+    divergences, distances = kl_divergence(probe, before, after), output_distance(probe, before, after)
+    strengths = distances if divergences is None else divergences
+    changed: tuple[str, ...] = ()
+    best = tuple("" for _ in probe.targets)
+    if probe.kind != "value":
+        same = (before.argmax(-1) == after.argmax(-1)).tolist()
+        changed = tuple(target for target, equal in zip(probe.targets, same, strict=True) if not equal)
+        best = tuple(probe.outputs[index] for index in after.argmax(-1).tolist())
+    means = strengths.mean().item(), distances.mean().item()
+    return HeadEffect(*head, *means, changed, tuple(strengths.tolist()), best)
+
+
+def _effect(probe: Probe, target: str, before: Tensor, after: Tensor, top: int) -> AblationEffect:
+    old, new = probe.probabilities(before), probe.probabilities(after)
+    listed = min(top, len(old))
+
+    def changes(order: Tensor) -> tuple[OutputChange, ...]:
+        return tuple(OutputChange(probe.outputs[i], old[i].item(), new[i].item()) for i in order.tolist())
+
+    best = ["" if probe.kind == "value" else probe.outputs[int(one.argmax())] for one in (old, new)]
+    divergences, distance = kl_divergence(probe, before, after), output_distance(probe, before, after).item()
+    divergence = None if divergences is None else divergences.item()
+    return AblationEffect(
+        target=target,
+        before=best[0],
+        after=best[1],
+        divergence=divergence,
+        distance=distance,
+        strength=distance if divergence is None else divergence,
+        likeliest=changes(old.topk(listed).indices),
+        changes=changes((new - old).abs().topk(listed).indices),
+        successors=changes(new.topk(listed).indices),
+    )
+
+
+def _table(changes: Sequence[OutputChange], form: str) -> Iterator[str]:
+    names = [escape_controls(one.output) for one in changes]
+    width = max(map(cell_len, names))
+    for name, one in zip(names, changes, strict=True):
+        space = " " * (width - cell_len(name))
+        yield f"    {name}{space}{one.before:{form}} -> {one.after:{form}}"
+
+
+def kl_divergence(probe: Probe, before: Tensor, after: Tensor) -> Tensor | None:
+    """The Kullback-Leibler divergence over the last dimension, None for values; clamped at 0 against rounding."""
+    old, new = before.double(), after.double()
+    if probe.kind == "value":
+        return None
+    if probe.kind == "one":
+        return F.kl_div(new.log_softmax(-1), old.log_softmax(-1), reduction="none", log_target=True).sum(-1).clamp(0)
+    yes = F.kl_div(F.logsigmoid(new), F.logsigmoid(old), reduction="none", log_target=True)
+    no = F.kl_div(F.logsigmoid(-new), F.logsigmoid(-old), reduction="none", log_target=True)
+    return (yes + no).sum(-1).clamp(0)
+
+
+def output_distance(probe: Probe, before: Tensor, after: Tensor) -> Tensor:
+    """Over the last dimension: the total variation distance, the largest change of a label, or a value's change."""
+    change = (probe.probabilities(after) - probe.probabilities(before)).abs()
+    return change.sum(-1) / 2 if probe.kind == "one" else change.amax(-1)
+
+
+def parse_heads(names: str, *, num_layers: int, num_heads: int) -> tuple[tuple[int, int], ...]:
+    """Heads named as in `3.1,4.*`: layer and head from 0, * for all; sorted, without duplicates."""
+    heads: set[tuple[int, int]] = set()
+    for name in (part.strip() for part in names.split(",") if part.strip()):
+        match = HEAD.fullmatch(name)
+        if match is None:
+            raise InputError(f"a head is named {name!r}; expected LAYER.HEAD counted from 0, such as 3.1, 4.* or *.0")
+        layer, head = match.groups()
+        _check_index(f"head {name!r}: the layer", layer, num_layers)
+        _check_index(f"head {name!r}: the head", head, num_heads)
+        layers = range(num_layers) if layer == "*" else [int(layer)]
+        heads |= {(i, j) for i in layers for j in (range(num_heads) if head == "*" else [int(head)])}
+    if not heads:
+        raise InputError(f"no head in {names!r}; expected such as 3.1,4.*, or nothing to try every head alone")
+    return tuple(sorted(heads))
+
+
+def parse_layers(names: str, *, num_layers: int) -> tuple[int, ...]:
+    """Layers named as in `2,3`, from 0; sorted, without duplicates."""
+    layers = [name.strip() for name in names.split(",") if name.strip()]
+    for name in layers:
+        if not is_count(name):
+            raise InputError(f"a layer is named {name!r}; expected its number from 0, such as 2 or 2,3")
+        _check_index("the layer", name, num_layers)
+    if not layers:
+        raise InputError(f"no layer in {names!r}; expected numbers from 0, such as 2,3")
+    return tuple(sorted({int(name) for name in layers}))
+
+
+def _check_index(what: str, index: str, count: int) -> None:
+    if index != "*" and int(index) >= count:
+        raise InputError(f"{what} is {index}, and this model has {count}: 0 to {count - 1}")
+
+
+@dataclass(frozen=True)
+class _KnockOutOnePerCopy:
+    """An edit of attention weights that removes a different head in every copy of the text."""
+
+    heads: Sequence[tuple[int, int]]
+
+    def __call__(self, weights: Tensor, site: Site) -> Tensor:
+        keep = torch.ones(weights.shape[:2], device=weights.device, dtype=weights.dtype)
+        for copy, (layer, head) in enumerate(self.heads):
+            if layer == site.layer:
+                keep[copy, head] = 0
+        return weights * keep[:, :, None, None]
+
+
+@contextmanager
+def skip_layers(encoder: Bert | Gpt, layers: Collection[int]) -> Iterator[None]:
+    """Make layers return their input. Threads share hooks, so a hook acts in the thread that set it only."""
+    stack = encoder.decoder if isinstance(encoder, Gpt) else encoder.encoder
+    thread = threading.get_ident()
+
+    def return_input(module: object, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> Tensor:
+        if threading.get_ident() != thread:
+            return output
+        rows = options.get("rows")
+        x: Tensor = inputs[0]
+        return x if rows is None else select_rows(x, rows)
+
+    with ExitStack() as hooks:
+        for layer in layers:
+            hook = stack.layers[layer].register_forward_hook(return_input, with_kwargs=True)
+            hooks.callback(hook.remove)
+        yield

@@ -1,0 +1,419 @@
+"""Faithfulness: may the attention map of a classified text be read as the reason for its class?
+
+Six tests with fixed thresholds and one verdict; docs/faithfulness.md explains each of them. For models without classes
+there is no verdict: the result has the map and the attributions of one prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import PrivateAttr
+from rich.cells import cell_len
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.escaping import escape_controls
+from regard.interpret.ablation import output_distance
+from regard.interpret.attribution.attention_map import AttentionMap, attention_map
+from regard.interpret.attribution.gradients import Attribution, gradient_times_input, integrated_gradients
+from regard.interpret.attribution.probe import Probe, ProbedModel
+from regard.render.drawing import Drawing
+from regard.render.result import Result, Table, round_floats
+from regard.tasks.metrics import value_scores
+
+__all__ = ["FaithfulnessCheck", "FaithfulnessResult", "Verdict", "kendall_tau_b", "measure_faithfulness"]
+
+# Fixed before any model was measured, with reasons in docs/faithfulness.md. Do not tune them to a result.
+REQUIRED_PASSES = 4  # tests of six, the permuted map among them
+MIN_WORDS = 5  # with fewer, chance decides
+MIN_CHANGE = 0.10  # of probability: what counts as a change of the prediction
+MIN_KENDALL = 0.20  # Kendall's tau: three of five pairs of words in the same order
+MIN_CORRELATION_MARGIN = 0.50  # by how much a correlation with the shown class must exceed that with the other class
+
+DRAWS = 100  # permutations, random choices and random rankings
+TOP_FRACTION = 0.2  # of the words: those that the map points at
+FRACTIONS = (0.1, 0.2, 0.5)  # of the words, over which removals are averaged
+FLAT = 0.01  # weights whose range is below this fraction of their mean point at nothing
+
+PERMUTED = "permuted attention"  # the test that every faithful map passes
+BAR = 20
+
+Verdict = Literal["faithful", "doubtful", "unfaithful"]
+VERDICTS: dict[Verdict, str] = {
+    "faithful": "the class depends on this map, and on the words it points at",
+    "doubtful": "the class depends on this map, but too few tests support the words it points at",
+    "unfaithful": "the class stays the same wherever this map points: do not show it as a reason",
+}
+
+
+class Meaning(NamedTuple):
+    """What a test does, and what passing and failing it mean."""
+
+    method: str
+    passed: str
+    failed: str
+
+
+SWAP = (
+    "Each word is removed alone: does the map follow the drop in the log-odds of this class better than the drop for "
+    "the strongest other class?"
+)
+SWAP_OF_TWO = (
+    "Each word is removed alone: does the map follow the drop in the log-odds of this class? With two classes the drop "
+    "for the other class is the same with opposite sign, so the value is twice one correlation."
+)
+MEANINGS = {
+    PERMUTED: Meaning(
+        "The weights of the map are permuted at random, 100 times: how far does the prediction move, in the median?",
+        "The prediction depends on where the map points.",
+        "The prediction stays the same wherever the map points, so the map cannot be the reason.",
+    ),
+    "zeroed values": Meaning(
+        "The values of the fifth of the words with the most weight are set to zero: does that move the prediction more "
+        "than the same for as many other words?",
+        "The words that the map points at carry what the prediction needs.",
+        "The words that the map points at carry no more than others do.",
+    ),
+    "correlation with gradients": Meaning(
+        "Do the map and gradient x input rank the words in the same order (Kendall's tau)?",
+        "Two measures of importance agree.",
+        "Gradients find other words important.",
+    ),
+    "comprehensiveness": Meaning(
+        "The words with the most weight are removed: does the class lose more than without random words?",
+        "Without the words that the map points at, the probability of the class falls.",
+        "Removing random words changes the class as much.",
+    ),
+    "sufficiency": Meaning(
+        "Only the words with the most weight are kept: does the class lose less than with random words alone?",
+        "The words that the map points at are enough for the class.",
+        "Random words support the class as well.",
+    ),
+}
+
+
+def meanings(classes: int, *, several: bool = False) -> dict[str, Meaning]:
+    """The meaning of each test by name; with `several`, labels do not exclude each other."""
+    mirrored = classes == 2 and not several
+    swap = Meaning(
+        SWAP_OF_TWO if mirrored else SWAP,
+        "The map points at evidence for this class"
+        + (", and so away from evidence for the other." if mirrored else ", and less at evidence for the other."),
+        "The map would do as well as evidence for the other class.",
+    )
+    return {"class swap": swap, **MEANINGS}
+
+
+@dataclass(frozen=True)
+class FaithfulnessCheck:
+    """One test: passed if `value` is at least `threshold`. A map that points at nothing has the value None."""
+
+    name: str
+    value: float | None
+    threshold: float
+    numbers: dict[str, float | None]
+    passed: bool
+
+    @classmethod
+    def of(cls, name: str, value: float | None, threshold: float, **numbers: float | None) -> FaithfulnessCheck:
+        return cls(name, value, threshold, numbers, value is not None and value >= threshold)
+
+    def line(self) -> str:
+        value = "none: the map points at nothing" if self.value is None else f"{self.value:z.3f}"
+        numbers = ", ".join(f"{name} {number:z.3f}" for name, number in self.numbers.items())
+        mark = "passed" if self.passed else "failed"
+        return f"  {mark}  {self.name:26}  {value} (at least {self.threshold:.2f}; {numbers})"
+
+
+class FaithfulnessResult(Result):
+    """The attention map and the attributions of one prediction and, for a classifier, the verdict on the map.
+
+    faithful: the prediction depends on the map, and on the words it points at. doubtful: it depends on the map, but too
+    few tests support the words. unfaithful: it stays the same wherever the map points. A map is `flagged` if it should
+    not be shown as a reason.
+
+    `label` has `probability`, which is the value itself for a regression; `other` is the strongest other label.
+    `weights` is the attention of the token at position `token`, `special_weight` the part on special tokens.
+    """
+
+    page_view: ClassVar[str | None] = "faithfulness"
+
+    model: ProbedModel
+    texts: tuple[str, ...]
+    verdict: Verdict | None
+    flagged: bool | None
+    label: str
+    probability: float
+    other: str | None
+    target: str
+    token: int
+    layer: int
+    head: int | None
+    tokens: tuple[str, ...]
+    special: tuple[bool, ...]
+    weights: tuple[float, ...]
+    special_weight: float
+    checks: tuple[FaithfulnessCheck, ...]
+    gradient: Attribution
+    integrated: Attribution
+    seed: int
+    _texts: tuple[str, ...] = PrivateAttr(())  # the tokens as people read them
+    _label_text: str = PrivateAttr("")
+    _requested_label: str | None = PrivateAttr(None)
+
+    def to_text(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        heads = "mean of all heads" if self.head is None else f"head {self.head}"
+        form = "z.3f" if self.model.kind == "value" else ".1%"
+        yield f"{self.label} {self.probability:{form}}; the map of layer {self.layer}, {heads}"
+        yield ""
+        tokens = [escape_controls(token) for token in self.tokens]
+        width = max(map(cell_len, tokens))
+        yield f"  {'':{width}}  weight  gradient x input  integrated gradients"
+        rows = zip(tokens, self.weights, self.gradient.scores, self.integrated.scores, strict=True)
+        for token, weight, gradient, integrated in rows:
+            space, bar = " " * (width - cell_len(token)), "█" * round(weight * BAR)
+            yield f"  {token}{space}  {weight:6.3f}  {gradient:z16.3f}  {integrated:z20.3f}  {bar}".rstrip()
+        if self.verdict is None:
+            return
+        yield ""
+        yield from (check.line() for check in self.checks)
+        passed = sum(check.passed for check in self.checks)
+        yield ""
+        yield f"verdict: {self.verdict} ({passed} of {len(self.checks)} passed): {VERDICTS[self.verdict]}"
+
+    def to_table(self) -> Table:
+        rows = zip(self.tokens, self.weights, self.gradient.scores, self.integrated.scores, strict=True)
+        return ("token", "weight", "gradient x input", "integrated gradients"), [list(row) for row in rows]
+
+    def view_data(self) -> dict[str, object]:
+        """The page shows tokens as text, and the meaning of each test."""
+        document: dict[str, Any] = round_floats(self.to_dict())
+        model = document["model"]
+        evidence = ("probability", "token", "layer", "head", "special", "weights", "gradient", "integrated")
+        return {
+            "model": {**model, "depth": model["num_layers"], "heads": model["num_heads"]},
+            "texts": document["texts"],
+            "asked": {"label": self._requested_label, "layer": self.layer, "head": self.head},
+            "grounds": {
+                **{key: document[key] for key in evidence},
+                "place": self.target,
+                "label": self._label_text,
+                "tokens": list(self._texts),
+            },
+            "verdict": self._verdict_data(document["checks"]),
+            "notes": [] if self.verdict is not None else [no_verdict_reason(self.model.task)],
+        }
+
+    def _verdict_data(self, checks: list[dict[str, Any]]) -> dict[str, object] | None:
+        if self.verdict is None:
+            return None
+        by_name = meanings(len(self.model.labels), several=self.model.kind == "several")
+        return {
+            "verdict": self.verdict,
+            "flagged": self.flagged,
+            "means": VERDICTS[self.verdict],
+            "other": self.other,
+            "special_weight": round_floats(self.special_weight),
+            "needed": REQUIRED_PASSES,
+            "decisive": PERMUTED,
+            "seed": self.seed,
+            "checks": [
+                {**one, "done": meaning.method, "means": meaning.passed if one["passed"] else meaning.failed}
+                for one in checks
+                for meaning in [by_name[one["name"]]]
+            ],
+        }
+
+    def to_drawing(self) -> Drawing:
+        from regard.interpret.attribution.drawing import draw_faithfulness
+
+        return draw_faithfulness(self.view_data())
+
+
+def no_verdict_reason(task: str) -> str:
+    """Why a model for this task gets no verdict."""
+    what = {"fill": "fills in blanks", "next": "continues texts"}.get(task, f"does {task}")
+    return (
+        f"This model {what} and has no classes, so there is no verdict: the tests judge models that "
+        "`regard train classify` and `pair` write."
+    )
+
+
+def measure_faithfulness(
+    probe: Probe, *, label: str | None = None, layer: int | None = None, head: int | None = None, seed: int = 0
+) -> FaithfulnessResult:
+    """Test the map of a layer (default: the last) and a head (the mean of all) as a reason for a label (the predicted).
+
+    Models that are not classifiers get the map and the attributions of their first target, without a verdict.
+    """
+    if probe.task in ("tag", "answer"):
+        raise InputError(
+            f"a model for {probe.task} makes many predictions for one text; `regard predict DIR INPUT --page FILE` "
+            "shows the evidence for each of them"
+        )
+    classifies = probe.task in ("classify", "pair") and len(probe.outputs) > 1
+    index = None if label is None else probe.output_index(label)
+    with probe.evaluating():
+        shown = attention_map(probe, layer=layer, head=head)
+        if classifies and len(shown.words) < MIN_WORDS:
+            raise InputError(
+                f"the text has {len(shown.words)} tokens that are not special; the tests need {MIN_WORDS} or more"
+            )
+        logits = probe.logits()[:, 0]
+        ranked = probe.probabilities(logits)[0].argsort(descending=True).tolist()
+        index = ranked[0] if index is None else index
+        other = next((number for number in ranked if number != index), index)
+    name = probe.outputs[index]
+    gradient = gradient_times_input(probe, output=name)
+    checks: tuple[FaithfulnessCheck, ...] = ()
+    if classifies:
+        with probe.evaluating():
+            generator = torch.Generator().manual_seed(seed)
+            checks = _FaithfulnessTests(shown, logits, index, other, generator).run(gradient)
+    verdict = _verdict(checks) if classifies else None
+    result = FaithfulnessResult(
+        model=probe.describe(),
+        texts=probe.texts,
+        verdict=verdict,
+        flagged=None if verdict is None else verdict != "faithful",
+        label=name,
+        probability=probe.probabilities(logits)[0, index].item(),
+        other=probe.outputs[other] if classifies else None,
+        target=probe.targets[0],
+        token=shown.position,
+        layer=shown.layer,
+        head=shown.head,
+        tokens=probe.tokens,
+        special=probe.special,
+        weights=tuple(shown.weights.tolist()),
+        special_weight=(shown.weights.sum() - shown.weights[shown.words].sum()).item(),
+        checks=checks,
+        gradient=gradient,
+        integrated=integrated_gradients(probe, output=name),
+        seed=seed,
+    )
+    result._texts = tuple(map(probe.token_text, probe.ids.tolist()))
+    result._label_text = probe.token_text(probe.tokenizer.id(name)).strip() if probe.predicts_tokens else name
+    result._requested_label = label
+    return result
+
+
+def _verdict(checks: tuple[FaithfulnessCheck, ...]) -> Verdict:
+    passed = {check.name for check in checks if check.passed}
+    if PERMUTED not in passed:
+        return "unfaithful"
+    return "faithful" if len(passed) >= REQUIRED_PASSES else "doubtful"
+
+
+@dataclass(frozen=True, eq=False)
+class _FaithfulnessTests:
+    """The six tests of one map; `logits` (1, O) are the prediction for the whole text."""
+
+    shown: AttentionMap
+    logits: Tensor
+    label: int
+    other: int
+    generator: torch.Generator
+
+    def run(self, gradient: Attribution) -> tuple[FaithfulnessCheck, ...]:
+        weights = self.shown.weights[self.shown.words]
+        flat = bool(weights.max() - weights.min() <= FLAT * weights.mean())
+        return (
+            self._class_swap(flat),
+            self._permuted(),
+            self._zeroed_values(flat),
+            self._gradient_correlation(flat, gradient),
+            *self._removals(flat),
+        )
+
+    def _class_swap(self, flat: bool) -> FaithfulnessCheck:
+        """Words are removed one by one: do the label's log-odds follow the map better than the other label's?"""
+        odds = self._log_odds(self.logits) - self._log_odds(self.shown.remove(self.shown.words[:, None]))
+        weights = self.shown.weights[self.shown.words].tolist()
+        own, other = (value_scores(weights, odds[:, n].tolist())["pearson"] / 100 for n in (self.label, self.other))
+        value = None if flat else own - other
+        return FaithfulnessCheck.of("class swap", value, MIN_CORRELATION_MARGIN, label=own, other=other)
+
+    def _permuted(self) -> FaithfulnessCheck:
+        changes = self._change(self.shown.permute(DRAWS, self.generator))
+        median, uniform = changes.median().item(), self._change(self.shown.flatten()).item()
+        numbers = {"median": median, "largest": changes.max().item(), "uniform": uniform}
+        return FaithfulnessCheck.of(PERMUTED, median, MIN_CHANGE, **numbers)
+
+    def _zeroed_values(self, flat: bool) -> FaithfulnessCheck:
+        """The words that the map points at, against as many of the others."""
+        order = self._order()
+        count = _count(TOP_FRACTION, len(order))
+        others = order[count:][self._rankings(len(order) - count)[:, :count]]
+        top = self._change(self.shown.zero_values(order[None, :count])).item()
+        random = self._change(self.shown.zero_values(others)).mean().item()
+        value = None if flat else top - random
+        return FaithfulnessCheck.of("zeroed values", value, MIN_CHANGE, pointed=top, others=random)
+
+    def _gradient_correlation(self, flat: bool, gradient: Attribution) -> FaithfulnessCheck:
+        weights = self.shown.weights[self.shown.words].cpu().numpy()
+        sizes = np.abs([gradient.scores[position] for position in self.shown.words.tolist()])
+        tau = kendall_tau_b(weights, sizes)
+        spearman = value_scores(weights.tolist(), sizes.tolist())["spearman"] / 100
+        value = None if flat else tau
+        return FaithfulnessCheck.of("correlation with gradients", value, MIN_KENDALL, kendall=tau, spearman=spearman)
+
+    def _removals(self, flat: bool) -> tuple[FaithfulnessCheck, FaithfulnessCheck]:
+        """Comprehensiveness and sufficiency of the map's ranking, compared with those of random rankings."""
+        rankings = torch.cat([self._order()[None], self.shown.words[self._rankings(len(self.shown.words))]])
+        whole = self._probability(self.logits)
+        drops, losses = [], []
+        for fraction in FRACTIONS:
+            positions = rankings[:, : _count(fraction, rankings.shape[1])]
+            drops.append(whole - self._probability(self.shown.remove(positions)))
+            losses.append(whole - self._probability(self.shown.keep_only(positions)))
+        checks = []
+        for name, parts, sign in (("comprehensiveness", drops, 1), ("sufficiency", losses, -1)):
+            mean = torch.stack(parts).mean(0)
+            own, random = mean[0].item(), mean[1:].mean().item()
+            value = None if flat else sign * (own - random)
+            checks.append(FaithfulnessCheck.of(name, value, MIN_CHANGE, **{name: own, "random": random}))
+        return checks[0], checks[1]
+
+    def _order(self) -> Tensor:
+        """The positions of the words, the highest weight first."""
+        return self.shown.words[self.shown.weights[self.shown.words].argsort(descending=True, stable=True)]
+
+    def _rankings(self, count: int) -> Tensor:
+        """(DRAWS, count): random orders of the indices below `count`."""
+        return torch.rand(DRAWS, count, generator=self.generator).argsort(-1).to(self.shown.words.device)
+
+    def _change(self, logits: Tensor) -> Tensor:
+        return output_distance(self.shown.probe, self.logits, logits)
+
+    def _probability(self, logits: Tensor) -> Tensor:
+        return self.shown.probe.probabilities(logits)[:, self.label]
+
+    def _log_odds(self, logits: Tensor) -> Tensor:
+        """The log-odds of each label against all others; for multi-label outputs these are the logits."""
+        logits = logits.double()
+        if self.shown.probe.kind == "several":
+            return logits
+        same = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
+        rest = logits[:, None, :].expand(-1, len(same), -1).masked_fill(same, -torch.inf)
+        return logits - rest.logsumexp(-1)
+
+
+def _count(fraction: float, total: int) -> int:
+    return max(1, round(fraction * total))
+
+
+def kendall_tau_b(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Kendall's tau-b: the concordant minus the discordant pairs, normalized; 0 if one variable is constant."""
+    a, b = (np.sign(values[:, None] - values[None, :]) for values in (x, y))
+    norm = float(np.sqrt(np.abs(a).sum() * np.abs(b).sum()))
+    return float((a * b).sum() / norm) if norm else 0.0

@@ -1,0 +1,141 @@
+"""The JSON files beside a vocabulary: special tokens, options, length.
+
+Knows tokenizer_config.json, special_tokens_map.json, added_tokens.json and one field of config.json. Every value is
+checked before it is used, and no value chooses code. Knows nothing of vocabularies beyond their tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken
+
+from regard.errors import InputError
+from regard.files.file_input import read_file
+from regard.files.json_files import read_json
+
+__all__ = ["BERT", "ROLES", "TokenizerConfig", "read_object", "read_text"]
+
+LIMIT = 256 << 20  # bytes of a vocabulary or of tokenizer.json: the largest that are published have some 40 MB
+
+# What a special token is for, and the key under which Hugging Face's files name it.
+ROLES = {
+    "pad": "pad_token",
+    "mask": "mask_token",
+    "cls": "cls_token",
+    "sep": "sep_token",
+    "unknown": "unk_token",
+    "bos": "bos_token",
+    "eos": "eos_token",
+}
+
+# Published folders often leave the names to the tokenizer's class: these are what the classes take.
+BERT = {"pad": "[PAD]", "mask": "[MASK]", "cls": "[CLS]", "sep": "[SEP]", "unknown": "[UNK]"}
+GPT2 = {"unknown": "<|endoftext|>", "bos": "<|endoftext|>", "eos": "<|endoftext|>"}
+T5 = {"pad": "<pad>", "unknown": "<unk>", "eos": "</s>"}
+ROBERTA = T5 | {"mask": "<mask>", "cls": "<s>", "sep": "</s>", "bos": "<s>"}
+
+# The family is known by the first of these tokens that the vocabulary has.
+FAMILIES = {"[CLS]": BERT, "<mask>": ROBERTA, "<|endoftext|>": GPT2, "<pad>": T5}
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """What the JSON files of a folder say; `kind` is the model family they name, in small letters, or empty."""
+
+    folder: Path
+    values: Mapping[str, Any]
+    names: Mapping[str, Any]
+    kind: str
+
+    @classmethod
+    def open(cls, folder: Path) -> TokenizerConfig:
+        """Read the folder's JSON files; an absent one says nothing, a broken one is an error."""
+        values = read_object(folder / "tokenizer_config.json")
+        names = read_object(folder / "special_tokens_map.json") | values
+        family = read_object(folder / "config.json").get("model_type") or values.get("tokenizer_class") or ""
+        return cls(folder, values, names, str(family).removesuffix("Fast").removesuffix("Tokenizer").lower())
+
+    def flag(self, key: str) -> bool | None:
+        """An option of tokenizer_config.json, or None where it is not given."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise InputError(f"{self._file}: {key} should be true or false, not {value!r}")
+        return value
+
+    @property
+    def max_length(self) -> int | None:
+        """model_max_length, or None for the astronomic number that published folders write for "no limit"."""
+        value = self.values.get("model_max_length")
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InputError(f"{self._file}: model_max_length should be a number, not {value!r}")
+        return int(value) if 1 <= value < 1e9 else None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """model_input_names, which transformers feeds a model; empty where they are not given."""
+        value = self.values.get("model_input_names") or []
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise InputError(f"{self._file}: model_input_names should be a list of strings, not {value!r}")
+        return tuple(value)
+
+    def tokens(self, vocabulary: Collection[str]) -> dict[str, AddedToken]:
+        """The special token of every role that has one in the vocabulary; a null in the files means none."""
+        defaults = next((family for mark, family in FAMILIES.items() if mark in vocabulary), {})
+        found = {role: self._token(self.names.get(key, defaults.get(role))) for role, key in ROLES.items()}
+        return {role: token for role, token in found.items() if token is not None and token.content in vocabulary}
+
+    @property
+    def added(self) -> dict[str, tuple[int, AddedToken]]:
+        """Tokens that joined the vocabulary after its training, with their ids, in the order of the ids."""
+        joined = read_object(self.folder / "added_tokens.json")
+        entries: list[tuple[object, object]] = [(number, token) for token, number in joined.items()]
+        listed = self.values.get("added_tokens_decoder") or {}
+        entries += listed.items() if isinstance(listed, dict) else [(None, listed)]
+        found = {}
+        for number, value in entries:
+            token = self._token(value)
+            if token is None or not str(number).isdecimal() or len(str(number)) > 9:
+                raise InputError(f"{self.folder}: expected an added token with its id, got {value!r} with {number!r}")
+            found[token.content] = (int(str(number)), token)
+        return dict(sorted(found.items(), key=lambda item: item[1][0]))
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "tokenizer_config.json"
+
+    def _token(self, value: object) -> AddedToken | None:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return AddedToken(value, normalized=False, special=True)
+        if not isinstance(value, dict) or not isinstance(value.get("content"), str):
+            raise InputError(f"{self.folder}: a token is a string or an object with 'content', not {value!r}")
+        flags = {"normalized": False, "special": True}
+        flags |= {key: value[key] for key in ("single_word", "lstrip", "rstrip", *flags) if key in value}
+        if not all(isinstance(flag, bool) for flag in flags.values()):
+            raise InputError(f"{self.folder}: the flags of {value['content']!r} should be true or false: {flags}")
+        return AddedToken(value["content"], **flags)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file, or an empty one where there is no such file."""
+    return read_json(path) if path.is_file() else {}
+
+
+def read_text(path: Path) -> str:
+    """A file's text, which must be UTF-8, with "\\n" at the end of its lines."""
+    try:
+        data = read_file(path, limit=LIMIT)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}, line {line}: not UTF-8 text ({error.reason}); save it as UTF-8") from error

@@ -1,0 +1,53 @@
+"""`regard faithfulness`: may an attention map be read as the reason for a class?"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from regard.events import Note
+from regard.verbs.base import ModelName, Models, Request, argument, option, seed_option, verb
+
+if TYPE_CHECKING:
+    from regard.interpret.faithfulness import FaithfulnessResult
+
+__all__ = ["FaithfulnessRequest", "faithfulness"]
+
+
+class FaithfulnessRequest(Request):
+    model: ModelName = argument(help="A classifier that `regard train` wrote; or another model.")
+    text: str = argument(help="The text to classify; for a pretrained BERT with a blank.")
+    text_b: str | None = argument(None, help="The second text, for pairs.")
+    label: str | None = option(None, help="The class to explain; by default the predicted one.", metavar="NAME")
+    layer: int | None = option(None, help="The layer of the map, from 0; by default the last.", metavar="N")
+    head: int | None = option(None, help="The head, from 0; by default the mean of all.", metavar="N")
+    seed: int = seed_option()
+
+
+@verb(
+    FaithfulnessRequest,
+    result="regard.interpret.faithfulness:FaithfulnessResult",
+    formats=(".html", ".svg", ".png", ".csv", ".json"),
+    aliases=("honesty",),
+)
+def faithfulness(request: FaithfulnessRequest, models: Models) -> Generator[Note, None, FaithfulnessResult]:
+    """Test the attention map of a classified text: may it be read as the reason for the class?
+
+    Six tests with fixed thresholds (docs/faithfulness.md) give one verdict: faithful, doubtful or unfaithful. The map
+    is the attention of the token that stands for the text. Other models have no classes to test: for them the result is
+    the map and the attributions of one prediction, at the blank for a BERT, at the end for a GPT.
+    """
+    from regard.interpret.attribution.probe import probe_model
+    from regard.interpret.faithfulness import measure_faithfulness, no_verdict_reason
+
+    with models.use(request.model) as loaded:
+        probe = probe_model(loaded, request.text, request.text_b)
+        result = loaded.cached(
+            ("faithfulness", request),
+            lambda: measure_faithfulness(
+                probe, label=request.label, layer=request.layer, head=request.head, seed=request.seed
+            ),
+        )
+    if result.verdict is None:
+        yield Note(message=no_verdict_reason(result.model.task))
+    return result

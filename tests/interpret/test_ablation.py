@@ -1,0 +1,202 @@
+"""Ablation: heads and layers by name, effects against the formulas, and a sweep against one head at a time."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import entropy
+
+import regard
+from regard.errors import InputError
+from regard.interpret.ablation import (
+    ablate,
+    kl_divergence,
+    output_distance,
+    parse_heads,
+    parse_layers,
+    skip_layers,
+    sweep_heads,
+)
+from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
+from regard.nn import Padded, knock_out, record
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.text_classification import Regression, TextClassification
+from regard.text import Tokenizer
+from tests.inference.folders import tiny_gpt
+from tests.interpret.classifiers import deciding
+
+
+@pytest.fixture(scope="module")
+def blanks(tiny_bert_folder: Path) -> Probe:
+    return pretrained_probe(*regard.load(tiny_bert_folder), "the _ was a [MASK] film")
+
+
+@pytest.fixture(scope="module")
+def following(tmp_path_factory: pytest.TempPathFactory) -> Probe:
+    return pretrained_probe(*regard.load(tiny_gpt(tmp_path_factory.mktemp("gpt"))), "the good film")
+
+
+def test_heads_by_name() -> None:
+    assert parse_heads("3.1, 1.*,3.1", num_layers=4, num_heads=2) == ((1, 0), (1, 1), (3, 1))
+    assert parse_heads("*.0", num_layers=3, num_heads=2) == ((0, 0), (1, 0), (2, 0))
+    assert parse_layers("2, 0,2", num_layers=3) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("3", "a head is named '3'; expected LAYER.HEAD counted from 0"),
+        ("1.2.3", "a head is named"),
+        ("-1.0", "a head is named"),
+        ("4.0", "head '4.0': the layer is 4, and this model has 4: 0 to 3"),
+        ("0.2", "head '0.2': the head is 2, and this model has 2: 0 to 1"),
+        (" , ", "no head in"),
+    ],
+)
+def test_heads_that_are_none(names: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_heads(names, num_layers=4, num_heads=2)
+
+
+@pytest.mark.parametrize("names", ["", "x", "1.0", "-1", "4"])
+def test_layers_that_are_none(names: str) -> None:
+    with pytest.raises(InputError, match="layer"):
+        parse_layers(names, num_layers=4)
+
+
+@given(st.sets(st.tuples(st.integers(0, 11), st.integers(0, 11)), min_size=1))
+def test_names_of_heads_come_back(heads: set[tuple[int, int]]) -> None:
+    names = ",".join(f"{layer}.{head}" for layer, head in heads)
+    assert parse_heads(names, num_layers=12, num_heads=12) == tuple(sorted(heads))
+
+
+def test_the_effect_of_heads_is_that_of_knock_out(blanks: Probe) -> None:
+    heads = [(0, 1), (1, 0), (1, 3)]
+    found = ablate(blanks, heads=heads, top=3)
+    model = blanks.encoder
+    with torch.no_grad():
+        before = model.masked(model(blanks.ids[None], Padded()))[0, [2, 5]].softmax(-1)
+        with record(model, edit=knock_out(heads)):
+            after = model.masked(model(blanks.ids[None], Padded()))[0, [2, 5]].softmax(-1)
+    assert found.heads == tuple(heads)
+    assert found.layers == ()
+    for effect, old, new in zip(found.effects, before.double().numpy(), after.double().numpy(), strict=True):
+        assert effect.divergence == pytest.approx(entropy(old, new), rel=1e-3)
+        assert effect.distance == pytest.approx(abs(old - new).sum() / 2, rel=1e-4)
+        assert effect.before == blanks.outputs[old.argmax()]
+        assert effect.after == blanks.outputs[new.argmax()]
+        order = abs(new - old).argsort()[::-1][:3]
+        assert [one.output for one in effect.changes] == [blanks.outputs[place] for place in order]
+        assert [one.after for one in effect.changes] == pytest.approx(new[order].tolist(), rel=1e-4)
+        assert [one.before for one in effect.likeliest] == pytest.approx(sorted(old)[:-4:-1], rel=1e-4)
+
+
+def test_a_layer_left_out_hands_on_what_it_gets(blanks: Probe, following: Probe) -> None:
+    bert, gpt = blanks.encoder, following.encoder
+    with torch.no_grad():
+        x = bert.embedding(blanks.ids[None], Padded())
+        alone = bert.masked(bert.encoder.layers[1](x, Padded()))[0, [2, 5]].softmax(-1)
+        y = gpt.embedding(following.ids[None], Padded())
+        last = gpt.logits(gpt.decoder.norm(gpt.decoder.layers[0](y, Padded())))[0, -1].softmax(-1)
+    found = ablate(blanks, layers=[0], heads=[(0, 2)], top=1).effects
+    assert [effect.after for effect in found] == [blanks.outputs[place] for place in alone.argmax(-1).tolist()]
+    for effect, row in zip(found, alone, strict=True):
+        now = ablate(blanks, layers=[0], top=len(row)).effects[found.index(effect)]
+        told = {one.output: one.after for one in now.likeliest}
+        assert [told[name] for name in blanks.outputs] == pytest.approx(row.tolist(), abs=1e-6)
+    effect = ablate(following, layers=[1], top=len(last)).effects[0]
+    told = {one.output: one.after for one in effect.likeliest}
+    assert [told[name] for name in following.outputs] == pytest.approx(last.tolist(), abs=1e-6)
+
+
+def test_other_threads_keep_their_layers(blanks: Probe) -> None:
+    found: list[torch.Tensor] = []
+
+    def ask() -> None:
+        with blanks.evaluating():
+            found.append(blanks.logits().clone())
+
+    ask()
+    with skip_layers(blanks.encoder, [0, 1]):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        ask()
+    ask()
+    whole, beside, inside, after = found
+    assert torch.equal(whole, beside)
+    assert torch.equal(whole, after)
+    assert not torch.allclose(whole, inside)
+    assert not any(block._forward_hooks for block in blanks.encoder.encoder.layers)
+
+
+@pytest.mark.parametrize("which", ["blanks", "following"])
+def test_a_sweep_is_every_head_alone(
+    which: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe: Probe = request.getfixturevalue(which)
+    # Three copies at a time: the eight heads need several batches.
+    monkeypatch.setattr("regard.interpret.ablation.BUDGET", {"cpu": 3 * len(probe.ids)})
+    found = sweep_heads(probe)
+    assert {(one.layer, one.head) for one in found.ranked} == {(i, j) for i in range(2) for j in range(4)}
+    assert [one.strength for one in found.ranked] == sorted((one.strength for one in found.ranked), reverse=True)
+    for one in found.ranked:
+        effects = ablate(probe, heads=[(one.layer, one.head)]).effects
+        assert one.strength == pytest.approx(sum(e.strength for e in effects) / len(effects), rel=1e-3, abs=1e-7)
+        assert one.distance == pytest.approx(sum(e.distance for e in effects) / len(effects), rel=1e-3, abs=1e-7)
+        assert one.changed == tuple(e.target for e in effects if e.before != e.after)
+
+
+def test_the_head_that_decides_comes_first(tiny_bert_folder: Path) -> None:
+    solved = deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True)
+    probe = task_probe(solved, "it is a good day for them")
+    ranked = sweep_heads(probe).ranked
+    # The first head hands out nothing; without the second, the class is open.
+    assert [(one.layer, one.head) for one in ranked] == [(0, 1), (0, 0)]
+    assert ranked[0].distance > 0.1
+    assert ranked[1].distance < 0.01
+    effect = ablate(probe, heads=[(0, 1)]).effects[0]
+    assert (effect.target, effect.before) == ("text", "positive")
+    assert {one.output for one in effect.changes} == {"negative", "positive"}
+    assert effect.changes[0].before - effect.changes[0].after == pytest.approx(
+        effect.changes[1].after - effect.changes[1].before
+    )
+
+
+def test_labels_that_exclude_nothing_and_values(tiny_bert_folder: Path) -> None:
+    model, tokenizer = regard.load(tiny_bert_folder)
+    assert tokenizer is not None
+    several = TextClassification(["a", "b"], multi_label=True)
+    probe = task_probe(
+        FineTunedModel(several, EncoderWithHead.from_encoder(model, several).eval(), tokenizer, 32), "the film"
+    )
+    before, after = torch.tensor([0.0, 2.0]), torch.tensor([1.0, 2.0])
+    p, q = 0.5, 1 / (1 + torch.e**-1)
+    apart = kl_divergence(probe, before, after)
+    assert apart is not None
+    assert apart.item() == pytest.approx(entropy([p, 1 - p], [q, 1 - q]))
+    assert output_distance(probe, before, after).item() == pytest.approx(q - p)
+
+    regress = Regression(0.0, 1.0)
+    value = task_probe(
+        FineTunedModel(regress, EncoderWithHead.from_encoder(model, regress).eval(), tokenizer, 32), "the film"
+    )
+    effect = ablate(value, layers=[0, 1]).effects[0]
+    assert effect.divergence is None
+    (change,) = effect.changes
+    assert effect.distance == pytest.approx(abs(change.after - change.before))
+    assert effect.strength == effect.distance > 0
+    assert sweep_heads(value).measure == "change"
+
+
+def test_what_cannot_be_removed(blanks: Probe) -> None:
+    with pytest.raises(InputError, match="the layer is 2, and this model has 2"):
+        ablate(blanks, heads=[(2, 0)])
+    with pytest.raises(InputError, match="top is 0"):
+        ablate(blanks, heads=[(0, 0)], top=0)

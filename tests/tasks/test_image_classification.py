@@ -1,0 +1,114 @@
+"""Pictures: made to fit a frame, moved in training, and a folder that transformers reads too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from regard.data.examples import ImageExample
+from regard.errors import InputError
+from regard.models import Vit, VitConfig
+from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
+from regard.tasks.predict import predict
+from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
+
+CONFIG = VitConfig(width=16, depth=2, heads=2, ffn=32, image=(8, 8), patch=(4, 4), channels=1, labels=3)
+
+
+def picture(seed: int, *, size: tuple[int, ...] = (8, 8), label: str | None = None) -> ImageExample:
+    return ImageExample(np.random.default_rng(seed).integers(256, size=size, dtype=np.uint8), label, f"{seed}.png")
+
+
+@pytest.fixture
+def solved() -> FineTunedModel:
+    model = ImageClassifier(Vit(CONFIG), shift=2).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return FineTunedModel(ImageTask(["a", "b", "c"]), model, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("size", "patch", "expected"),
+    [
+        ((28, 28), 4, (28, 28)),
+        ((31, 47), 4, (32, 48)),
+        ((2, 3), 4, (4, 4)),
+        ((600, 600), 4, (64, 64)),
+        ((600, 600), 16, (256, 256)),
+        ((375, 500), 4, (56, 72)),
+    ],
+)
+def test_a_frame_has_whole_patches_and_not_too_many(
+    size: tuple[int, int], patch: int, expected: tuple[int, int]
+) -> None:
+    frame = ImageTransform.for_images([picture(0, size=size)], patch=patch)
+    assert (frame.height, frame.width) == expected
+    assert frame.count_resized([picture(0, size=size), picture(1, size=(*expected, 3))]) == int(size != expected)
+
+
+def test_a_frame_takes_the_middle_size_and_any_colour() -> None:
+    grey, colour = picture(0), picture(1, size=(12, 10, 3))
+    sizes = [(8, 8), (12, 16), (40, 20)]
+    assert ImageTransform.for_images([picture(0, size=size) for size in sizes], patch=4) == ImageTransform(12, 16, 1)
+    assert ImageTransform.for_images([grey], patch=4) == ImageTransform(8, 8, 1) and ImageTransform.for_images(
+        [grey, colour, grey], patch=4
+    ) == ImageTransform(8, 8, 3)
+    assert torch.equal(ImageTransform(8, 8, 1).pixels(grey)[0], torch.from_numpy(grey.pixels))
+    assert torch.equal(ImageTransform(8, 8, 3).pixels(grey)[2], torch.from_numpy(grey.pixels))
+    assert ImageTransform(8, 8, 1).pixels(colour).shape == (1, 8, 8) and ImageTransform(8, 8, 3).pixels(
+        colour
+    ).shape == (3, 8, 8)
+    flat = ImageExample(np.full((20, 16, 3), 77, dtype=np.uint8))
+    assert (ImageTransform(8, 8, 1).pixels(flat) == 77).all()
+
+
+def test_pictures_move_in_training_only(solved: FineTunedModel) -> None:
+    items = solved.task.preprocess([picture(n) for n in range(200)], solved.input_builder)
+    still = solved.model.collate(items).values  # type: ignore[union-attr]
+    assert torch.equal(still[7, 0], items[7].extra[0].float() / 127.5 - 1)
+    solved.model.train()
+    moved = solved.model.collate(items).values  # type: ignore[union-attr]
+    seen = set()
+    for one, other in zip(still[:, 0], moved[:, 0], strict=True):
+        found = [
+            (down, right)
+            for down in range(-2, 3)
+            for right in range(-2, 3)
+            if torch.equal(other[2:-2, 2:-2], one[2 + down : 6 + down, 2 + right : 6 + right])
+        ]
+        assert len(found) == 1
+        seen.add(found[0])
+    assert len(seen) == 25
+
+
+def test_the_folder_is_one_that_transformers_reads(solved: FineTunedModel, tmp_path: Path) -> None:
+    import transformers
+
+    save_fine_tuned(solved, tmp_path / "run")
+    again = load_fine_tuned(tmp_path / "run")
+    pictures = [picture(n) for n in range(3)]
+    device = torch.device("cpu")
+    assert predict(again, pictures, device=device) == predict(solved, pictures, device=device)
+    theirs = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "run").eval()
+    assert theirs.config.id2label == {0: "a", 1: "b", 2: "c"}
+    values = solved.model.collate(solved.task.preprocess(pictures, solved.input_builder)).values  # type: ignore[union-attr]
+    with torch.no_grad():
+        torch.testing.assert_close(
+            theirs(pixel_values=values).logits,
+            solved.model(solved.model.collate(solved.task.preprocess(pictures, solved.input_builder))),
+            atol=1e-5,
+            rtol=1e-5,
+        )
+    found = predict(again, pictures, device=device)
+    assert [one["image"] for one in found] == ["0.png", "1.png", "2.png"] and set(found[0]["probabilities"]) == {*"abc"}
+
+
+def test_a_model_of_pictures_is_asked_for_pictures(solved: FineTunedModel) -> None:
+    with pytest.raises(InputError, match="looks at pictures"):
+        solved.task.preprocess([picture(0)], None)
+    with pytest.raises(InputError, match="at least two classes"):
+        ImageTask.from_examples([picture(0, label="a")])  # type: ignore[list-item]

@@ -1,0 +1,238 @@
+"""Answers: from characters to tokens and back, in windows, and which of all spans is said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.data.examples import QuestionExample
+from regard.data.readers import read_question_examples
+from regard.tasks.inputs import InputBuilder
+from regard.tasks.question_answering import LONGEST_ANSWER, QuestionAnswering
+from regard.tasks.task import Prediction, TaskInput
+from regard.text import Tokenizer
+from tests.tasks.conftest import Makers
+from tests.tasks.planted import asked
+
+CPU = torch.device("cpu")
+
+
+def single(rows: InputBuilder, context: str) -> tuple[QuestionExample, TaskInput]:
+    example = QuestionExample("q1", "who", context)
+    (item,) = QuestionAnswering().preprocess([example], rows)
+    return example, item
+
+
+def judged(example: QuestionExample, item: TaskInput, numbers: Tensor, threshold: float | None = None) -> Prediction:
+    (one,) = QuestionAnswering(threshold).postprocess([example], [item], [numbers])
+    return one
+
+
+def test_whether_there_may_be_no_answer_is_learned() -> None:
+    assert QuestionAnswering.from_examples([asked("x y", "y")]).threshold is None
+    task = QuestionAnswering.from_examples([asked("x y", "y"), asked("x y", answerable=False)])
+    assert task.threshold == 0.0
+    assert [
+        QuestionAnswering.from_dict(QuestionAnswering(value).to_dict()).threshold for value in (None, 0.0, -1.5)
+    ] == [
+        None,
+        0.0,
+        -1.5,
+    ]
+    assert task.num_outputs == 2
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+@pytest.mark.parametrize(
+    ("context", "answer"),
+    [
+        ("the film good day", "film good"),
+        ("film", "film"),
+        (
+            "\u00c9l\u00e9phant  na\u00efve \U0001f600\U0001f600 caf\u00e9, d\u00e0y!",
+            "na\u00efve \U0001f600\U0001f600 caf\u00e9",
+        ),
+        ("x \u4e2d\u6587 zebra", "\u4e2d\u6587"),
+        ("e\u0301 (Film) day", "Film"),
+    ],
+)
+def test_an_answer_to_its_tokens_and_back(rows_of: Makers, family: str, context: str, answer: str) -> None:
+    rows = rows_of(family)
+    example = asked(context, answer)
+    (item,) = QuestionAnswering().preprocess([example], rows)
+    start, end = item.target
+    numbers = torch.zeros(len(item), 2)
+    numbers[start, 0] = numbers[end, 1] = 5.0
+    one = judged(example, item, numbers)
+    assert (one["answer"], one["start"]) == (answer, context.index(answer))
+    inside = item.sequences[0].ids[start : end + 1]
+    assert rows.tokenizer.decode(inside).strip() == rows.tokenizer.decode(rows.tokens([answer])[0].ids).strip()
+
+
+def test_answers_of_squad_to_their_tokens_and_back(shared_data: Callable[[str], Path]) -> None:
+    rows = InputBuilder(Tokenizer.open(shared_data("vocab-bert-base-uncased")), family="bert", limit=384)
+    examples = read_question_examples(str(shared_data("squad/squaddev_v1.1.json.gz"))).examples[::20]
+    exact = set()
+    for item in QuestionAnswering().preprocess(examples, rows):
+        start, end = item.target
+        if start == 0:
+            continue
+        example, characters = examples[item.example], item.extra.offsets
+        answer = example.answers[0]
+        first, last = characters[start - item.extra.first][0], characters[end - item.extra.first][1]
+        found = example.context[first:last]
+        # What begins or ends inside a word, such as the 8 of 18, cannot be told from it.
+        inside = example.context[first : answer.start] + example.context[answer.start + len(answer.text) : last]
+        assert found == answer.text or inside.isalnum()
+        exact |= {item.example} if found == answer.text else set()
+    assert len(examples) == 529
+    assert len(exact) > 0.99 * len(examples)
+
+
+@pytest.mark.parametrize("answer", ["film ", " film", "film\ufe0f", "\ufe0f film"])
+def test_what_the_tokenizer_drops_at_an_answers_ends_does_not_matter(rows_of: Makers, answer: str) -> None:
+    context = f"the {answer} day"
+    (item,) = QuestionAnswering().preprocess([asked(context, answer)], rows_of("bert"))
+    start, end = item.target
+    assert start == end == item.extra.first + 1
+
+
+def test_targets_of_questions_without_an_answer(rows_of: Makers) -> None:
+    examples = [asked("x y"), asked("x y", answerable=False), asked("x y", "y"), asked("x \ufe0f", "\ufe0f")]
+    items = QuestionAnswering().preprocess(examples, rows_of("bert"))
+    assert [item.target for item in items] == [None, (0, 0), (5, 5), (0, 0)]
+
+
+def test_the_loss_by_hand(rows_of: Makers) -> None:
+    items = QuestionAnswering().preprocess([asked("x y z", "x y"), asked("x y", answerable=False)], rows_of("bert"))
+    sizes = [len(item) for item in items]
+    assert items[0].target == (4, 5)
+    numbers = torch.randn(sum(sizes), 2)
+    expected = []
+    for part, (start, end) in zip(torch.split(numbers, sizes), ((4, 5), (0, 0)), strict=True):
+        expected += [-part[:, 0].log_softmax(0)[start], -part[:, 1].log_softmax(0)[end]]
+    assert QuestionAnswering().loss(numbers, items).item() == pytest.approx(
+        torch.stack(expected).mean().item(), abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_best_of_all_spans(rows_of: Makers, seed: int) -> None:
+    """Against a search through all of them."""
+    torch.manual_seed(seed)
+    example, item = single(rows_of("bert"), " ".join("abcdefghij" * 5))
+    numbers = 3 * torch.randn(len(item), 2)
+    one = judged(example, item, numbers)
+    first, count = item.extra.first, len(item.extra.offsets)
+    assert count == 50
+    spans = [(a, b) for a in range(count) for b in range(a, min(a + LONGEST_ANSWER, count))]
+    scores = {(2 * a, 2 * b + 1): (numbers[first + a, 0] + numbers[first + b, 1]).item() for a, b in spans}
+    best = sorted(scores, key=lambda span: -scores[span])[:5]
+    assert [(choice["start"], choice["end"]) for choice in one["nbest"]] == best
+    weights = [math.exp(scores[span] - scores[best[0]]) for span in best]
+    assert [c["probability"] for c in one["nbest"]] == pytest.approx([weight / sum(weights) for weight in weights])
+    assert {name: one[name] for name in ("answer", "start", "end", "probability")} == one["nbest"][0]
+
+
+def test_an_answer_neither_ends_before_it_starts_nor_is_too_long(rows_of: Makers) -> None:
+    example, item = single(rows_of("bert"), " ".join("x" * 50))
+    first = item.extra.first
+    back = torch.zeros(len(item), 2)
+    back[first + 20, 0] = back[first + 10, 1] = 9.0
+    assert [c for c in judged(example, item, back)["nbest"] if c["start"] == 40 and c["end"] == 21] == []
+    for length, found in ((30, True), (31, False)):
+        far = torch.zeros(len(item), 2)
+        far[first + 5, 0] = far[first + 5 + length - 1, 1] = 9.0
+        one = judged(example, item, far)
+        assert ((one["start"], one["end"]) == (10, 10 + 2 * length - 1)) is found
+
+
+def test_only_the_context_is_searched(rows_of: Makers) -> None:
+    example, item = single(rows_of("bert"), "x y")
+    numbers = torch.zeros(len(item), 2)
+    numbers[: item.extra.first] = numbers[-1] = 100.0
+    assert {choice["answer"] for choice in judged(example, item, numbers)["nbest"]} == {"x", "y", "x y"}
+
+
+@pytest.mark.parametrize(
+    ("threshold", "nothing", "answer"),
+    [
+        (0.0, 3.0, "x"),
+        (0.0, 4.0, ""),
+        (0.0, 5.0, ""),
+        (-2.0, 5.0, "x"),
+        (2.0, 3.0, ""),
+        (2.0, 1.0, "x"),
+        (None, 50.0, "x"),
+    ],
+)
+def test_no_answer_needs_to_be_beaten_by_the_threshold(
+    rows_of: Makers, threshold: float | None, nothing: float, answer: str
+) -> None:
+    example, item = single(rows_of("bert"), "x y")
+    numbers = torch.zeros(len(item), 2)
+    numbers[item.extra.first] = 2.0  # so "x" has 4, "x y" 2, "y" 0
+    numbers[0, 0] = nothing
+    one = judged(example, item, numbers, threshold)
+    assert one["answer"] == answer
+    shares = [choice["probability"] for choice in one["nbest"]]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1)
+    assert one["probability"] in shares
+    scores = [4.0, 2.0, 0.0, *([] if threshold is None else [nothing])]
+    assert len(shares) == len(scores)
+    said = nothing if answer == "" else 4.0
+    assert one["probability"] == pytest.approx(math.exp(said) / sum(map(math.exp, scores)))
+    if not answer:
+        assert (one["start"], one["end"]) == (0, 0)
+
+
+def test_scores_are_by_question_though_ids_are_alike() -> None:
+    examples = [asked("x y", "y"), asked("x y", "x"), asked("x y", answerable=False)]
+    scores = QuestionAnswering(0.0).compute_metrics(examples, [{"id": "q1", "answer": one} for one in ("y", "y", "")])
+    assert scores["exact_match"] == pytest.approx(200 / 3)
+    assert scores["no_answer_accuracy"] == 100
+    assert scores["has_answer_f1"] == 50
+
+
+def told(said: str, margin: float | None) -> Prediction:
+    """A prediction of a threshold of 0."""
+    none = {"answer": "", "start": 0, "end": 0, "probability": 0.4}
+    some = {"answer": said, "start": 0, "end": len(said), "probability": 0.6}
+    listed = [some, none] if said else [none]
+    return {"id": "q1", **(some if margin is not None and margin > 0 else none), "nbest": listed, "margin": margin}
+
+
+def test_the_threshold_is_settled_where_f1_is_best() -> None:
+    examples = [asked("x y", "y"), asked("x y", "x"), asked("x y", answerable=False), asked("x y", answerable=False)]
+    predictions = [told("y", -1.0), told("x", 3.0), told("x", -2.0), told("", None)]
+    task = QuestionAnswering(0.0)
+    assert task.has_calibration and task.compute_metrics(examples, predictions)["f1"] == 75
+    best, changed = task.calibrate(examples, predictions)
+    assert isinstance(best, QuestionAnswering) and best.threshold == -1.5
+    assert [one["answer"] for one in changed] == ["y", "x", "", ""]
+    assert best.compute_metrics(examples, changed)["f1"] == 100
+    assert changed[0] == {"id": "q1", **changed[0]["nbest"][0], "nbest": predictions[0]["nbest"], "margin": -1.0}
+    assert [list(one)[:6] for one in changed] == [["id", "answer", "start", "end", "probability", "nbest"]] * 4
+
+
+def test_nothing_is_settled_where_every_question_has_an_answer() -> None:
+    examples, predictions = [asked("x y", "y")], [told("y", -1.0)]
+    assert QuestionAnswering(0.0).calibrate(examples, predictions)[0].threshold == 0.0  # type: ignore[attr-defined]
+    assert not QuestionAnswering(None).has_calibration
+
+
+def test_the_margin_is_told_where_there_may_be_no_answer(rows_of: Makers) -> None:
+    example, item = single(rows_of("bert"), "x y")
+    numbers = torch.zeros(len(item), 2)
+    numbers[item.extra.first] = 2.0
+    numbers[0, 0] = 1.5
+    assert judged(example, item, numbers, 0.0)["margin"] == 2.5
+    assert "margin" not in judged(example, item, numbers, None)
+    bare, empty = single(rows_of("bert"), "")
+    assert judged(bare, empty, torch.zeros(len(empty), 2), 0.0)["margin"] is None
