@@ -6,13 +6,12 @@ import { currentRoute, onArrowKeys, setParameters } from "../route";
 import type { View } from "../view";
 import { Controls } from "./attention/controls";
 import { drawing, table } from "./attention/export";
-import { Grid } from "./attention/grid";
-import { runWhenIdle } from "./attention/idle_queue";
+import { Grid, runWhenIdle } from "./attention/grid";
 import { ImageMode } from "./attention/image";
 import { Lines } from "./attention/lines";
+import type { AttentionPayload } from "./attention/maps";
 import { Neuron } from "./attention/neuron";
-import type { AttentionPayload } from "./attention/payload";
-import { selectionOf, type Selection } from "./attention/selection";
+import { type Selection, selectionOf } from "./attention/selection";
 
 const PREFETCH_DELAY = 200; // milliseconds after the last change
 

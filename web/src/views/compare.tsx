@@ -2,7 +2,7 @@
 import type { View } from "../view";
 import { chartsDrawing, chartsTable, ShowGrid, ShowPair } from "./compare/charts";
 import "./compare/compare.css";
-import type { Comparison } from "./compare/payload";
+import type { Comparison } from "./compare/selection";
 import { sentenceDrawing, sentenceTable, ShowSentence } from "./compare/sentence";
 import { ShowSweep, sweepDrawing, sweepTable } from "./compare/sweep";
 

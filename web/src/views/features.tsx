@@ -1,15 +1,19 @@
 // Features: from sentences to a classifier, one stage after the other.
-import { range } from "../format";
-import { Notes } from "../components";
-import type { Painter } from "../painter";
-import { currentRoute, setParameters, type Route } from "../route";
+import type { ComponentChildren } from "preact";
+import { Canvas } from "../canvas";
+import { DataTable, Notes } from "../components";
+import { count, range, shape } from "../format";
+import { outline, type Painter } from "../painter";
+import { currentRoute, type Route, setParameters } from "../route";
 import { colors } from "../theme";
-import type { View } from "../view";
+import type { Payload, View } from "../view";
 import "./embeddings/embeddings.css";
 import { FILMS } from "./embeddings/examples";
 import { OpenFile } from "./embeddings/open_file";
-import { accuracies, BOX, drawTensorBox, Stage, STAGES, type Pipeline } from "./embeddings/stages";
 
+const STAGES = ["Sentences", "Tokens", "Ids", "Padding", "Mask", "Hidden states", "Slice", "Learning", "Score"] as const;
+const BOX = { width: 362, height: 226 };
+const [LEFT, TOP, WIDTH, HEIGHT, DEPTH] = [34, 60, 180, 120, 48];
 const LAST = STAGES.length - 1;
 
 function Show({ payload }: { payload: Pipeline }) {
@@ -97,3 +101,194 @@ export const features: View<Pipeline> = {
   // The format that the command line reads.
   table: ({ examples }) => ({ headers: ["text", "label"], rows: examples }),
 };
+
+interface Evaluation {
+  readonly train: number;
+  readonly test: number;
+  readonly accuracy: number;
+  readonly guess: number;
+  readonly mean: number;
+  readonly deviation: number;
+}
+
+interface Pipeline extends Payload {
+  readonly model: { readonly name: string };
+  readonly layer: number | string;
+  readonly texts: readonly string[];
+  readonly tokens: readonly (readonly string[])[];
+  readonly ids: readonly (readonly number[])[];
+  readonly padded: readonly (readonly number[])[];
+  readonly mask: readonly (readonly number[])[];
+  readonly matrix: readonly [number, number];
+  readonly padding: number;
+  readonly hidden: readonly [number, number, number];
+  readonly slice: readonly [number, number];
+  readonly features: readonly (readonly number[])[];
+  readonly labels: readonly string[];
+  readonly counts: Readonly<Record<string, number>>;
+  readonly pooling: string;
+  readonly masked: Evaluation;
+  readonly unmasked: Evaluation;
+  readonly similarity: number;
+  readonly examples: readonly (readonly [string, string])[];
+  readonly notes: readonly string[];
+}
+
+const MAX_COLUMNS = 40;
+
+function Stage({ data, number }: { data: Pipeline; number: number }) {
+  const bodies: readonly (() => ComponentChildren)[] = [
+    () => <Sentences data={data} />,
+    () => <Rows rows={data.tokens} kind="token" text="The tokenizer splits each text into tokens of its vocabulary and adds special tokens." />,
+    () => <Rows rows={data.ids} kind="number" text="Each token becomes its index in the vocabulary; texts have different lengths." />,
+    () => (
+      <Rows rows={data.padded} kind="number" mask={data.mask} text={`All rows are padded to the length of the longest text: ${shape(data.matrix)}, of which ${data.padding.toFixed(0)}% is padding.`} />
+    ),
+    () => (
+      <Rows
+        rows={data.mask}
+        kind="number"
+        mask={data.mask}
+        text={`The attention mask, ${shape(data.matrix)}, marks tokens (1) and padding (0), which must not be attended to. The slides omit it; the mean cosine of a text’s vectors with and without it is ${(data.similarity / 100).toFixed(3)} here.`}
+      />
+    ),
+    () => (
+      <>
+        <p>
+          {data.model.name} returns {shape(data.hidden)} numbers: texts × tokens × width (layer {data.layer}).
+        </p>
+        <Box data={data} slice={null} />
+      </>
+    ),
+    () => <Slice data={data} />,
+    () => (
+      <p>
+        Logistic regression learns the label from the {count(data.slice[1])} numbers of each text. It is trained on {count(data.masked.train)} texts with their labels and tested on the other{" "}
+        {count(data.masked.test)}. The model itself is not changed.
+      </p>
+    ),
+    () => <Score data={data} />,
+  ];
+  return (
+    <section aria-labelledby={`stage-${number}`}>
+      <h2 id={`stage-${number}`}>
+        {number + 1}. {STAGES[number]}
+      </h2>
+      {bodies[number]!()}
+    </section>
+  );
+}
+
+function Sentences({ data }: { data: Pipeline }) {
+  const counts = Object.entries(data.counts).map(([label, texts]) => `${label}: ${count(texts)}`);
+  return (
+    <>
+      <p>
+        {count(data.matrix[0])} texts with labels ({counts.join(", ")}); the first {data.texts.length}:
+      </p>
+      <DataTable headers={["Text", "Label"]} rows={data.texts.map((text, number) => [text, data.labels[number]])} />
+    </>
+  );
+}
+
+interface RowsProps {
+  readonly text: string;
+  readonly rows: readonly (readonly (string | number)[])[];
+  readonly kind: "token" | "number";
+  readonly mask?: readonly (readonly number[])[];
+}
+
+function Rows({ text, rows, kind, mask }: RowsProps) {
+  const cells = (row: readonly (string | number)[], number: number) => [
+    ...row.slice(0, MAX_COLUMNS).map((content, column) => ({ content, class: mask?.[number]?.[column] === 0 ? `${kind} pad` : kind })),
+    ...(row.length > MAX_COLUMNS ? [{ content: `and ${row.length - MAX_COLUMNS} more`, class: "muted" }] : []),
+  ];
+  return (
+    <>
+      <p>{text}</p>
+      <DataTable label="The first texts" rows={rows.map((row, number) => [number + 1, ...cells(row, number)])} />
+    </>
+  );
+}
+
+function Slice({ data }: { data: Pipeline }) {
+  const number = (value: number) => ({ content: value.toFixed(4), class: "number" });
+  return (
+    <>
+      <p>
+        {data.pooling === "cls" ? (
+          <>
+            Only the first token of each text is kept, the slice <code>[:, 0, :]</code>, which leaves {shape(data.slice)}.
+          </>
+        ) : (
+          <>The tokens of each text are averaged, which leaves {shape(data.slice)}.</>
+        )}
+      </p>
+      <Box data={data} slice={data.pooling} />
+      <DataTable
+        label="Features and labels"
+        headers={["Text", ...range(4), "…", data.slice[1] - 1, "Label"]}
+        rows={data.features.map((vector, row) => [row + 1, ...vector.slice(0, 4).map(number), "…", number(vector.at(-1)!), data.labels[row]])}
+      />
+    </>
+  );
+}
+
+
+function Box({ data, slice }: { data: Pipeline; slice: string | null }) {
+  return (
+    <div class="wide">
+      <Canvas
+        {...BOX}
+        inputs={[data, slice]}
+        label={`A tensor of ${shape(data.hidden)} numbers${slice ? `, of which ${shape(data.slice)} are kept` : ""}`}
+        draw={(painter) => drawTensorBox(painter, data.hidden, slice)}
+      />
+    </div>
+  );
+}
+
+/** A tensor as a box: texts down, tokens across, width into the depth. `slice` marks what is kept: "cls" the first token, "mean" all. */
+function drawTensorBox(painter: Painter, sizes: readonly number[], slice: string | null): void {
+  const { ink, muted, other, accent } = colors.get();
+  const [texts, tokens, width] = sizes.map(count) as [string, string, string];
+  const marked = slice === "cls" ? WIDTH / 8 : slice === "mean" ? WIDTH : 0;
+  const [right, bottom] = [LEFT + WIDTH, TOP + HEIGHT];
+  painter.rect(LEFT, TOP, WIDTH, HEIGHT, accent, 0.12);
+  painter.rect(LEFT, TOP, marked, HEIGHT, other, 0.45);
+  // The painter has no polygons: slanted lines fill the side that goes into the depth.
+  for (let x = 0; x < marked; x += 2) painter.line(LEFT + x, TOP, LEFT + x + DEPTH, TOP - DEPTH, other, 0.3, 2);
+  outline(painter, LEFT, TOP, WIDTH, HEIGHT, ink, 0.9, 1.2);
+  const edges = [LEFT, TOP, LEFT + DEPTH, TOP - DEPTH, right, TOP, right + DEPTH, TOP - DEPTH, right, bottom, right + DEPTH, bottom - DEPTH];
+  const back = [LEFT + DEPTH, TOP - DEPTH, right + DEPTH, TOP - DEPTH, right + DEPTH, TOP - DEPTH, right + DEPTH, bottom - DEPTH];
+  painter.lines([...edges, ...back], ink, 0.9, false, 1.2);
+  painter.lines(range(7).flatMap((column) => [LEFT + ((column + 1) * WIDTH) / 8, TOP, LEFT + ((column + 1) * WIDTH) / 8, bottom]), muted, 0.4, false, 1);
+  painter.text(`${texts} texts`, LEFT - 12, TOP + HEIGHT / 2, { align: "center", rotated: true });
+  painter.text(`${tokens} tokens`, LEFT + WIDTH / 2, bottom + 14, { align: "center" });
+  painter.text(`${width} numbers`, right + DEPTH + 8, TOP - DEPTH + 8);
+  if (slice === "cls") painter.text("[:, 0, :]", LEFT + marked / 2, bottom + 30, { size: 12, align: "center", mono: true, color: other });
+}
+
+/** Names and percentages of the bars. */
+const accuracies = ({ masked, unmasked }: Pipeline) =>
+  [["always the most common label", masked.guess], ["with mask", masked.accuracy], ["without mask, as on the slides", unmasked.accuracy]] as const;
+
+function Score({ data }: { data: Pipeline }) {
+  const { masked, unmasked } = data;
+  return (
+    <>
+      <p>Accuracy on the {count(masked.test)} test texts:</p>
+      <div class="bars">
+        {accuracies(data).map(([name, value], number) => [
+          <span key={name}>{name}</span>,
+          <i key={`${name} bar`} class={["guess", "", "deck"][number]} style={{ width: `${value}%` }} aria-hidden="true" />,
+          <strong key={`${name} value`}>{value.toFixed(2)}%</strong>,
+        ])}
+      </div>
+      <p>
+        With 5-fold cross-validation on all texts: {masked.mean.toFixed(2)} ± {masked.deviation.toFixed(2)}% with mask, {unmasked.mean.toFixed(2)} ± {unmasked.deviation.toFixed(2)}% without.
+      </p>
+      {masked.test < 100 && <p class="muted">With {masked.test} test texts one correct answer changes the accuracy by {(100 / masked.test).toFixed(1)} points: use more texts for a reliable result.</p>}
+    </>
+  );
+}

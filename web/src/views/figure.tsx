@@ -9,7 +9,7 @@ import { Encodings } from "./figure/encodings";
 import { drawing, table } from "./figure/export";
 import "./figure/figure.css";
 import { PartRemoval, Switches } from "./figure/part_removal";
-import { selectionOf, type FigurePayload } from "./figure/payload";
+import { type FigurePayload, selectionOf } from "./figure/payload";
 
 function Show({ payload }: { payload: FigurePayload }) {
   const route = currentRoute.use();

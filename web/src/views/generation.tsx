@@ -8,7 +8,7 @@ import { Column } from "./generation/column";
 import { drawing, table } from "./generation/export";
 import { GenerationForm } from "./generation/form";
 import "./generation/generation.css";
-import { argumentsOf, SETTINGS, type Generation, type Run } from "./generation/payload";
+import { argumentsOf, type Generation, type Run, SETTINGS } from "./generation/payload";
 import { useStream } from "./generation/stream";
 
 const NAME = "generation";

@@ -1,9 +1,8 @@
 // A search step by step: the tree of candidates, and a table for every step.
 import { Select } from "../components";
-import { currentRoute, integerParameter, setParameters, type Route } from "../route";
+import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import type { Payload, View } from "../view";
-import { allCandidates, outcome, type Trace } from "./search/payload";
-import { drawTree, layoutTree } from "./search/tree";
+import { allCandidates, drawTree, layoutTree, outcome, type Trace } from "./search/tree";
 import { About, Results, Steps, TreeView } from "./search/tree_view";
 
 interface SearchPayload extends Payload {

@@ -1,13 +1,12 @@
 // Tasks: the predictions of a fine-tuned model (a class, entities, an answer) with attention and attributions.
 import { modelsChanged } from "../api";
 import { ModelLinks, Notes } from "../components";
-import { MARGIN, stack, textPart, tokenStripPart, wrap, type Part } from "../drawings";
+import { MARGIN, type Part, stack, textPart, tokenStripPart, wrap } from "../drawings";
 import { percent, truncate } from "../format";
-import { currentRoute, setParameters, type Route } from "../route";
+import { currentRoute, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { Drawing, Table, View } from "../view";
-import { namedProbabilities, selectedEvidence, selectedPrediction, summary, type TasksPayload } from "./tasks/payload";
-import { EvidencePanel, evidenceStrips, ShowPrediction } from "./tasks/prediction";
+import { EvidencePanel, evidenceStrips, namedProbabilities, selectedEvidence, selectedPrediction, ShowPrediction, summary, type TasksPayload } from "./tasks/prediction";
 import "./tasks/tasks.css";
 import { Train } from "./tasks/train";
 

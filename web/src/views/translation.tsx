@@ -7,7 +7,7 @@ import type { View } from "../view";
 import { Alignment } from "./translation/alignment";
 import { AttentionSteps } from "./translation/attention_steps";
 import { drawing, table } from "./translation/export";
-import { selectionOf, type Selection, type Translation } from "./translation/payload";
+import { type Selection, selectionOf, type Translation } from "./translation/payload";
 import { Candidates, goToStep, TimeSlider } from "./translation/time_steps";
 import "./translation/translation.css";
 

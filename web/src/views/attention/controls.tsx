@@ -3,8 +3,7 @@ import { useState } from "preact/hooks";
 import { ButtonGroup, LayerSelect, Select } from "../../components";
 import { setParameters } from "../../route";
 import { series, strip } from "../../theme";
-import type { Level, Segments, Source } from "./maps";
-import type { AttentionPayload } from "./payload";
+import type { AttentionPayload, Level, Segments, Source } from "./maps";
 import { availableModes, type Mode, type Selection } from "./selection";
 
 const MODES: Record<Mode, string> = { image: "Image", lines: "Heads", grid: "Model", neuron: "Neurons" };

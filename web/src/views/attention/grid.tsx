@@ -3,11 +3,10 @@ import { useEffect, useRef } from "preact/hooks";
 import { useWidth } from "../../canvas";
 import { Token } from "../../components";
 import { range } from "../../format";
-import { drawLabels, HeatMap, squareLayout, type MapLayout } from "../../heat_map";
-import { outline, raster, type Painter } from "../../painter";
+import { drawLabels, HeatMap, type MapLayout, squareLayout } from "../../heat_map";
+import { outline, type Painter, raster } from "../../painter";
 import { setParameters } from "../../route";
 import { colors } from "../../theme";
-import { runWhenIdle } from "./idle_queue";
 import type { Selection } from "./selection";
 
 const MAX_THUMBNAIL = 64;
@@ -138,4 +137,24 @@ function AttentionHeatMap({ selection, head }: { selection: Selection; head: num
       }
     />
   );
+}
+
+const queue = new Set<() => void>();
+const BUDGET = 10; // milliseconds per frame
+
+/** Schedules a task; the returned function cancels it. */
+export function runWhenIdle(task: () => void): () => void {
+  if (!queue.size) requestAnimationFrame(work);
+  queue.add(task);
+  return () => void queue.delete(task);
+}
+
+function work(): void {
+  const end = performance.now() + BUDGET;
+  for (const task of queue) {
+    queue.delete(task);
+    task();
+    if (performance.now() > end) break;
+  }
+  if (queue.size) requestAnimationFrame(work);
 }

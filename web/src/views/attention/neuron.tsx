@@ -7,7 +7,7 @@ import { largestMagnitude } from "../../format";
 import { raster } from "../../painter";
 import { colors } from "../../theme";
 import { softmax } from "./maps";
-import { setLock, type Selection } from "./selection";
+import { type Selection, setLock } from "./selection";
 
 const ROW = 24; // pixels
 

@@ -1,7 +1,6 @@
 // What the route selects in the attention view; and the maps, decoded once per payload.
-import { integerParameter, setParameters, type Route } from "../../route";
-import { AttentionMaps, type Axis, type Level, type MapOptions, type Segments, type Source } from "./maps";
-import type { AttentionPayload } from "./payload";
+import { integerParameter, type Route, setParameters } from "../../route";
+import { AttentionMaps, type AttentionPayload, type Axis, type Level, type MapOptions, type Segments, type Source } from "./maps";
 
 export type Mode = "lines" | "grid" | "neuron" | "image";
 

@@ -2,11 +2,10 @@
 import { useMemo } from "preact/hooks";
 import { ButtonGroup, DataTable, Select } from "../../components";
 import { count, fixedPercent } from "../../format";
-import { currentRoute, integerParameter, navigate, setParameters, type Route } from "../../route";
+import { currentRoute, integerParameter, navigate, type Route, setParameters } from "../../route";
 import type { Drawing, Table } from "../../view";
-import { probability, type Charts, type Pair } from "./payload";
 import { drawScatter, ScatterPlot } from "./scatter";
-import { gridParts, pairChart, selectionOf, selectTokens, squareChart, tintOf, valuesOf, type Selection } from "./selection";
+import { type Charts, gridParts, type Pair, pairChart, probability, type Selection, selectionOf, selectTokens, squareChart, tintOf, valuesOf } from "./selection";
 
 const MAX_ROWS = 30;
 const signed = (value: number) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(2);

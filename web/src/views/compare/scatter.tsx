@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { Canvas, useWidth } from "../../canvas";
 import type { Painter } from "../../painter";
 import { colors, type Colors } from "../../theme";
-import type { Axes } from "./payload";
+import type { Axes } from "./selection";
 
 export interface Scatter {
   readonly labels: readonly string[];

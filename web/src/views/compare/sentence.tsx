@@ -1,10 +1,10 @@
 // One sentence; clicking a word masks it and shows the most probable completions.
 import { fixedPercent } from "../../format";
-import { currentRoute, integerParameter, setParameters, type Route } from "../../route";
+import { currentRoute, integerParameter, type Route, setParameters } from "../../route";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
 import { Reset, Warning } from "./charts";
-import type { Sentence } from "./payload";
+import type { Sentence } from "./selection";
 
 function maskedWord(payload: Sentence, { parameters }: Route): number {
   const blank = payload.words.findIndex(({ word }) => word === "_");

@@ -3,12 +3,12 @@ import { floats } from "../../binary";
 import { Canvas, useWidth } from "../../canvas";
 import { Select } from "../../components";
 import type { Painter } from "../../painter";
-import { currentRoute, setParameters, type Route } from "../../route";
+import { currentRoute, type Route, setParameters } from "../../route";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
 import { Reset, Warning } from "./charts";
-import type { Sweep } from "./payload";
 import { tickLabel, ticks, tintColor } from "./scatter";
+import type { Sweep } from "./selection";
 
 const MARGIN = { left: 44, right: 110, top: 12, bottom: 30 };
 const HEIGHT = 460;

@@ -4,8 +4,8 @@ import type { Route } from "../../route";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
 import { drawFigure, drawSignedMap, signedMapLayout } from "./draw";
-import { formatNumber, formatShape, matrixOf, rowTokens, selectionOf, visibleToken, type FigurePayload, type Matrix } from "./payload";
-import { encodingOptions, learnedEncodings, sinusoids } from "./positions";
+import { encodingOptions, learnedEncodings, sinusoids } from "./encodings";
+import { type FigurePayload, formatNumber, formatShape, type Matrix, matrixOf, rowTokens, selectionOf, visibleToken } from "./payload";
 
 const [MARGIN, TOP, ROOM] = [16, 44, 520];
 

@@ -1,13 +1,12 @@
 // Exports of the generation view: the texts as a picture and as a table.
-import { MARGIN, stack, textPart, wrap, type Part } from "../../drawings";
+import { MARGIN, type Part, stack, textPart, wrap } from "../../drawings";
 import { count, visible } from "../../format";
 import { translated } from "../../painter";
 import type { Route } from "../../route";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
-import { allCandidates, outcome } from "../search/payload";
-import { drawTree, layoutTree } from "../search/tree";
-import { describeSettings, percent, selectedToken, type Generation, type Run } from "./payload";
+import { allCandidates, drawTree, layoutTree, outcome } from "../search/tree";
+import { describeSettings, type Generation, percent, type Run, selectedToken } from "./payload";
 import { runsOf } from "./stream";
 
 const WIDTH = 860;

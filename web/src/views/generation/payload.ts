@@ -1,7 +1,7 @@
 // The payload of the generation view, and the arguments of its requests.
 import { quoted } from "../../format";
 import type { Payload } from "../../view";
-import type { Trace } from "../search/payload";
+import type { Trace } from "../search/tree";
 
 export interface Candidate {
   readonly token: number;

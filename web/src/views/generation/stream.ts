@@ -1,7 +1,7 @@
 // Follows the server's stream of tokens and keeps what has arrived, also for exported files.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { errorMessage, post } from "../../api";
-import type { Trace } from "../search/payload";
+import type { Trace } from "../search/tree";
 import { argumentsOf, type FinishReason, type GeneratedToken, type Generation, type Run } from "./payload";
 
 export interface StreamState {

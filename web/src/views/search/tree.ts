@@ -1,8 +1,7 @@
 // Layout and drawing of a search tree: a column per step, a box per candidate, a line from each candidate to its parent.
-import { outline, type Painter } from "../../painter";
 import { quoted, truncate, visible } from "../../format";
+import { outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
-import { logNumber, outcome, probabilityPercent, type Candidate, type Row } from "./payload";
 
 const COLUMN = 176;
 export const BOX_WIDTH = COLUMN - 40;
@@ -146,4 +145,64 @@ export function drawTree(painter: Painter, tree: Tree): void {
     if (candidate.fate === "cut") painter.line(x + 5, middle, x + 70, middle, muted);
     painter.text(probability, x + BOX_WIDTH - 6, middle, { size: 11, align: "right", color: muted });
   }
+}
+
+export interface Candidate {
+  readonly token: number;
+  readonly text: string;
+  readonly log_probability: number | null;
+  readonly total: number | null;
+  readonly fate: "kept" | "ended" | "cut" | "passed";
+  readonly by?: string;
+  readonly child?: number;
+  readonly chance?: number;
+}
+
+export interface Expansion {
+  readonly node: number;
+  readonly candidates: readonly Candidate[];
+  readonly cut: readonly { readonly by: string; readonly count: number; readonly share: number }[];
+}
+
+export interface Step {
+  readonly step: number;
+  readonly choices: readonly Expansion[];
+  readonly died: readonly number[];
+}
+
+export interface Row {
+  readonly row: number;
+  readonly steps: readonly Step[];
+  readonly results: readonly {
+    readonly node: number;
+    readonly text: string;
+    readonly log_probability: number | null;
+    readonly score: number | null;
+    readonly finished: boolean;
+  }[];
+}
+
+export interface Trace {
+  readonly method: "beam" | "sample";
+  readonly about: Readonly<Record<string, unknown>>;
+  readonly rows: readonly Row[];
+}
+
+export const probabilityPercent = (logProbability: number | null, digits = 1) => `${(100 * (logProbability === null ? 0 : Math.exp(logProbability))).toFixed(digits)}%`;
+
+export const logNumber = (value: number | null) => (value === null ? "-∞" : value.toFixed(3));
+
+/** The name of a setting as on the command line. */
+export const optionName = (name: string) => name.replaceAll("_", "-");
+
+/** What became of a candidate. */
+export function outcome({ fate, by, child }: Candidate): string {
+  const words = { kept: "kept", ended: "end of text", cut: "cut", passed: "not selected" }[fate];
+  if (by !== undefined) return `${words} by ${optionName(by)}`;
+  return child === undefined ? words : `${words} as node ${child}`;
+}
+
+/** All candidates of a row with their step and the node they continue. */
+export function allCandidates(row: Row) {
+  return row.steps.flatMap(({ step, choices }) => choices.flatMap(({ node, candidates }) => candidates.map((candidate) => ({ step, node, candidate }))));
 }

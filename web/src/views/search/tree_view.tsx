@@ -2,9 +2,8 @@
 import { useMemo, useState } from "preact/hooks";
 import { DataTable } from "../../components";
 import { count, visible } from "../../format";
-import { logNumber, optionName, outcome, probabilityPercent, type Expansion, type Row, type Step, type Trace } from "./payload";
 import "./search.css";
-import { BOX_HEIGHT, BOX_WIDTH, layoutTree, neighborBox, type Box } from "./tree";
+import { type Box, BOX_HEIGHT, BOX_WIDTH, type Expansion, layoutTree, logNumber, neighborBox, optionName, outcome, probabilityPercent, type Row, type Step, type Trace } from "./tree";
 
 const KEYS = new Set(["Enter", " ", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End"]);
 

@@ -5,7 +5,7 @@ import { ErrorMessage, Select } from "../../components";
 import { count } from "../../format";
 import { currentRoute, formatRoute } from "../../route";
 import { store } from "../../store";
-import type { StudioInfo, TrainingJob } from "./payload";
+import type { StudioInfo, TrainingJob } from "./prediction";
 
 const POLL = 700; // milliseconds
 const MAX_UPLOAD = 900_000; // characters

@@ -4,8 +4,7 @@ import type { Painter } from "../../painter";
 import { colors } from "../../theme";
 import { drawVector } from "../../vector_strip";
 import type { Drawing, Table } from "../../view";
-import { alignmentLayout, drawAlignment } from "./alignment";
-import { alignmentOf } from "./alignment_data";
+import { alignmentLayout, alignmentOf, drawAlignment } from "./alignment";
 import { describeHeads, headVector, meanWeights, type Selection, type StepAttention } from "./payload";
 
 const WIDTH = 860;
