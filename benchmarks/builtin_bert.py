@@ -25,7 +25,7 @@ from benchmarks.blanks import BLANKS, TOP, answers, read_blanks
 from benchmarks.race import RESULTS, keep
 from regard.checkpoints.load import write_model
 from regard.data.corpus import Corpus, build_corpus
-from regard.device import choose
+from regard.device import choose_device
 from regard.models import Bert
 from regard.text import Tokenizer
 from regard.training.pretraining import evaluate
@@ -85,7 +85,7 @@ def judged(model: Bert, tokenizer: Tokenizer, options: argparse.Namespace) -> It
     if not (folder / "manifest.json").is_file():
         build_corpus(options.data / "corpus" / "heldout.txt.xz", folder, tokenizer=tokenizer)
     text = TokenStream.of(Corpus.open(folder))
-    model.to(choose(options.device))
+    model.to(choose_device(options.device))
     asked = masking_for(tokenizer, replace=(1.0, 0.0, 0.0))
     for length, rows in ((128, 2048), (512, 512)):
         found = evaluate.words(model, asked, text, tokenizer, length=length, rows=rows)

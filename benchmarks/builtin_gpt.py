@@ -22,7 +22,7 @@ import regard
 from benchmarks.builtin_bert import run
 from benchmarks.race import RESULTS, keep
 from regard.checkpoints.load import write_model
-from regard.device import choose
+from regard.device import choose_device
 from regard.inference.benchmark import run_benchmark
 from regard.inference.benchmark_data import read_items
 from regard.inference.generation.logits_filters import Sampling
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     assert isinstance(model, Gpt) and tokenizer is not None
     if not options.write:
         figures: dict[str, Any] = {"runs": [run(path, ["words"]) for path in options.events]}
-        for name, value in judged(model.to(choose(options.device)), tokenizer, options.data, options.limit):
+        for name, value in judged(model.to(choose_device(options.device)), tokenizer, options.data, options.limit):
             figures[name] = value
             print(name, value, flush=True)
             keep(KEPT, figures)

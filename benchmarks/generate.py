@@ -25,11 +25,11 @@ from torch import Tensor, nn
 
 from benchmarks.generators import BEGIN, END, PADDING, gpt2, marian
 from benchmarks.race import keep, machine, race
-from regard.device import choose
+from regard.device import choose_device
 from regard.inference.generation import Beam, beam_search, sample
 from regard.inference.generation.fast_decoder import reuse_packed_weights
 from regard.nn import Padded
-from regard.nn.fast.cuda_graphs import bursting
+from regard.nn.fast.cuda_graphs import cuda_graph_mode
 
 OURS, PEER, MEMORY = "regard", "transformers", "memory"
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", metavar="NAME", help="write benchmarks/results/NAME.json after each part")
     options = parser.parse_args(arguments)
     warnings.filterwarnings("ignore")
-    device = choose(options.device)
+    device = choose_device(options.device)
     print(machine(), flush=True)
     parts: dict[str, Callable[[], dict[str, Any]]] = {}
     for rows in options.batch:
@@ -82,7 +82,7 @@ def completed(name: str, options: argparse.Namespace, device: torch.device, rows
     prompts = torch.randint(vocabulary, (rows, options.prompt), generator=generator).to(device)
 
     def say(count: int) -> Said:
-        with bursting(mode):
+        with cuda_graph_mode(mode):
             steps = list(sample(ours, prompts, sampling=None, end=None, max_new_tokens=count))
         return [[token for token in row if token is not None] for row in zip(*steps, strict=True)]
 

@@ -63,8 +63,14 @@ def marian(*, tiny: bool) -> tuple[Any, nn.Module]:
     )
     theirs = _library().MarianMTModel(config).eval()
     _enlarge(theirs)
-    settings = {"vocabulary": vocabulary, "width": width, "depth": depth, "heads": heads, "ffn": ffn}
-    ours = Transformer(TransformerConfig(**settings, eps=1e-5, arrangement="halves", dropout=0.0))
+    settings = {
+        "vocab_size": vocabulary,
+        "hidden_size": width,
+        "num_hidden_layers": depth,
+        "num_attention_heads": heads,
+        "intermediate_size": ffn,
+    }
+    ours = Transformer(TransformerConfig(**settings, layer_norm_eps=1e-5, arrangement="halves", dropout=0.0))
     ours.load_state_dict(_renamed(theirs.state_dict()))
     return theirs, ours.eval()
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks import features_sst2, finetune_sst2
 from benchmarks.race import keep
-from regard.device import choose
+from regard.device import choose_device
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.run import pretrain
 
@@ -62,7 +62,7 @@ def run(config: PretrainingConfig, options: argparse.Namespace, folder: Path) ->
         options.corpus,
         folder,
         held_out=options.heldout,
-        device=choose(options.device),
+        device=choose_device(options.device),
         say=lambda text: print(text, file=sys.stderr),
         on_event=listen,
     )

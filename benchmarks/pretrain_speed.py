@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from benchmarks.race import keep, machine, race
 from regard.data.masking import IGNORE_INDEX
-from regard.device import choose, half_type
+from regard.device import autocast_dtype, choose_device
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import Dataset, open_dataset
 from regard.training.pretraining.plan import flops_per_token, peak_flops
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", metavar="NAME", help="write benchmarks/results/NAME.json after each kind")
     options = parser.parse_args(arguments)
     warnings.filterwarnings("ignore")
-    device = choose(options.device)
+    device = choose_device(options.device)
     print(machine(), flush=True)
     found: dict[str, dict[str, Any]] = {}
     for name in options.kinds:
@@ -123,7 +123,7 @@ def compared(
         steps[name] = step
         rows[name] = {"ready_seconds": round(time.perf_counter() - begin, 1), "gib": round(gib, 2)}
         print(f"{kind} {name}: ready in {rows[name]['ready_seconds']} s, {gib:.1f} GiB", flush=True)
-    peak = peak_flops(device, half_type(config.run.precision, device) or torch.float32)
+    peak = peak_flops(device, autocast_dtype(config.run.precision, device) or torch.float32)
     for name, lasts in timed(steps, device, seconds=seconds).items():
         speed = tokens / lasts
         share = speed * flops_per_token(config, vocabulary) / peak
@@ -144,7 +144,7 @@ def material(config: PretrainingConfig, corpus: str) -> Dataset:
     found = open_dataset(PretrainingConfig(), [corpus], Path(corpus), held_out=False)
     if config.model.family == "bert":
         return found
-    size = max(config.vocabulary.vocab_size, found.tokenizer.size)
+    size = max(config.vocab_size.vocab_size, found.tokenizer.size)
     words: Any = SimpleNamespace(size=size, cls=None, sep=None, pad=None, bos=None, eos=None)
     return replace(found, tokenizer=words)
 
@@ -173,7 +173,7 @@ def theirs(config: PretrainingConfig, vocabulary: int, device: torch.device) -> 
     if device.type == "cuda":
         model.compile()
     parameters = list(model.parameters())
-    chosen, half = config.optimizer, half_type(config.run.precision, device)
+    chosen, half = config.optimizer, autocast_dtype(config.run.precision, device)
     optimizer = torch.optim.AdamW(
         parameters,
         lr=1e-4,

@@ -27,9 +27,13 @@ def main() -> None:
     torch.manual_seed(0)
     gpu = options.device == "cuda"
     rows, length = (32, 512) if gpu else (4, 64)
-    config = BertConfig() if gpu else BertConfig(width=384, depth=6, heads=12, ffn=1536)
+    config = (
+        BertConfig()
+        if gpu
+        else BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
+    )
     model = Bert(config, heads=()).eval().to(options.device, torch.bfloat16 if gpu else torch.float32)
-    ids = torch.randint(0, config.vocabulary, (rows, length), device=options.device)
+    ids = torch.randint(0, config.vocab_size, (rows, length), device=options.device)
 
     def run(work: Callable[[], object]) -> Callable[[], None]:
         def timed() -> None:
@@ -44,12 +48,12 @@ def main() -> None:
         return model(ids, Padded())
 
     def without() -> object:
-        kept = recording.attention, recording.hidden
-        recording.attention = recording.hidden = _nothing  # type: ignore[assignment]
+        kept = recording.record_attention, recording.record_hidden_state
+        recording.record_attention = recording.record_hidden_state = _nothing  # type: ignore[assignment]
         try:
             return model(ids, Padded())
         finally:
-            recording.attention, recording.hidden = kept
+            recording.record_attention, recording.record_hidden_state = kept
 
     def recorded() -> object:
         with recording.record(model) as tape:
@@ -74,7 +78,10 @@ def main() -> None:
     }
     best = race({name: run(one) for name, one in work.items()}, rounds=options.rounds)
     base = best["recording taken out"]
-    print(f"BERT {config.depth} x {config.width}, {rows} x {length} tokens, best of {options.rounds}, {machine()}")
+    print(
+        f"BERT {config.num_hidden_layers} x {config.hidden_size}, {rows} x {length} tokens, "
+        f"best of {options.rounds}, {machine()}"
+    )
     for name, seconds in best.items():
         print(f"{name:<30}{seconds * 1000:9.3f} ms{seconds / base:8.3f}")
     if options.keep:

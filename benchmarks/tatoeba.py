@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.race import keep, machine
 from benchmarks.translate import show
 from regard.data.translation_pairs import TranslationPair, read_translation_pairs, split_held_out
-from regard.device import choose
+from regard.device import choose_device
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import Translator, load_translator
 from regard.inference.translation.bleu import bleu
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]
     )
     assert test is not None
     report = fit(train, dev, output=work, config=config, resume=options.resume, device=options.device, on_event=show)
-    translator = load_translator(work, device=choose(options.device))
+    translator = load_translator(work, device=choose_device(options.device))
     translator.model.half().float()  # as it will be read
     figures = {
         "pair": options.pair,

@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.race import keep
 from regard.data.translation_pairs import read_translation_pairs
-from regard.device import choose
+from regard.device import choose_device
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import load_translator
 from regard.inference.translation.bleu import bleu
@@ -68,7 +68,7 @@ def run(
     begin = time.perf_counter()
     report = fit(train, dev, output=output, config=config, device=device, on_event=show)
     trained = time.perf_counter() - begin
-    translator = load_translator(output, device=choose(device))
+    translator = load_translator(output, device=choose_device(device))
     begin = time.perf_counter()
     found = translator.translate([one.source for one in last.examples], beam=Beam(num_beams=width))
     seconds = time.perf_counter() - begin

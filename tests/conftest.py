@@ -144,7 +144,14 @@ def tiny_bert_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny-bert")
     vocabulary = tmp_path_factory.mktemp("vocabulary")
     (vocabulary / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
-    config = BertConfig(vocabulary=len(tokens), width=32, depth=2, heads=4, ffn=64, positions=128)
+    config = BertConfig(
+        vocab_size=len(tokens),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=128,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = Bert(config)

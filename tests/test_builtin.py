@@ -13,7 +13,7 @@ import regard
 from benchmarks.blanks import BLANKS, answers, read_blanks
 from regard.inference import translation as translate
 from regard.inference.generation import Beam, Sampling, TextGenerator
-from regard.known import DEFAULT, WRITER, builtin_folder, builtins
+from regard.known import DEFAULT_CAUSAL_LM, DEFAULT_MODEL, builtin_folder, builtin_names
 from regard.models import Bert, Gpt
 from regard.text import Tokenizer
 
@@ -22,12 +22,12 @@ RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 
 @pytest.fixture(scope="module")
 def loaded() -> tuple[Bert, Tokenizer]:
-    model, tokenizer = regard.load(DEFAULT)
+    model, tokenizer = regard.load(DEFAULT_MODEL)
     assert isinstance(model, Bert) and tokenizer is not None
     return model, tokenizer
 
 
-@pytest.mark.parametrize("name", builtins())
+@pytest.mark.parametrize("name", builtin_names())
 def test_it_is_small_and_says_what_it_is(name: str) -> None:
     folder = builtin_folder(name)
     assert sum(file.stat().st_size for file in folder.iterdir()) <= 45e6
@@ -40,14 +40,19 @@ def test_it_is_small_and_says_what_it_is(name: str) -> None:
 def test_the_default_is_what_its_card_says(loaded: tuple[Bert, Tokenizer]) -> None:
     model, tokenizer = loaded
     config = model.config
-    assert (config.depth, config.width, config.positions, config.vocabulary) == (8, 384, 512, tokenizer.size)
+    assert (config.num_hidden_layers, config.hidden_size, config.max_position_embeddings, config.vocab_size) == (
+        8,
+        384,
+        512,
+        tokenizer.size,
+    )
     assert tokenizer.size >= 16_000 and tokenizer.encode("The END").ids == tokenizer.encode("the end").ids
     figures = json.loads((RESULTS / "regard-bert.json").read_text(encoding="utf-8"))
     found = answers(model, tokenizer, read_blanks(BLANKS))
     assert [answer.rank for answer in found] == [blank["rank"] for blank in figures["blanks"]]
     right = sum(answer.rank is not None for answer in found)
     assert right >= 15
-    card = (builtin_folder(DEFAULT) / "README.md").read_text(encoding="utf-8")
+    card = (builtin_folder(DEFAULT_MODEL) / "README.md").read_text(encoding="utf-8")
     assert f"{right} of 30" in card
     assert f"{figures['words_128']['accuracy']:.1%}" in card
     assert len(re.findall(r"^\| (?:\d+|-) \| .* _", card, flags=re.MULTILINE)) == 30
@@ -56,8 +61,8 @@ def test_the_default_is_what_its_card_says(loaded: tuple[Bert, Tokenizer]) -> No
 def test_transformers_reads_it_with_the_same_outputs(loaded: tuple[Bert, Tokenizer]) -> None:
     transformers = pytest.importorskip("transformers")
     model, tokenizer = loaded
-    peer = transformers.BertForPreTraining.from_pretrained(builtin_folder(DEFAULT), dtype=torch.float32).eval()
-    words = transformers.AutoTokenizer.from_pretrained(builtin_folder(DEFAULT))
+    peer = transformers.BertForPreTraining.from_pretrained(builtin_folder(DEFAULT_MODEL), dtype=torch.float32).eval()
+    words = transformers.AutoTokenizer.from_pretrained(builtin_folder(DEFAULT_MODEL))
     first, second = "In winter the fields are [MASK] with snow.", "Nobody goes out."
     theirs = words(first, second, return_tensors="pt")
     ours = tokenizer.encode(first, second)
@@ -73,9 +78,9 @@ def test_transformers_reads_it_with_the_same_outputs(loaded: tuple[Bert, Tokeniz
 
 def test_transformers_reads_the_writer_with_the_same_outputs() -> None:
     transformers = pytest.importorskip("transformers")
-    model, tokenizer = regard.load(WRITER)
+    model, tokenizer = regard.load(DEFAULT_CAUSAL_LM)
     assert isinstance(model, Gpt) and tokenizer is not None
-    folder = builtin_folder(WRITER)
+    folder = builtin_folder(DEFAULT_CAUSAL_LM)
     peer = transformers.GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32).eval()
     ids = transformers.AutoTokenizer.from_pretrained(folder)("The river begins in the mountains and").input_ids
     assert ids == tokenizer.encode("The river begins in the mountains and", special=False).ids
@@ -86,10 +91,10 @@ def test_transformers_reads_the_writer_with_the_same_outputs() -> None:
 
 def test_the_writer_is_what_its_card_says() -> None:
     figures = json.loads((RESULTS / "regard-gpt.json").read_text(encoding="utf-8"))
-    card = (builtin_folder(WRITER) / "README.md").read_text(encoding="utf-8")
+    card = (builtin_folder(DEFAULT_CAUSAL_LM) / "README.md").read_text(encoding="utf-8")
     assert f"{figures['held_out']['bits_per_byte']:.3f}" in card
     told = figures["samples"][0]
-    writer = TextGenerator(*regard.load(WRITER))
+    writer = TextGenerator(*regard.load(DEFAULT_CAUSAL_LM))
     prompt = writer.encode_prompt(told["prompt"], max_new_tokens=20)
     said = "".join(text for _, text in writer.stream(prompt, sampling=Sampling(temperature=0.8, top_p=0.9), seed=0))
     assert told["text"].startswith(said) and len(said) > 20

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from regard.known import CHECKPOINTS
-from regard.layers import Layers
+from regard.layers import LayerSelection
 from regard.lessons.reverse import create_dataset, measure, new_model, one_hot_decode
 from regard.models import Bert, BertConfig, Seq2Seq, Seq2SeqConfig
 from regard.nn import Padded, ScalarMix, sinusoids
@@ -24,7 +24,16 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 def small_bert() -> Bert:
     torch.manual_seed(0)
-    return Bert(BertConfig(vocabulary=100, width=16, depth=2, heads=2, ffn=32, positions=40)).eval()
+    return Bert(
+        BertConfig(
+            vocab_size=100,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=40,
+        )
+    ).eval()
 
 
 def test_p1_one_hot_rows_have_as_many_places_as_there_are_digits() -> None:
@@ -95,11 +104,11 @@ def test_p8_padding_is_masked_unless_it_is_left_out_as_in_the_deck() -> None:
 
 
 def test_p9_row_one_is_the_embeddings_and_sums_are_plain_unless_mixed() -> None:
-    assert Layers.parse("0", 13).chosen == (0,)
-    assert Layers.parse("sum(1:)", 13).chosen == tuple(range(1, 13))
-    assert Layers.parse("concat(-4:)", 13).chosen == (9, 10, 11, 12)
+    assert LayerSelection.parse("0", 13).chosen == (0,)
+    assert LayerSelection.parse("sum(1:)", 13).chosen == tuple(range(1, 13))
+    assert LayerSelection.parse("concat(-4:)", 13).chosen == (9, 10, 11, 12)
     states = [torch.randn(3, 4) for _ in range(13)]
-    torch.testing.assert_close(Layers.parse("sum(1:)", 13).join(iter(states)), torch.stack(states[1:]).sum(0))
+    torch.testing.assert_close(LayerSelection.parse("sum(1:)", 13).join(iter(states)), torch.stack(states[1:]).sum(0))
     mix = ScalarMix(12)
     mix.s.data = torch.randn(12)
     assert not torch.allclose(mix(states[1:]), torch.stack(states[1:]).mean(0))
@@ -122,10 +131,10 @@ def test_p11_the_results_are_of_a_squad_where_everything_has_an_answer(shared_da
 
 def test_p12_the_hidden_units_of_the_deck_are_the_width_not_the_ffn() -> None:
     base, layer = BertConfig(), small_bert().encoder.layers[0]
-    assert (base.width, base.ffn, base.activation) == (768, 3072, "gelu")
+    assert (base.hidden_size, base.intermediate_size, base.hidden_act) == (768, 3072, "gelu")
     assert (layer.ffn.inner.in_features, layer.ffn.inner.out_features) == (16, 32)  # type: ignore[union-attr]
     large = next(known for known in CHECKPOINTS if known.name.endswith("bert-large-uncased"))
-    assert (large.shape["width"], large.shape["ffn"]) == (1024, 4096)
+    assert (large.shape["hidden_size"], large.shape["intermediate_size"]) == (1024, 4096)
 
 
 def test_p13_the_accuracy_of_the_deck_is_per_token() -> None:

@@ -21,7 +21,19 @@ from regard.models.bert import Bert, BertConfig
 def folder(tmp_path: Path) -> Path:
     """A harmless model to begin with."""
     place = tmp_path / "models" / "tiny"
-    regard.save(Bert(BertConfig(width=24, depth=2, heads=4, ffn=37, vocabulary=8, positions=22)), place)
+    regard.save(
+        Bert(
+            BertConfig(
+                hidden_size=24,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                intermediate_size=37,
+                vocab_size=8,
+                max_position_embeddings=22,
+            )
+        ),
+        place,
+    )
     (place / "checksums.json").unlink()
     return place
 

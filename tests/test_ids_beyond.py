@@ -19,13 +19,13 @@ from regard.errors import InputError
 from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, Seq2Seq, Seq2SeqConfig, T5Config
 from regard.nn import Padded
 
-WIDTH: dict[str, Any] = {"width": 8, "heads": 2, "ffn": 16, "depth": 1}
+WIDTH: dict[str, Any] = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "num_hidden_layers": 1}
 MODELS: dict[str, Callable[[], nn.Module]] = {
-    "bert": lambda: Bert(BertConfig(vocabulary=20, positions=16, **WIDTH)),
-    "gpt": lambda: Gpt(GptConfig(vocabulary=20, positions=16, **WIDTH)),
-    "t5": lambda: T5(T5Config(vocabulary=20, decoder_depth=1, head_width=4, **WIDTH)),
-    "elmo": lambda: Elmo(ElmoConfig(vocabulary=20, characters=0, width=8, cell=16)),
-    "seq2seq": lambda: Seq2Seq(Seq2SeqConfig(source=20, target=20, embedding=8, units=8)),
+    "bert": lambda: Bert(BertConfig(vocab_size=20, max_position_embeddings=16, **WIDTH)),
+    "gpt": lambda: Gpt(GptConfig(vocab_size=20, max_position_embeddings=16, **WIDTH)),
+    "t5": lambda: T5(T5Config(vocab_size=20, num_decoder_layers=1, head_dim=4, **WIDTH)),
+    "elmo": lambda: Elmo(ElmoConfig(vocab_size=20, num_characters=0, hidden_size=8, cell_size=16)),
+    "seq2seq": lambda: Seq2Seq(Seq2SeqConfig(source_size=20, target_size=20, embedding_size=8, hidden_size=8)),
 }
 
 

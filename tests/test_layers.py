@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.layers import Layers
+from regard.layers import LayerSelection
 
 
 @pytest.mark.parametrize(
@@ -30,13 +30,13 @@ from regard.layers import Layers
     ],
 )
 def test_parse(expression: int | str, operation: str, chosen: tuple[int, ...]) -> None:
-    assert Layers.parse(expression, 7) == Layers(operation, chosen)
+    assert LayerSelection.parse(expression, 7) == LayerSelection(operation, chosen)
 
 
 @pytest.mark.parametrize(("expression", "message"), [(7, "0 to 6"), ("-8", "-7 to -1"), ("sum(5:2)", "none of")])
 def test_layers_that_are_not_there(expression: int | str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Layers.parse(expression, 7)
+        LayerSelection.parse(expression, 7)
 
 
 @pytest.mark.parametrize(
@@ -44,18 +44,18 @@ def test_layers_that_are_not_there(expression: int | str, message: str) -> None:
 )
 def test_what_is_no_expression_is_told_what_would_be(expression: object) -> None:
     with pytest.raises(InputError, match=r"unknown layer expression .* expected a number such as -1, or sum"):
-        Layers.parse(expression, 7)  # type: ignore[arg-type]
+        LayerSelection.parse(expression, 7)  # type: ignore[arg-type]
 
 
 def test_join() -> None:
     states = [torch.full((2, 3), float(10**i)) for i in range(4)]
-    assert Layers.parse("-1", 4).join(iter(states)).equal(states[3])
-    assert Layers.parse("sum(1:)", 4).join(iter(states)).equal(torch.full((2, 3), 1110.0))
-    assert Layers.parse("mean(:2)", 4).join(iter(states)).equal(torch.full((2, 3), 5.5))
-    joined = Layers.parse("concat(2:)", 4)
+    assert LayerSelection.parse("-1", 4).join(iter(states)).equal(states[3])
+    assert LayerSelection.parse("sum(1:)", 4).join(iter(states)).equal(torch.full((2, 3), 1110.0))
+    assert LayerSelection.parse("mean(:2)", 4).join(iter(states)).equal(torch.full((2, 3), 5.5))
+    joined = LayerSelection.parse("concat(2:)", 4)
     assert joined.join(iter(states)).equal(torch.cat(states[2:], dim=-1))
     assert joined.factor == 2
-    assert Layers.parse("sum(2:)", 4).factor == 1
+    assert LayerSelection.parse("sum(2:)", 4).factor == 1
     assert states[1].equal(torch.full((2, 3), 10.0))  # a sum must not be made in place
 
 
@@ -69,5 +69,5 @@ def test_states_past_the_last_chosen_are_not_made(expression: str, made: int) ->
             count += 1
             yield torch.zeros(1)
 
-    Layers.parse(expression, 4).join(states())
+    LayerSelection.parse(expression, 4).join(states())
     assert count == made

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from regard.checkpoints.loading import load as load
     from regard.checkpoints.loading import save as save
     from regard.inference.embedding.embedder import Embedder as Embedder
-    from regard.nn.recording import knock_out as knock_out
+    from regard.nn.recording import ablate_heads as ablate_heads
     from regard.nn.recording import record as record
     from regard.training.estimators import Tagger as Tagger
     from regard.training.estimators import TextClassifier as TextClassifier
@@ -25,13 +25,13 @@ _HOMES = {
     "TextClassifier": "regard.training.estimators",
     "evaluate": "regard.training.finetuning.evaluate",
     "fit": "regard.training.finetuning.run",
-    "knock_out": "regard.nn.recording",
+    "ablate_heads": "regard.nn.recording",
     "load": "regard.checkpoints.loading",
     "record": "regard.nn.recording",
     "save": "regard.checkpoints.loading",
 }
 
-__all__ = ["Embedder", "Tagger", "TextClassifier", "evaluate", "fit", "knock_out", "load", "record", "save"]
+__all__ = ["Embedder", "Tagger", "TextClassifier", "ablate_heads", "evaluate", "fit", "load", "record", "save"]
 
 
 def __getattr__(name: str) -> Any:

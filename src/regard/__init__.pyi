@@ -12,9 +12,9 @@ from regard.events import Event
 from regard.inference.embedding.embedder import Embedder as Embedder
 from regard.training.estimators import Tagger as Tagger
 from regard.training.estimators import TextClassifier as TextClassifier
+from regard.nn.recording import ablate_heads as ablate_heads
 from regard.training.finetuning.evaluate import evaluate as evaluate
 from regard.training.finetuning.run import fit as fit
-from regard.nn.recording import knock_out as knock_out
 from regard.checkpoints.loading import load as load
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
@@ -22,7 +22,9 @@ from regard.inference.masked_lm import FillResult
 from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
 from regard.interpret.faithfulness import FaithfulnessResult
+from regard.interpret.figure.figure import Figure
 from regard.interpret.heads.census import HeadCensus
+from regard.interpret.masked_lm.comparison import CompareResult
 
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
 
@@ -38,6 +40,21 @@ def fill(
     on_event: Callable[[Event], object] | None = None,
 ) -> FillResult:
     """Fill in the blanks of a text with the words a masked language model finds likely."""
+
+def compare(
+    text: str | None = None,
+    text_b: str | None = None,
+    *,
+    top: int | Literal['all'] | None = None,
+    chart: Literal['likelihoods', 'differences'] = 'likelihoods',
+    model: _Model = 'regard-bert',
+    other: _Model | None = None,
+    logits: list[str] | None = None,
+    vocab: str | PathLike[str] | None = None,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> CompareResult:
+    """Compare what a masked language model predicts at the blank of two sentences."""
 
 def faithfulness(
     model: _Model,
@@ -66,6 +83,18 @@ def look(
     on_event: Callable[[Event], object] | None = None,
 ) -> AttentionRecord:
     """Show a model's attention: which token attends to which, in every layer and head."""
+
+def figure(
+    text: str,
+    *,
+    model: _Model | None = None,
+    target: str | None = None,
+    without: list[str] = [],
+    layer: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> Figure:
+    """Draw Figure 1 of "Attention Is All You Need" for a model and a sentence: every box with its tensors and its code."""
 
 def heads(
     *,

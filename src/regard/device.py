@@ -6,10 +6,10 @@ import torch
 
 from regard.errors import InputError, suggest
 
-__all__ = ["choose", "half_type", "wait"]
+__all__ = ["autocast_dtype", "choose_device", "synchronize"]
 
 
-def choose(name: str = "auto") -> torch.device:
+def choose_device(name: str = "auto") -> torch.device:
     """`auto` takes a CUDA GPU where there is one; `cpu`, `cuda` and `cuda:N` mean what they say."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -23,13 +23,13 @@ def choose(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
-def wait(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     """Until what a GPU was asked for is done; a CPU always is."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-def half_type(precision: str, device: torch.device) -> torch.dtype | None:
+def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
     """What matrix products are computed in; None: float32, as weights always are.
 
     `auto` is bf16 on a GPU that has it; `bf16` and `fp32` mean what they say.

@@ -11,19 +11,19 @@ from pathlib import Path
 
 __all__ = [
     "CHECKPOINTS",
-    "DEFAULT",
+    "DEFAULT_CAUSAL_LM",
+    "DEFAULT_MODEL",
     "FAMILY_NOTES",
     "SHORT_NAMES",
-    "WRITER",
     "Checkpoint",
     "builtin_folder",
-    "builtins",
+    "builtin_names",
     "is_builtin",
     "one_of",
 ]
 
-DEFAULT = "regard-bert"  # the model of every verb that is given none
-WRITER = "regard-gpt"  # of those that need one which predicts the next word
+DEFAULT_MODEL = "regard-bert"  # the model of every verb that is given none
+DEFAULT_CAUSAL_LM = "regard-gpt"  # of those that need one which predicts the next word
 FAMILY_NOTES = {
     "seq2seq": "LSTM or GRU encoder-decoder; attention none, dot, general or additive; recipe luong or deck",
     "elmo": "two LSTM language models, forwards and backwards, over pieces of words or characters; layers are mixed",
@@ -66,56 +66,93 @@ class Checkpoint:
     heads: tuple[str, ...] | None = None  # None: the family's usual ones
 
 
-_LARGE = {"width": 1024, "depth": 24, "heads": 16, "ffn": 4096}
-_ROBERTA = {"vocabulary": 50265, "positions": 512, "position_offset": 2, "segments": 1, "eps": 1e-5, "padding": 1}
-_GATED = {"activation": "gelu-tanh", "gated": True, "scaled": False}
+_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+_ROBERTA = {
+    "vocab_size": 50265,
+    "max_position_embeddings": 512,
+    "position_offset": 2,
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+    "pad_token_id": 1,
+}
+_GATED = {"hidden_act": "gelu-tanh", "is_gated_act": True, "scale_decoder_outputs": False}
 
 CHECKPOINTS = (
     Checkpoint("google-bert/bert-base-uncased", "bert", 110_106_428),
     Checkpoint("google-bert/bert-large-uncased", "bert", 336_226_108, _LARGE),
-    Checkpoint("google-bert/bert-base-cased", "bert", 108_932_934, {"vocabulary": 28996}),
-    Checkpoint("google-bert/bert-base-multilingual-cased", "bert", 178_566_653, {"vocabulary": 119547}),
+    Checkpoint("google-bert/bert-base-cased", "bert", 108_932_934, {"vocab_size": 28996}),
+    Checkpoint("google-bert/bert-base-multilingual-cased", "bert", 178_566_653, {"vocab_size": 119547}),
     Checkpoint(
         "sentence-transformers/all-MiniLM-L6-v2",
         "bert",
         22_713_216,
-        {"width": 384, "depth": 6, "ffn": 1536},
+        {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536},
         ("pooler",),
     ),
-    Checkpoint("distilbert/distilbert-base-uncased", "distilbert", 66_985_530, {"depth": 6, "segments": 0}),
     Checkpoint(
-        "distilbert/distilbert-base-cased", "distilbert", 65_812_036, {"vocabulary": 28996, "depth": 6, "segments": 0}
+        "distilbert/distilbert-base-uncased", "distilbert", 66_985_530, {"num_hidden_layers": 6, "type_vocab_size": 0}
+    ),
+    Checkpoint(
+        "distilbert/distilbert-base-cased",
+        "distilbert",
+        65_812_036,
+        {"vocab_size": 28996, "num_hidden_layers": 6, "type_vocab_size": 0},
     ),
     Checkpoint("FacebookAI/roberta-base", "roberta", 124_697_433, _ROBERTA, ("masked",)),
     Checkpoint("FacebookAI/roberta-large", "roberta", 355_412_057, {**_ROBERTA, **_LARGE}, ("masked",)),
     Checkpoint("openai-community/gpt2", "gpt2", 124_439_808),
     Checkpoint("openai-community/gpt2-medium", "gpt2", 354_823_168, _LARGE),
     Checkpoint(
-        "openai-community/gpt2-large", "gpt2", 774_030_080, {"width": 1280, "depth": 36, "heads": 20, "ffn": 5120}
+        "openai-community/gpt2-large",
+        "gpt2",
+        774_030_080,
+        {"hidden_size": 1280, "num_hidden_layers": 36, "num_attention_heads": 20, "intermediate_size": 5120},
     ),
     Checkpoint(
-        "openai-community/gpt2-xl", "gpt2", 1_557_611_200, {"width": 1600, "depth": 48, "heads": 25, "ffn": 6400}
+        "openai-community/gpt2-xl",
+        "gpt2",
+        1_557_611_200,
+        {"hidden_size": 1600, "num_hidden_layers": 48, "num_attention_heads": 25, "intermediate_size": 6400},
     ),
-    Checkpoint("distilbert/distilgpt2", "gpt2", 81_912_576, {"depth": 6}),
+    Checkpoint("distilbert/distilgpt2", "gpt2", 81_912_576, {"num_hidden_layers": 6}),
     Checkpoint("google-t5/t5-small", "t5", 60_506_624),
     Checkpoint(
         "google-t5/t5-base",
         "t5",
         222_903_552,
-        {"width": 768, "depth": 12, "decoder_depth": 12, "heads": 12, "ffn": 3072},
+        {
+            "hidden_size": 768,
+            "num_hidden_layers": 12,
+            "num_decoder_layers": 12,
+            "num_attention_heads": 12,
+            "intermediate_size": 3072,
+        },
     ),
     Checkpoint(
         "google/flan-t5-small",
         "t5",
         76_961_152,
-        {**_GATED, "depth": 8, "decoder_depth": 8, "heads": 6, "ffn": 1024},
+        {
+            **_GATED,
+            "num_hidden_layers": 8,
+            "num_decoder_layers": 8,
+            "num_attention_heads": 6,
+            "intermediate_size": 1024,
+        },
         ("output",),
     ),
     Checkpoint(
         "google/flan-t5-base",
         "t5",
         247_577_856,
-        {**_GATED, "width": 768, "depth": 12, "decoder_depth": 12, "heads": 12, "ffn": 2048},
+        {
+            **_GATED,
+            "hidden_size": 768,
+            "num_hidden_layers": 12,
+            "num_decoder_layers": 12,
+            "num_attention_heads": 12,
+            "intermediate_size": 2048,
+        },
         ("output",),
     ),
     Checkpoint("google/vit-base-patch16-224", "vit", 86_567_656),
@@ -131,7 +168,7 @@ SHORT_NAMES = {
 _BUILT_IN = Path(__file__).parent / "builtin"
 
 
-def builtins() -> list[str]:
+def builtin_names() -> list[str]:
     """The names of the models that came with Regard."""
     found = _BUILT_IN.iterdir() if _BUILT_IN.is_dir() else ()
     return sorted(entry.name for entry in found if (entry / "config.json").is_file())

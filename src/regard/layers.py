@@ -11,21 +11,21 @@ from torch import Tensor
 
 from regard.errors import InputError
 
-__all__ = ["Layers"]
+__all__ = ["LayerSelection"]
 
 FORMS = "a number such as -1, or sum, mean or concat of a slice such as concat(-4:); 0 is the embeddings' output"
 OPERATIONS = ("sum", "mean", "concat")
 
 
 @dataclass(frozen=True)
-class Layers:
+class LayerSelection:
     """`chosen` hidden states, joined by `operation` ("only" where there is one)."""
 
     operation: str
     chosen: tuple[int, ...]
 
     @staticmethod
-    def parse(expression: int | str, count: int) -> Layers:
+    def parse(expression: int | str, count: int) -> LayerSelection:
         """Read an expression for a model with `count` hidden states, numbered as transformers does."""
         text = str(expression).replace(" ", "")
         if re.fullmatch(r"[+-]?\d{1,9}", text):
@@ -34,7 +34,7 @@ class Layers:
                 raise InputError(
                     f"layer {number} is not there: this model has layers 0 to {count - 1} (or -{count} to -1)"
                 )
-            return Layers("only", (number % count,))
+            return LayerSelection("only", (number % count,))
         match = re.fullmatch(r"(\w+)\(([+-]?\d{0,9}):([+-]?\d{0,9})\)", text)
         if not match or match[1] not in OPERATIONS or isinstance(expression, bool):
             raise InputError(f"unknown layer expression {expression!r}: expected {FORMS}")
@@ -42,7 +42,7 @@ class Layers:
         chosen = tuple(range(count)[start:stop])
         if not chosen:
             raise InputError(f"layers {expression!r} choose none of this model's layers 0 to {count - 1}")
-        return Layers(match[1], chosen)
+        return LayerSelection(match[1], chosen)
 
     @property
     def factor(self) -> int:

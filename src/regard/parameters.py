@@ -10,10 +10,10 @@ from typing import Any, Self
 
 from regard.errors import InputError, suggest
 
-__all__ = ["Parameters"]
+__all__ = ["EstimatorParameters"]
 
 
-class Parameters:
+class EstimatorParameters:
     """For a class whose constructor stores each of its arguments under its own name."""
 
     @classmethod

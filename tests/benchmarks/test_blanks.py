@@ -60,7 +60,9 @@ def test_the_rank_is_that_of_the_first_right_word(tiny: tuple[Bert, Tokenizer]) 
 
 
 def test_a_model_without_the_head_is_refused(tiny: tuple[Bert, Tokenizer]) -> None:
-    config = BertConfig(vocabulary=tiny[1].size, width=8, depth=1, heads=2, ffn=8)
+    config = BertConfig(
+        vocab_size=tiny[1].size, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
     with pytest.raises(InputError, match="lacks a masked-word head"):
         answers(Bert(config, heads=["pooler"]), tiny[1], [Blank("a _ day", ["good"])])
 

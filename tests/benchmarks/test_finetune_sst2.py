@@ -55,7 +55,15 @@ def test_learns_a_task_and_judges_it_on_other_sentences(tiny_bert_folder: Path) 
 
 def test_a_model_without_a_pooler_gets_one(tiny_bert_folder: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer.open(tiny_bert_folder)
-    config = BertConfig(vocabulary=tokenizer.size, width=16, depth=1, heads=2, ffn=16, positions=32, dropout=0.0)
+    config = BertConfig(
+        vocab_size=tokenizer.size,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=32,
+        dropout=0.0,
+    )
     regard.save(Bert(config, heads=["masked"]), tmp_path, tokenizer=tokenizer)
     assert accuracy(tmp_path, rows_of(300, seed=0), rows_of(50, seed=1), rate=5e-3, epochs=4) > 0.9
 

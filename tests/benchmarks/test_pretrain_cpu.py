@@ -28,7 +28,7 @@ def text(corpus_folder: Path) -> Dataset:
 
 def test_the_model_is_the_small_one_and_learns_pairs_too() -> None:
     config = settings(0.1)
-    assert (config.model.hidden_size, config.model.num_hidden_layers, config.vocabulary.vocab_size) == (128, 2, 8192)
+    assert (config.model.hidden_size, config.model.num_hidden_layers, config.vocab_size.vocab_size) == (128, 2, 8192)
     assert (config.model.dropout, config.model.attention_dropout) == (0.1, 0.1)
     assert (config.objective.sentence_pairs, config.objective.short_seq_prob, config.optimizer.name) == (
         "next",

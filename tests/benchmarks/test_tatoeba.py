@@ -63,12 +63,12 @@ def test_the_configured_model_fits(tmp_path: Path) -> None:
     settings = TranslationConfig.read(tatoeba.ROOT / "configs" / "tatoeba.toml")
     model = settings.model
     config = TransformerConfig(
-        vocabulary=settings.vocabulary.size,
-        width=model.width,
-        depth=model.depth,
-        heads=model.heads,
-        ffn=model.ffn,
-        shared=True,
+        vocab_size=settings.vocabulary.size,
+        hidden_size=model.width,
+        num_hidden_layers=model.depth,
+        num_attention_heads=model.heads,
+        intermediate_size=model.ffn,
+        share_embeddings=True,
         norm_first=True,
         final_norm=True,
     )

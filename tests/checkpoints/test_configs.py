@@ -128,44 +128,74 @@ def test_minilm() -> None:
         "use_cache": True,
         "vocab_size": 30522,
     }
-    assert parse(document) == BertConfig(width=384, depth=6, ffn=1536)
+    assert parse(document) == BertConfig(hidden_size=384, num_hidden_layers=6, intermediate_size=1536)
 
 
 def test_bert_distilbert_and_roberta() -> None:
-    small = {"vocabulary": 53, "width": 24, "depth": 3, "heads": 4, "ffn": 37}
-    assert parse(BERT) == BertConfig(**small, positions=22)
-    assert parse(DISTILBERT) == BertConfig("distilbert", **small, positions=22, segments=0)
+    small = {
+        "vocab_size": 53,
+        "hidden_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 37,
+    }
+    assert parse(BERT) == BertConfig(**small, max_position_embeddings=22)
+    assert parse(DISTILBERT) == BertConfig("distilbert", **small, max_position_embeddings=22, type_vocab_size=0)
     # RoBERTa's first places come after the padding's id, and two of its rows are never used.
-    expected = BertConfig("roberta", **small, positions=20, position_offset=2, padding=1)
+    expected = BertConfig("roberta", **small, max_position_embeddings=20, position_offset=2, pad_token_id=1)
     assert parse(ROBERTA) == parse(ROBERTA | {"pad_token_id": 1}) == expected
-    assert parse(ROBERTA | {"pad_token_id": 0}) == BertConfig("roberta", **small, positions=21, position_offset=1)
+    assert parse(ROBERTA | {"pad_token_id": 0}) == BertConfig(
+        "roberta", **small, max_position_embeddings=21, position_offset=1
+    )
 
 
 def test_gpt2() -> None:
-    expected = GptConfig(vocabulary=53, width=24, depth=3, heads=4, ffn=96, positions=22)
+    expected = GptConfig(
+        vocab_size=53,
+        hidden_size=24,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=96,
+        max_position_embeddings=22,
+    )
     assert parse(GPT2) == parse(GPT2 | {"n_inner": None, "n_ctx": 22}) == expected
     assert parse(GPT2 | {"n_inner": 37, "activation_function": "relu"}) == GptConfig(
-        vocabulary=53, width=24, depth=3, heads=4, ffn=37, positions=22, activation="relu"
+        vocab_size=53,
+        hidden_size=24,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=37,
+        max_position_embeddings=22,
+        hidden_act="relu",
     )
 
 
 def test_t5_and_its_version_1_1() -> None:
-    small = {"vocabulary": 53, "width": 24, "head_width": 5, "ffn": 37, "depth": 3, "heads": 4}
-    assert parse(T5) == T5Config(**small, decoder_depth=3)
+    small = {
+        "vocab_size": 53,
+        "hidden_size": 24,
+        "head_dim": 5,
+        "intermediate_size": 37,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+    }
+    assert parse(T5) == T5Config(**small, num_decoder_layers=3)
     newer = T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_decoder_layers": 2}
-    expected = T5Config(**small, decoder_depth=2, gated=True, activation="gelu-tanh", scaled=False)
+    expected = T5Config(
+        **small, num_decoder_layers=2, is_gated_act=True, hidden_act="gelu-tanh", scale_decoder_outputs=False
+    )
     assert parse(newer) == expected
     # transformers 5 says the same in other words.
     assert parse(newer | {"tie_word_embeddings": True, "scale_decoder_outputs": False}) == expected
-    assert parse(T5 | {"pad_token_id": 4}).begin == 4  # type: ignore[union-attr]
-    assert parse(T5 | {"pad_token_id": 4, "decoder_start_token_id": 2}).begin == 2  # type: ignore[union-attr]
+    assert parse(T5 | {"pad_token_id": 4}).decoder_start_token_id == 4  # type: ignore[union-attr]
+    assert parse(T5 | {"pad_token_id": 4, "decoder_start_token_id": 2}).decoder_start_token_id == 2  # type: ignore[union-attr]
 
 
 def test_vit_of_any_shape() -> None:
-    small = {"width": 24, "depth": 3, "heads": 4, "ffn": 37}
-    assert parse(VIT) == VitConfig(**small, image=(12, 12), patch=(4, 4), labels=2)
+    small = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 37}
+    assert parse(VIT) == VitConfig(**small, image_size=(12, 12), patch_size=(4, 4), num_labels=2)
     oblong = VIT | {"image_size": [8, 12], "patch_size": [4, 3], "id2label": {str(i): "x" for i in range(7)}}
-    assert parse(oblong) == VitConfig(**small, image=(8, 12), patch=(4, 3), labels=7)
+    assert parse(oblong) == VitConfig(**small, image_size=(8, 12), patch_size=(4, 3), num_labels=7)
 
 
 @pytest.mark.parametrize(
@@ -173,8 +203,8 @@ def test_vit_of_any_shape() -> None:
     [("gelu", "gelu"), ("gelu_python", "gelu"), ("gelu_new", "gelu-tanh"), ("gelu_pytorch_tanh", "gelu-tanh")],
 )
 def test_activations(theirs: str, ours: str) -> None:
-    assert parse(BERT | {"hidden_act": theirs}).activation == ours  # type: ignore[union-attr]
-    assert parse(T5 | {"feed_forward_proj": theirs}).activation == ours  # type: ignore[union-attr]
+    assert parse(BERT | {"hidden_act": theirs}).hidden_act == ours  # type: ignore[union-attr]
+    assert parse(T5 | {"feed_forward_proj": theirs}).hidden_act == ours  # type: ignore[union-attr]
 
 
 # The way back
@@ -184,21 +214,40 @@ def test_activations(theirs: str, ours: str) -> None:
     "config",
     [
         BertConfig(),
-        BertConfig(activation="gelu-tanh", eps=1e-5, dropout=0.0, attention_dropout=0.5, padding=7, segments=1),
-        BertConfig("distilbert", segments=0, activation="relu", padding=3),
-        BertConfig("roberta", positions=512, position_offset=2, padding=1, segments=1),
-        GptConfig(width=24, heads=4, ffn=37, activation="gelu"),
+        BertConfig(
+            hidden_act="gelu-tanh",
+            layer_norm_eps=1e-5,
+            dropout=0.0,
+            attention_dropout=0.5,
+            pad_token_id=7,
+            type_vocab_size=1,
+        ),
+        BertConfig("distilbert", type_vocab_size=0, hidden_act="relu", pad_token_id=3),
+        BertConfig("roberta", max_position_embeddings=512, position_offset=2, pad_token_id=1, type_vocab_size=1),
+        GptConfig(hidden_size=24, num_attention_heads=4, intermediate_size=37, hidden_act="gelu"),
         T5Config(),
-        T5Config(gated=True, activation="gelu-tanh", scaled=False, begin=3, end=4, padding=5, decoder_depth=2),
-        T5Config(gated=True, activation="gelu"),
-        T5Config(gated=True, activation="relu"),
-        T5Config(activation="gelu"),
-        T5Config(activation="gelu-tanh", head_width=5, buckets=8, reach=6),
+        T5Config(
+            is_gated_act=True,
+            hidden_act="gelu-tanh",
+            scale_decoder_outputs=False,
+            decoder_start_token_id=3,
+            eos_token_id=4,
+            pad_token_id=5,
+            num_decoder_layers=2,
+        ),
+        T5Config(is_gated_act=True, hidden_act="gelu"),
+        T5Config(is_gated_act=True, hidden_act="relu"),
+        T5Config(hidden_act="gelu"),
+        T5Config(
+            hidden_act="gelu-tanh", head_dim=5, relative_attention_num_buckets=8, relative_attention_max_distance=6
+        ),
         VitConfig(),
-        VitConfig(image=(8, 12), patch=(4, 3), channels=1, labels=7),
-        ElmoConfig(characters=0, cell=512),
+        VitConfig(image_size=(8, 12), patch_size=(4, 3), num_channels=1, num_labels=7),
+        ElmoConfig(num_characters=0, cell_size=512),
         Seq2SeqConfig(score="additive", recipe="deck", cell="gru", feedback="identity", bidirectional=True),
-        TransformerConfig(arrangement="halves", shared=False, target_vocabulary=9, norm_first=True, final_norm=True),
+        TransformerConfig(
+            arrangement="halves", share_embeddings=False, target_vocab_size=9, norm_first=True, final_norm=True
+        ),
     ],
     ids=lambda config: config.family,
 )
@@ -214,9 +263,9 @@ def test_written_and_read_again(config: Config) -> None:
         (BertConfig(), ("pooler", "next"), "BertForNextSentencePrediction"),
         (BertConfig(), ("masked",), "BertForMaskedLM"),
         (BertConfig(), ("pooler",), "BertModel"),
-        (BertConfig("distilbert", segments=0), ("masked",), "DistilBertForMaskedLM"),
-        (BertConfig("distilbert", segments=0), (), "DistilBertModel"),
-        (BertConfig("roberta", position_offset=2, padding=1), ("masked",), "RobertaForMaskedLM"),
+        (BertConfig("distilbert", type_vocab_size=0), ("masked",), "DistilBertForMaskedLM"),
+        (BertConfig("distilbert", type_vocab_size=0), (), "DistilBertModel"),
+        (BertConfig("roberta", position_offset=2, pad_token_id=1), ("masked",), "RobertaForMaskedLM"),
         (GptConfig(), (), "GPT2LMHeadModel"),
         (T5Config(), (), "T5ForConditionalGeneration"),
         (VitConfig(), ("classifier",), "ViTForImageClassification"),
@@ -230,11 +279,14 @@ def test_the_class_that_others_shall_use(config: Config, heads: tuple[str, ...],
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (BertConfig("roberta"), "no roberta config.json can say positions 512, position_offset 0"),
-        (BertConfig("distilbert"), "no distilbert config.json can say segments 2"),
+        (BertConfig("roberta"), "no roberta config.json can say max_position_embeddings 512, position_offset 0"),
+        (BertConfig("distilbert"), "no distilbert config.json can say type_vocab_size 2"),
         (BertConfig(position_offset=2), "no bert config.json can say position_offset 2"),
-        (BertConfig("distilbert", segments=0, eps=1e-5), "no distilbert config.json can say eps 1e-05"),
-        (Seq2SeqConfig(depth=2000), "depth is 2000; it must be between 1 and 1000"),
+        (
+            BertConfig("distilbert", type_vocab_size=0, layer_norm_eps=1e-5),
+            "no distilbert config.json can say layer_norm_eps 1e-05",
+        ),
+        (Seq2SeqConfig(num_hidden_layers=2000), "num_hidden_layers is 2000; it must be between 1 and 1000"),
     ],
 )
 def test_what_a_file_cannot_say_is_not_lost_in_silence(config: Config, message: str) -> None:

@@ -117,7 +117,7 @@ SIZES = [
     (T5, "d_kv"),
     (T5, "num_decoder_layers"),
     (VIT, "num_channels"),
-    (SEQ2SEQ, "units"),
+    (SEQ2SEQ, "hidden_size"),
 ]
 
 
@@ -162,15 +162,15 @@ def test_an_eps_is_small_and_positive(value: object) -> None:
         (VIT | {"patch_size": [4, 13]}, r"a patch of \(4, 13\) pixels is larger than the image, \(12, 12\)"),
         (T5 | {"relative_attention_num_buckets": 2}, "2 buckets of distance up to 128: expected 4 or more"),
         (T5 | {"relative_attention_max_distance": 16}, "32 buckets of distance up to 16: .*fewer than twice"),
-        (T5 | {"decoder_start_token_id": 53}, "decoder_start_token_id is 53, and the last word is 52"),
+        (T5 | {"decoder_start_token_id": 53}, "decoder_start_token_id is 53, and the last token id is 52"),
         (T5 | {"tie_word_embeddings": "no"}, "tie_word_embeddings: Input should be a valid boolean"),
-        (SEQ2SEQ | {"begin": 6}, "begin is 6, and the last word is 5"),
+        (SEQ2SEQ | {"decoder_start_token_id": 6}, "decoder_start_token_id is 6, and the last token id is 5"),
         (SEQ2SEQ | {"score": "dots"}, "score: Input should be 'none', 'dot', 'general' or 'additive'"),
-        (SEQ2SEQ | {"unit": 5}, "unknown key 'unit'; did you mean 'units'"),
+        (SEQ2SEQ | {"unit": 5}, "unknown key 'unit'; "),
         (SEQ2SEQ | {"k" * 100_000: 5}, r"unknown key 'kkk.*\.\.\.; choices: "),
         (SEQ2SEQ | {"bidirectional": 1}, "bidirectional: Input should be a valid boolean"),
         (
-            {"model_type": "regard-transformer", "vocabulary": 9, "target_vocabulary": 8},
+            {"model_type": "regard-transformer", "vocab_size": 9, "target_vocab_size": 8},
             "the whole: .*a shared embedding needs one vocabulary",
         ),
     ],

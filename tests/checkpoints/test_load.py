@@ -29,11 +29,11 @@ from regard.nn import Padded
 if TYPE_CHECKING:
     from tests.checkpoints.conftest import FakeHub
 
-SMALL = {"width": 24, "depth": 2, "heads": 4, "ffn": 37}
-TEXT = {**SMALL, "vocabulary": 53}
-BERT = BertConfig(**TEXT, positions=22)
-GPT2 = GptConfig(**TEXT, positions=22)
-T5 = T5Config(**TEXT, head_width=5, decoder_depth=3)
+SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
+TEXT = {**SMALL, "vocab_size": 53}
+BERT = BertConfig(**TEXT, max_position_embeddings=22)
+GPT2 = GptConfig(**TEXT, max_position_embeddings=22)
+T5 = T5Config(**TEXT, head_dim=5, num_decoder_layers=3)
 IDS = torch.randint(5, 53, (3, 7), generator=torch.Generator().manual_seed(0))
 LAYOUT = Padded.from_lengths([7, 4, 6])
 
@@ -146,7 +146,7 @@ def test_old_t5(tmp_path: Path) -> None:
     assert_same(again, model)
 
 
-@pytest.mark.parametrize("config", [BERT, GPT2, T5, VitConfig(**SMALL, image=(8, 8), patch=(4, 4))])
+@pytest.mark.parametrize("config", [BERT, GPT2, T5, VitConfig(**SMALL, image_size=(8, 8), patch_size=(4, 4))])
 def test_shards_and_pickles(tmp_path: Path, config: Config) -> None:
     model = saved(config, tmp_path / "one")
     document = (tmp_path / "one" / "config.json").read_bytes()

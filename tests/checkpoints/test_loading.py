@@ -14,14 +14,14 @@ import torch
 
 import regard
 from regard.checkpoints import hub
-from regard.checkpoints.loading import find
+from regard.checkpoints.loading import find_folder
 from regard.errors import InputError
 from regard.files.disk import COMMITTED
 from regard.models.bert import Bert, BertConfig
 from regard.models.vit import Vit, VitConfig
 from regard.text import Tokenizer
 
-SMALL = {"width": 24, "depth": 2, "heads": 4, "ffn": 37}
+SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat"]
 
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     """A tiny BERT with a tokenizer, as someone might publish it."""
     place = tmp_path / "models" / "tiny"
     torch.manual_seed(0)
-    regard.save(Bert(BertConfig(**SMALL, vocabulary=len(WORDS), positions=22)), place)
+    regard.save(Bert(BertConfig(**SMALL, vocab_size=len(WORDS), max_position_embeddings=22)), place)
     (place / "checksums.json").unlink()
     (place / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     return place
@@ -78,15 +78,15 @@ def test_a_file_instead_of_its_folder(folder: Path) -> None:
 
 
 def test_built_in_names(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr("regard.checkpoints.loading.builtins", lambda: [])
+    monkeypatch.setattr("regard.checkpoints.loading.builtin_names", lambda: [])
     refused("regard-bert", "no built-in model 'regard-bert': this version has none .*sentence-transformers/all-MiniLM")
-    monkeypatch.setattr("regard.checkpoints.loading.builtins", lambda: ["regard-bert", "regard-gpt"])
+    monkeypatch.setattr("regard.checkpoints.loading.builtin_names", lambda: ["regard-bert", "regard-gpt"])
     monkeypatch.setattr("regard.checkpoints.loading.builtin_folder", lambda name: folder)
     refused("regard-brt", "no built-in model 'regard-brt': did you mean 'regard-bert'")
-    assert find("regard-bert") == folder
+    assert find_folder("regard-bert") == folder
     monkeypatch.chdir(folder.parent)
     folder.rename(folder.parent / "regard-gpt")
-    assert find("regard-gpt") == Path("regard-gpt"), "a folder of that name comes first"
+    assert find_folder("regard-gpt") == Path("regard-gpt"), "a folder of that name comes first"
 
 
 def test_hub_names_are_fetched_and_paths_never(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,16 +99,16 @@ def test_hub_names_are_fetched_and_paths_never(folder: Path, monkeypatch: pytest
     monkeypatch.setattr(hub, "fetch", fetch)
     monkeypatch.chdir(folder.parent)
     for name in ("bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2"):
-        assert find(name) == folder
+        assert find_folder(name) == folder
     assert asked == [
         ("bert-base-uncased", {"revision": "main", "offline": None}),
         ("sentence-transformers/all-MiniLM-L6-v2", {"revision": "main", "offline": None}),
     ]
-    assert find("user/model", revision="v2", offline=True) == folder
+    assert find_folder("user/model", revision="v2", offline=True) == folder
     assert asked[-1] == ("user/model", {"revision": "v2", "offline": True})
     for path in ("./bert", "../bert", "~/bert", "/bert", "a/b/c", Path("bert")):
         with pytest.raises(InputError, match="no such folder"):
-            find(path)
+            find_folder(path)
     assert len(asked) == 3
 
 
@@ -148,7 +148,7 @@ def test_half_a_tokenizer_is_named(folder: Path) -> None:
 
 
 def test_a_model_that_needs_no_tokenizer(tmp_path: Path) -> None:
-    regard.save(Vit(VitConfig(**SMALL, image=(8, 8), patch=(4, 4))), tmp_path)
+    regard.save(Vit(VitConfig(**SMALL, image_size=(8, 8), patch_size=(4, 4))), tmp_path)
     model, tokenizer = regard.load(tmp_path)
     assert isinstance(model, Vit)
     assert tokenizer is None
@@ -179,7 +179,7 @@ def test_a_model_may_be_saved_where_it_came_from(folder: Path) -> None:
 
 
 def test_a_save_that_was_cut_after_its_commitment_is_finished_first(folder: Path, tmp_path: Path) -> None:
-    wider = BertConfig(**SMALL | {"ffn": 41}, vocabulary=len(WORDS), positions=22)
+    wider = BertConfig(**SMALL | {"intermediate_size": 41}, vocab_size=len(WORDS), max_position_embeddings=22)
     regard.save(Bert(wider), tmp_path / "new")
     (tmp_path / "new").rename(folder / COMMITTED)
     assert regard.load(folder)[0].config == wider
@@ -190,7 +190,7 @@ def test_the_real_checkpoint() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model, tokenizer = regard.load(package.get_model_path())
-    assert model.config == BertConfig(width=384, depth=6, ffn=1536)
+    assert model.config == BertConfig(hidden_size=384, num_hidden_layers=6, intermediate_size=1536)
     assert sum(parameter.numel() for parameter in model.parameters()) == 22_713_216
     assert tokenizer is not None
     assert tokenizer.encode("hello world").ids == [101, 7592, 2088, 102]

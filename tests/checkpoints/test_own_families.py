@@ -27,17 +27,17 @@ FRAMES = torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(1))
 @pytest.mark.parametrize("tokens", [False, True])
 def test_recurrent_models(tmp_path: Path, cell: Any, score: Any, recipe: Any, tokens: bool) -> None:
     config = Seq2SeqConfig(
-        source=53 if tokens else 5,
-        target=11,
-        units=8,
-        embedding=6 if tokens else 0,
-        depth=2,
+        source_size=53 if tokens else 5,
+        target_size=11,
+        hidden_size=8,
+        embedding_size=6 if tokens else 0,
+        num_hidden_layers=2,
         cell=cell,
         bidirectional=tokens,
         score=score,
         recipe=recipe,
         feedback="identity" if score == "dot" else "softmax",
-        begin=3,
+        decoder_start_token_id=3,
     )
     model = saved(config, tmp_path)
     again = quietly(tmp_path)
@@ -51,7 +51,10 @@ def test_recurrent_models(tmp_path: Path, cell: Any, score: Any, recipe: Any, to
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_the_address_of_the_weights_in_the_file_changes_no_bit(tmp_path: Path, cell: Any) -> None:
     """A longer header moves every tensor: MKL's products would give another last bit (2e-7 in a GRU)."""
-    model = saved(Seq2SeqConfig(source=5, target=11, units=13, embedding=0, depth=2, cell=cell), tmp_path)
+    model = saved(
+        Seq2SeqConfig(source_size=5, target_size=11, hidden_size=13, embedding_size=0, num_hidden_layers=2, cell=cell),
+        tmp_path,
+    )
     tensors = {name: tensor.clone() for name, tensor in read_tensors(tmp_path).items()}
     (tmp_path / "checksums.json").unlink()
     with torch.no_grad():
@@ -67,7 +70,7 @@ def test_the_address_of_the_weights_in_the_file_changes_no_bit(tmp_path: Path, c
 @pytest.mark.parametrize("cell", [8, 20], ids=["plain", "projected"])
 @pytest.mark.parametrize("heads", [["output"], []], ids=["output", "bare"])
 def test_elmo(tmp_path: Path, characters: int, cell: int, heads: list[str]) -> None:
-    config = ElmoConfig(vocabulary=53, characters=characters, width=8, cell=cell, depth=3)
+    config = ElmoConfig(vocab_size=53, num_characters=characters, hidden_size=8, cell_size=cell, num_hidden_layers=3)
     model = saved(config, tmp_path, heads)
     again = quietly(tmp_path)
     words = IDS if not characters else torch.randint(1, 40, (3, 7, 9), generator=torch.Generator().manual_seed(3))
@@ -82,9 +85,9 @@ def test_elmo(tmp_path: Path, characters: int, cell: int, heads: list[str]) -> N
     "options",
     [
         {},
-        {"shared": False, "target_vocabulary": 41},
-        {"norm_first": True, "final_norm": True, "activation": "gelu"},
-        {"arrangement": "halves", "eps": 1e-3, "begin": 7},
+        {"share_embeddings": False, "target_vocab_size": 41},
+        {"norm_first": True, "final_norm": True, "hidden_act": "gelu"},
+        {"arrangement": "halves", "layer_norm_eps": 1e-3, "decoder_start_token_id": 7},
     ],
 )
 def test_the_transformer_of_2017(tmp_path: Path, options: dict[str, Any]) -> None:
@@ -98,12 +101,12 @@ def test_the_transformer_of_2017(tmp_path: Path, options: dict[str, Any]) -> Non
 
 
 def test_families_of_our_own_say_what_does_not_fit(tmp_path: Path) -> None:
-    saved(ElmoConfig(vocabulary=53, characters=0, width=8, cell=8), tmp_path)
+    saved(ElmoConfig(vocab_size=53, num_characters=0, hidden_size=8, cell_size=8), tmp_path)
     rewritten(tmp_path, renamed("encoder.forwards.0.weight_ih_l0", "encoder.forwards.0.weight"))
     told = r"config\.json: encoder\.forwards\.0\.weight_ih_l0 is missing; encoder\.forwards\.0\.weight is not expected$"
     with pytest.raises(InputError, match=told):
         read_model(tmp_path)
     document = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(document | {"cell": 4}))
+    (tmp_path / "config.json").write_text(json.dumps(document | {"cell_size": 4}))
     with pytest.raises(InputError, match=r"config\.json: the cell \(4\) must be at least as wide as the output \(8\)"):
         read_model(tmp_path)

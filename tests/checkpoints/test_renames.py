@@ -14,15 +14,15 @@ from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.t5 import T5Config
 from regard.models.vit import VitConfig
 
-SMALL = {"width": 24, "depth": 3, "heads": 4, "ffn": 37}
-TEXT = {**SMALL, "vocabulary": 53}
+SMALL = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 37}
+TEXT = {**SMALL, "vocab_size": 53}
 CONFIGS: list[Config] = [
     BertConfig(**TEXT),
-    BertConfig("distilbert", **TEXT, segments=0),
+    BertConfig("distilbert", **TEXT, type_vocab_size=0),
     BertConfig("roberta", **TEXT, position_offset=2),
     GptConfig(**TEXT),
-    T5Config(**TEXT, head_width=5, decoder_depth=2),
-    T5Config(**TEXT, head_width=5, decoder_depth=4, gated=True),
+    T5Config(**TEXT, head_dim=5, num_decoder_layers=2),
+    T5Config(**TEXT, head_dim=5, num_decoder_layers=4, is_gated_act=True),
     VitConfig(**SMALL),
 ]
 
@@ -80,7 +80,7 @@ def test_gpt2_keeps_matrices_the_other_way_round() -> None:
 
 
 def test_t5_stacks_have_their_own_depths() -> None:
-    config = T5Config(**TEXT, decoder_depth=2)
+    config = T5Config(**TEXT, num_decoder_layers=2)
     theirs = {name for several in entries(names_of(config), config, []).values() for name in several}
     assert "encoder.block.2.layer.1.DenseReluDense.wi.weight" in theirs
     assert "decoder.block.1.layer.2.DenseReluDense.wi.weight" in theirs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.checkpoints.sentence import SentenceSettings, read_settings
+from regard.checkpoints.sentence import SentenceSettings, read_sentence_settings
 from regard.errors import InputError
 
 
@@ -21,11 +21,11 @@ def folder_with(folder: Path, *, pooling: object = None, length: object = None) 
 
 
 def test_a_plain_folder_says_nothing(tmp_path: Path) -> None:
-    assert read_settings(tmp_path) == SentenceSettings(None, None)
+    assert read_sentence_settings(tmp_path) == SentenceSettings(None, None)
 
 
 def test_the_real_files(minilm_folder: Path) -> None:
-    assert read_settings(minilm_folder) == SentenceSettings("mean", 256)
+    assert read_sentence_settings(minilm_folder) == SentenceSettings("mean", 256)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_the_real_files(minilm_folder: Path) -> None:
     ],
 )
 def test_pooling(document: object, expected: str, tmp_path: Path) -> None:
-    assert read_settings(folder_with(tmp_path, pooling=document)).pooling == expected
+    assert read_sentence_settings(folder_with(tmp_path, pooling=document)).pooling == expected
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,16 @@ def test_a_pooling_regard_does_not_do_is_refused_unless_another_is_chosen(
 ) -> None:
     folder = folder_with(tmp_path, pooling=document)
     with pytest.raises(InputError, match=rf"1_Pooling/config.json: it asks for {asked}, .*choose a pooling yourself"):
-        read_settings(folder)
-    assert read_settings(folder, pooling=False) == SentenceSettings(None, None)
+        read_sentence_settings(folder)
+    assert read_sentence_settings(folder, pooling=False) == SentenceSettings(None, None)
 
 
 @pytest.mark.parametrize(("document", "expected"), [({"max_seq_length": 256}, 256), ({"do_lower_case": False}, None)])
 def test_length(document: object, expected: int | None, tmp_path: Path) -> None:
-    assert read_settings(folder_with(tmp_path, length=document)).max_length == expected
+    assert read_sentence_settings(folder_with(tmp_path, length=document)).max_length == expected
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "256", True])
 def test_a_length_that_is_none_is_refused(value: object, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"sentence_bert_config.json: max_seq_length is .*expected a number of tokens"):
-        read_settings(folder_with(tmp_path, length={"max_seq_length": value}))
+        read_sentence_settings(folder_with(tmp_path, length={"max_seq_length": value}))

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.cli import compare
+import regard
 from regard.cli.app import run
-from regard.interpret.masked_lm.comparison import compare as compared
 from regard.interpret.masked_lm.templates import WARNING
 
 Captured = pytest.CaptureFixture[str]
@@ -22,7 +21,7 @@ def call(tiny_bert_folder: Path) -> Callable[..., int]:
     """Run `regard compare` in this process with the tiny model."""
 
     def regard_compare(*arguments: str) -> int:
-        return run(["compare", *arguments, "--model", str(tiny_bert_folder)], registers=[compare.register])
+        return run(["compare", *arguments, "--model", str(tiny_bert_folder)])
 
     return regard_compare
 
@@ -34,20 +33,20 @@ def stored(tmp_path: Path) -> list[str]:
         with gzip.open(tmp_path / f"{name}.json.gz", "wt") as file:
             json.dump(logits, file)
     files = [str(tmp_path / f"in-{name}.json.gz") for name in ("texas", "new-york")]
-    return ["--logits", *files, "--vocab", str(tmp_path / "vocab.txt")]
+    return ["--logits", ",".join(files), "--vocab", str(tmp_path / "vocab.txt")]
 
 
 def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
-    assert call("he was a _", "she was a _", "--number", "200", "--json") == 0
+    assert call("he was a _", "she was a _", "--top", "200", "--json") == 0
     out, error = capsys.readouterr()
     document = json.loads(out)
-    assert document == compared(["he was a _", "she was a _"], models=[str(tiny_bert_folder)], number=200).document()
+    assert document == regard.compare("he was a _", "she was a _", model=tiny_bert_folder, top=200).to_dict()
     assert list(document) == ["a", "b", "labels", "caption", "tokens"]
     assert error == f"note: {WARNING}\n"
 
 
 def test_stored_logits(stored: list[str], capsys: Captured) -> None:
-    assert run(["compare", *stored], registers=[compare.register]) == 0
+    assert run(["compare", *stored]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "The model associates these words more with texas than new york: ox. "
         "It associates these more with new york than texas: tea.",
@@ -84,12 +83,12 @@ def test_the_page_holds_the_payload(
 ) -> None:
     from regard.render import bundle
 
-    monkeypatch.setattr(bundle, "page", lambda payload: json.dumps(payload))
+    monkeypatch.setattr(bundle, "page", lambda payload, title: json.dumps(payload))
     assert call("he was a _", "she was a _", "--output", str(tmp_path / "page.html")) == 0
     payload = json.loads((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert (payload["view"], payload["kind"], payload["warning"]) == ("compare", "pair", WARNING)
     assert [sentence["text"] for sentence in payload["sentences"]] == ["he was a _", "she was a _"]
-    assert capsys.readouterr().out.endswith(f"The page is in {tmp_path / 'page.html'}\n")
+    assert capsys.readouterr().out == f"{tmp_path / 'page.html'}\n"
 
 
 @pytest.mark.parametrize(
@@ -97,10 +96,10 @@ def test_the_page_holds_the_payload(
     [
         ([], "expected a sentence with a blank"),
         (["a _", "b _", "--vocab", "v.txt"], "--vocab goes with --logits"),
-        (["--logits", "a", "b"], "needs --vocab"),
-        (["a _", "b _", "--number", "31"], "--number"),
-        (["a _", "b _", "--output", "a.txt"], "--output a.txt: expected a name that ends in .html"),
-        (["a _", "b _", "--model", "x", "--model", "y"], "one model or two"),
+        (["--logits", "a,b"], "needs --vocab"),
+        (["a _", "b _", "--top", "0"], "top is"),
+        (["a _", "b _", "--output", "a.txt"], "expected a file name that ends in .html"),
+        (["a _", "b _", "--logits", "x"], "logits is"),
     ],
 )
 def test_what_is_refused(call: Callable[..., int], capsys: Captured, arguments: list[str], said: str) -> None:

@@ -54,7 +54,9 @@ def test_what_is_assumed_is_said(capsys: Captured) -> None:
         ("bert-base.toml", BertConfig(), None, 512),
         (
             "bert-small-300s.toml",
-            BertConfig(width=384, depth=6, heads=6, ffn=1536, vocabulary=16384),
+            BertConfig(
+                hidden_size=384, num_hidden_layers=6, num_attention_heads=6, intermediate_size=1536, vocab_size=16384
+            ),
             ("masked",),
             128,
         ),

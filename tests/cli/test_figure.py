@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from regard.cli import figure as verb
 from regard.cli.app import run
 from regard.inference.load_model import load_model
 from regard.interpret.figure.figure import draw_figure
 from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
+from regard.verbs.figure import default_model
 from tests.interpret.classifiers import deciding
 
 Captured = pytest.CaptureFixture[str]
@@ -25,10 +25,10 @@ TEXT = "the film was _"
 @pytest.fixture
 def call(tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     # Five sentences for each of six runs take longer than all that is tested here.
-    monkeypatch.setattr("regard.interpret.figure.sentences.ENGLISH", ("the day was good",))
+    monkeypatch.setattr("regard.interpret.figure.ablation.ENGLISH", ("the day was good",))
 
     def regard_figure(*arguments: str) -> int:
-        return run(["figure", *arguments, "--model", str(tiny_bert_folder)], registers=[verb.register])
+        return run(["figure", *arguments, "--model", str(tiny_bert_folder)])
 
     return regard_figure
 
@@ -38,24 +38,24 @@ def test_the_table(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None
     out, error = capsys.readouterr()
     assert error == ""
     found = draw_figure(*load_model(tiny_bert_folder), TEXT)
-    whole, alone = found.ablation.outcomes[0].loss, found.ablation.of(["residual"]).loss
+    whole, alone = found.ablation.outcomes[0].loss, found.ablation.find(["residual"]).loss
     assert whole is not None and alone is not None
     assert "encoder: [CLS] the film was [MASK] [SEP]" in out
     assert "Multi-Head Attention" in out and "weights (4, 6, 6)" in out
     assert f"no residual: loss {alone:.3f} ({alone - whole:+.3f})" in out
-    assert "no mask: an encoder has no such mask" in out
+    assert "no mask: an encoder has no causal mask" in out
 
 
 def test_the_json_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call(TEXT, "--json", "--layer", "1", "--without", "scaling,positions") == 0
     document = json.loads(capsys.readouterr().out)
-    found = draw_figure(*load_model(tiny_bert_folder), TEXT, without="positions,scaling")
+    found = draw_figure(*load_model(tiny_bert_folder), TEXT, without=["positions", "scaling"])
     assert document["without"] == ["positions", "scaling"] and document["layer"] == 1
-    assert [box["name"] for box in document["boxes"]] == [box.name for box in found.boxes]
-    last = document["damage"]["outcomes"][-1]
+    assert [box["name"] for box in document["boxes"]] == [box.name for box in found.model_boxes]
+    last = document["ablation"]["outcomes"][-1]
     assert last["without"] == ["positions", "scaling"]
-    assert last["loss"] == pytest.approx(found.ablation.of(["positions", "scaling"]).loss)
-    assert [one["disabled"] is None for one in document["switches"]] == [False, True, True, True]
+    assert last["loss"] == pytest.approx(found.ablation.find(["positions", "scaling"]).loss)
+    assert [one["disabled"] is None for one in document["components"]] == [False, True, True, True]
 
 
 def test_drawings_and_a_page(call: Call, tmp_path: Path, capsys: Captured, page_built: None) -> None:
@@ -75,9 +75,9 @@ def test_drawings_and_a_page(call: Call, tmp_path: Path, capsys: Captured, page_
     [
         (["", "--json"], "the text is empty"),
         ([TEXT, "--without", "masks"], "did you mean 'mask'"),
-        ([TEXT, "--without", "mask"], "cannot switch off 'mask'"),
+        ([TEXT, "--without", "mask"], "cannot remove 'mask'"),
         ([TEXT, "--target", "ein Film"], "leave the target out"),
-        ([TEXT, "--layer", "7"], "the layer is 7, and this model has 2"),
+        ([TEXT, "--layer", "7"], "layer is 7, and this model has 2"),
         ([TEXT, "--output", "a.pdf"], "ends in .html, .svg, .png"),
     ],
 )
@@ -89,15 +89,15 @@ def test_bad_input(call: Call, capsys: Captured, arguments: list[str], said: str
 
 def test_a_tuned_model_is_told_what_it_lacks(tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
     save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), tmp_path / "tuned")
-    assert run(["figure", TEXT, "--model", str(tmp_path / "tuned")], registers=[verb.register]) == 2
+    assert run(["figure", TEXT, "--model", str(tmp_path / "tuned")]) == 2
     error = " ".join(capsys.readouterr().err.split())
     assert "masked-word head" in error and "tuned for a task" in error and "sentence-transformers" not in error
 
 
 def test_a_built_in_translator_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.cli.figure.builtins", lambda: ["regard-bert", "regard-de-en"])
-    monkeypatch.setattr("regard.cli.figure.builtin_folder", lambda name: tmp_path / name)
-    assert verb._default() == "regard-bert"
+    monkeypatch.setattr("regard.verbs.figure.builtin_names", lambda: ["regard-bert", "regard-de-en"])
+    monkeypatch.setattr("regard.verbs.figure.builtin_folder", lambda name: tmp_path / name)
+    assert default_model() == "regard-bert"
     (tmp_path / "regard-de-en").mkdir()
     (tmp_path / "regard-de-en" / "translate.json").write_text("{}")
-    assert verb._default() == "regard-de-en"
+    assert default_model() == "regard-de-en"

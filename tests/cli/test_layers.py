@@ -50,7 +50,11 @@ def test_an_elmo(files: tuple[str, ...], tiny_bert_folder: Path, call: Call, cap
     """Three layers of 2 * 6 numbers; the last `--model` counts."""
     tokenizer = Tokenizer.open(tiny_bert_folder)
     torch.manual_seed(0)
-    regard.save(Elmo(ElmoConfig(vocabulary=tokenizer.size, characters=0, width=6, cell=6, depth=2)), "elmo", tokenizer)
+    regard.save(
+        Elmo(ElmoConfig(vocab_size=tokenizer.size, num_characters=0, hidden_size=6, cell_size=6, num_hidden_layers=2)),
+        "elmo",
+        tokenizer,
+    )
     chosen = files if "--dev" in files else (*files, "--train", "train.tsv", "--dev", "train.tsv")
     arguments = ["layers", *chosen, "--model", "elmo", "--device", "cpu", "--json"]
     assert run(arguments, registers=[layers.register]) == 0

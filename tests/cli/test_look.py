@@ -79,7 +79,15 @@ def test_a_long_text_is_cut_and_told(call: Call, tmp_path: Path, capsys: Capture
 
 def test_a_picture(tmp_path: Path, capsys: Captured) -> None:
     torch.manual_seed(0)
-    shape = VitConfig(width=8, depth=2, heads=2, ffn=8, image=(8, 8), patch=(4, 4), labels=2)
+    shape = VitConfig(
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=8,
+        image_size=(8, 8),
+        patch_size=(4, 4),
+        num_labels=2,
+    )
     regard.save(Vit(shape), tmp_path / "vit")
     Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(tmp_path / "cat.png")
     arguments = ["look", "--image", str(tmp_path / "cat.png"), "--model", str(tmp_path / "vit")]

@@ -10,13 +10,13 @@ import typer
 from regard.cli.app import run
 from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption
 from regard.cli.output import print_json
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 
 
 def register(app: typer.Typer) -> None:
     @app.command()
     def show(
-        model: ModelOption = DEFAULT,
+        model: ModelOption = DEFAULT_MODEL,
         device: DeviceOption = "auto",
         seed: SeedOption = 0,
         as_json: JsonOption = False,

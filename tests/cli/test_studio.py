@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from regard.cli.app import run
-from regard.known import builtins
+from regard.known import builtin_names
 from regard.server import serve as serving
 from regard.server.serve import listen
 
@@ -23,7 +23,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_it_serves_what_is_built_in_on_8080(served: list[Any]) -> None:
     assert run(["studio"]) == 0
-    assert served == [(builtins(), 8080, "trained", [])]
+    assert served == [(builtin_names(), 8080, "trained", [])]
 
 
 def test_several_models_each_once_and_another_port(served: list[Any]) -> None:
@@ -33,7 +33,7 @@ def test_several_models_each_once_and_another_port(served: list[Any]) -> None:
 
 def test_where_it_writes_and_what_it_may_read(served: list[Any]) -> None:
     assert run(["studio", "--output", "models", "--data", "a.tsv", "--data", "b"]) == 0
-    assert served == [(builtins(), 8080, "models", ["a.tsv", "b"])]
+    assert served == [(builtin_names(), 8080, "models", ["a.tsv", "b"])]
 
 
 def test_a_port_that_cannot_be_is_bad_input(served: list[Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -173,7 +173,7 @@ def quick(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     shutil.rmtree(f"run{EVIL}", ignore_errors=True)
     monkeypatch.setattr(lab, "LINEAR", Recipe(batch=256, epochs=1, steps=2, rate=5e-2))
-    monkeypatch.setattr("regard.interpret.figure.sentences.ENGLISH", ("the day was good",))
+    monkeypatch.setattr("regard.interpret.figure.ablation.ENGLISH", ("the day was good",))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
 

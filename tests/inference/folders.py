@@ -40,7 +40,14 @@ def tiny_gpt(folder: Path, *, begin: bool = True, positions: int = 16) -> Path:
     tokens = byte_level(folder / "vocabulary", specials=["<|endoftext|>"] if begin else [], kind="gpt2")
     number = 0 if begin else None
     config = GptConfig(
-        vocabulary=tokens.size, width=24, depth=2, heads=4, ffn=40, positions=positions, begin=number, end=number
+        vocab_size=tokens.size,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=40,
+        max_position_embeddings=positions,
+        bos_token_id=number,
+        eos_token_id=number,
     )
     regard.save(randomised(Gpt(config)), folder / "model", tokenizer=tokens)
     return folder / "model"
@@ -50,15 +57,15 @@ def tiny_roberta(folder: Path) -> Path:
     tokens = byte_level(folder / "vocabulary", specials=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], kind="roberta")
     config = BertConfig(
         family="roberta",
-        vocabulary=tokens.size,
-        width=24,
-        depth=2,
-        heads=4,
-        ffn=40,
-        positions=32,
+        vocab_size=tokens.size,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=40,
+        max_position_embeddings=32,
         position_offset=2,
-        segments=1,
-        padding=1,
+        type_vocab_size=1,
+        pad_token_id=1,
     )
     regard.save(randomised(Bert(config)), folder / "model", tokenizer=tokens)
     return folder / "model"

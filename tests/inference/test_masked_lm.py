@@ -109,7 +109,18 @@ def test_targets_together_are_all_combinations(bert: Loaded, theirs: Any) -> Non
 def test_a_small_vocabulary_is_enumerated(tmp_path: Path, randomised: Callable[..., Any]) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "day"]
     (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-    model = randomised(Bert(BertConfig(vocabulary=8, width=16, depth=1, heads=2, ffn=16, positions=8)))
+    model = randomised(
+        Bert(
+            BertConfig(
+                vocab_size=8,
+                hidden_size=16,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                intermediate_size=16,
+                max_position_embeddings=8,
+            )
+        )
+    )
     found = fill_blanks(model, Tokenizer.open(tmp_path), "a _ _", top=64)
     assert found.exact
     assert len({tuple(one.ids) for one in found.joint}) == 64
@@ -146,7 +157,7 @@ def _enumerated(model: Bert, bert: Loaded, monkeypatch: pytest.MonkeyPatch) -> A
 
 def test_many_beginnings_do_not_fit_one_batch(bert: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fill_blanks(*bert, TWO, top=6)
-    monkeypatch.setattr("regard.checkpoints.ready.BUDGET", {"cpu": 30})
+    monkeypatch.setattr("regard.checkpoints.ready.BATCH_TOKENS", {"cpu": 30})
     parts = fill_blanks(*bert, TWO, top=6)
     assert [one.ids for one in parts.joint] == [one.ids for one in whole.joint]
     # Another batch, another order of sums: 1.2e-6 was seen with AVX2, and 1e-5 is what batching promises.
@@ -156,7 +167,16 @@ def test_many_beginnings_do_not_fit_one_batch(bert: Loaded, monkeypatch: pytest.
 
 def test_an_output_layer_wider_than_the_vocabulary(bert: Loaded) -> None:
     _, tokenizer = bert
-    model = Bert(BertConfig(vocabulary=tokenizer.size + 8, width=16, depth=1, heads=2, ffn=16, positions=32))
+    model = Bert(
+        BertConfig(
+            vocab_size=tokenizer.size + 8,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            max_position_embeddings=32,
+        )
+    )
     assert model.masked is not None
     with torch.no_grad():
         model.masked.bias[tokenizer.size :] = 5.0
@@ -185,7 +205,14 @@ def test_on_every_device(bert: Loaded, tiny_bert_folder: Path, device: torch.dev
 def test_distilbert_and_roberta_have_blanks_too(bert: Loaded, roberta: Loaded) -> None:
     _, tokenizer = bert
     config = BertConfig(
-        family="distilbert", vocabulary=tokenizer.size, width=16, depth=1, heads=2, ffn=16, positions=32, segments=0
+        family="distilbert",
+        vocab_size=tokenizer.size,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=32,
+        type_vocab_size=0,
     )
     assert len(fill_blanks(Bert(config), tokenizer, TEXT).masks[0]) == 10
     found = fill_blanks(*roberta, "the _ was good, the <mask>", targets=["film", "day"])
@@ -214,12 +241,15 @@ def test_what_cannot_be_filled(text: str, options: dict[str, Any], message: str,
 
 def test_models_that_cannot_say_what_would_do(bert: Loaded, gpt: Loaded, roberta: Loaded) -> None:
     _, tokenizer = bert
-    bare = Bert(BertConfig(vocabulary=200, width=16, depth=1, heads=2, ffn=16), heads=["pooler"])
+    bare = Bert(
+        BertConfig(vocab_size=200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),
+        heads=["pooler"],
+    )
     with pytest.raises(InputError, match=r"this bert model has none: it was tuned for a task, .*; take the pretrained"):
         fill_blanks(bare, tokenizer, TEXT)
     with pytest.raises(InputError, match="needs a masked-word head, and this gpt2 model has none; take a BERT"):
         fill_blanks(*gpt, TEXT)
-    image = Vit(VitConfig(width=16, depth=1, heads=2, ffn=16))
+    image = Vit(VitConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16))
     with pytest.raises(InputError, match="this vit model came without a tokenizer"):
         fill_blanks(image, None, TEXT)
     with pytest.raises(InputError, match="needs a mask token, and this bert model's tokenizer has none"):

@@ -63,7 +63,7 @@ def test_what_cannot_be_judged(bert: Loaded, gpt: Loaded, roberta: Loaded) -> No
         predict_next_sentence(*gpt, *PAIRS[0])
     with pytest.raises(InputError, match="this roberta model lacks them; take one as pretrained"):
         predict_next_sentence(*roberta, *PAIRS[0])
-    small = BertConfig(vocabulary=200, width=16, depth=1, heads=2, ffn=16)
+    small = BertConfig(vocab_size=200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
     for heads in (["pooler", "masked"], ["next"]):
         with pytest.raises(InputError, match="this bert model lacks them"):
             predict_next_sentence(Bert(small, heads=heads), bert[1], *PAIRS[0])

@@ -61,7 +61,7 @@ def test_one_window_is_the_loss_of_transformers(gpt: Loaded, their_gpt: Any) -> 
 def test_windows_token_by_token(
     length: int | None, stride: int | None, budget: int, gpt: Loaded, their_gpt: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.inference.surprise.BUDGET", {"cpu": budget})
+    monkeypatch.setattr("regard.inference.surprise.BATCH_TOKENS", {"cpu": budget})
     monkeypatch.setattr("regard.inference.surprise.ROWS", 5)
     ids = [0, *gpt[1].encode(LONG * 2).ids]
     size, step = length or 16, stride or 8
@@ -102,7 +102,7 @@ def test_without_a_begin_token_the_first_is_not_scored(tmp_path: Path) -> None:
 def test_pseudo_perplexity_token_by_token(
     length: int | None, budget: int, bert: Loaded, their_bert: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.checkpoints.ready.BUDGET", {"cpu": budget})
+    monkeypatch.setattr("regard.checkpoints.ready.BATCH_TOKENS", {"cpu": budget})
     _, tokenizer = bert
     cls, *body, sep = tokenizer.encode(WORDS).ids
     size = len(body) if length is None else length - 2
@@ -147,14 +147,23 @@ def test_a_tokenizer_that_begins_by_itself_changes_nothing(gpt: Loaded, tmp_path
 def test_a_begin_token_past_the_vocabulary_is_none(gpt: Loaded) -> None:
     model, tokenizer = gpt
     assert isinstance(model, Gpt)
-    strange = Gpt(replace(model.config, begin=50256)).eval()
+    strange = Gpt(replace(model.config, bos_token_id=50256)).eval()
     strange.load_state_dict(model.state_dict())
     assert measure_perplexity(strange, tokenizer, SHORT) == measure_perplexity(model, tokenizer, SHORT)
 
 
 def test_odd_text_and_odd_numbers(gpt: Loaded, bert: Loaded) -> None:
     assert measure_perplexity(*gpt, "the \ud800").bytes == 7
-    model = Bert(BertConfig(vocabulary=bert[1].size, width=16, depth=1, heads=2, ffn=16, positions=32))
+    model = Bert(
+        BertConfig(
+            vocab_size=bert[1].size,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            max_position_embeddings=32,
+        )
+    )
     assert model.masked is not None
     with torch.no_grad():
         model.masked.bias[0] = 1000.0
@@ -202,13 +211,25 @@ def test_options_that_do_not_fit(
 
 
 def test_models_that_predict_no_words(bert: Loaded, gpt: Loaded) -> None:
-    t5 = T5(T5Config(vocabulary=200, width=16, depth=1, decoder_depth=1, heads=2, ffn=16))
+    t5 = T5(
+        T5Config(
+            vocab_size=200,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_decoder_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+        )
+    )
     with pytest.raises(InputError, match="this is a T5 model; take a GPT-2, or a BERT"):
         measure_perplexity(t5, bert[1], WORDS)
-    elmo = Elmo(ElmoConfig(vocabulary=200, characters=0, width=8, cell=8, depth=1))
+    elmo = Elmo(ElmoConfig(vocab_size=200, num_characters=0, hidden_size=8, cell_size=8, num_hidden_layers=1))
     with pytest.raises(InputError, match="and this is an ELMo model; take"):
         measure_perplexity(elmo, bert[1], WORDS)
-    bare = Bert(BertConfig(vocabulary=200, width=16, depth=1, heads=2, ffn=16), heads=["pooler"])
+    bare = Bert(
+        BertConfig(vocab_size=200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),
+        heads=["pooler"],
+    )
     with pytest.raises(InputError, match="pseudo-perplexity needs a masked-word head, and this bert model has none"):
         measure_perplexity(bare, bert[1], WORDS)
     with pytest.raises(InputError, match="came without a tokenizer"):

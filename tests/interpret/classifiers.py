@@ -37,7 +37,15 @@ def deciding(tokenizer: Tokenizer, seed: int, *, uniform: bool = False, astray: 
     two heads and `astray` the first one looks as if it decided, but hands out nothing; the second looks at all alike.
     """
     heads = 2 if astray else 1
-    shape = BertConfig(vocabulary=tokenizer.size, width=WIDTH, depth=1, heads=heads, ffn=8, positions=64, dropout=0.0)
+    shape = BertConfig(
+        vocab_size=tokenizer.size,
+        hidden_size=WIDTH,
+        num_hidden_layers=1,
+        num_attention_heads=heads,
+        intermediate_size=8,
+        max_position_embeddings=64,
+        dropout=0.0,
+    )
     source = torch.Generator().manual_seed(seed)
 
     def noise(size: torch.Size, scale: float) -> torch.Tensor:

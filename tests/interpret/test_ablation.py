@@ -23,7 +23,7 @@ from regard.interpret.ablation import (
     sweep_heads,
 )
 from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
-from regard.nn import Padded, knock_out, record
+from regard.nn import Padded, ablate_heads, record
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.task_folder import FineTunedModel
 from regard.tasks.text_classification import Regression, TextClassification
@@ -82,7 +82,7 @@ def test_the_effect_of_heads_is_that_of_knock_out(blanks: Probe) -> None:
     model = blanks.encoder
     with torch.no_grad():
         before = model.masked(model(blanks.ids[None], Padded()))[0, [2, 5]].softmax(-1)
-        with record(model, edit=knock_out(heads)):
+        with record(model, edit=ablate_heads(heads)):
             after = model.masked(model(blanks.ids[None], Padded()))[0, [2, 5]].softmax(-1)
     assert found.heads == tuple(heads)
     assert found.layers == ()
@@ -119,7 +119,7 @@ def test_other_threads_keep_their_layers(blanks: Probe) -> None:
     found: list[torch.Tensor] = []
 
     def ask() -> None:
-        with blanks.evaluating():
+        with blanks.evaluation_mode():
             found.append(blanks.logits().clone())
 
     ask()

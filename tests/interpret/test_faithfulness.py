@@ -95,7 +95,7 @@ def test_the_numbers_are_those_of_their_definitions(probe: Probe) -> None:
 
     def probability(places: set[int]) -> float:
         keep = torch.tensor([[place in places for place in range(len(probe.ids))]])
-        with probe.evaluating():
+        with probe.evaluation_mode():
             return probe.probabilities(probe.logits_of_subsets(keep))[0, 0, label].item()
 
     every = set(range(len(probe.ids)))
@@ -131,7 +131,7 @@ def test_zeroed_values_are_values_of_zero(probe: Probe) -> None:
         value[:, places[0]] = 0
         return query, key, value
 
-    with probe.evaluating():
+    with probe.evaluation_mode():
         found = attention_map(probe).zero_values(places)
         hook = attention.project.register_forward_hook(zero)
         wanted = probe.logits()[:, 0]
@@ -143,7 +143,16 @@ def test_zeroed_values_are_values_of_zero(probe: Probe) -> None:
 @pytest.fixture(scope="module")
 def gpt_probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
     tokens = byte_level(tmp_path_factory.mktemp("gpt") / "v", specials=["<|endoftext|>"], kind="gpt2")
-    shape = GptConfig(vocabulary=tokens.size, width=24, depth=2, heads=4, ffn=40, positions=32, begin=0, end=0)
+    shape = GptConfig(
+        vocab_size=tokens.size,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=40,
+        max_position_embeddings=32,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     task = TextClassification(["a", "b", "c"])
     return task_probe(
         FineTunedModel(task, randomised(EncoderWithHead.from_encoder(Gpt(shape), task)).eval(), tokens, 32),
@@ -155,7 +164,7 @@ def test_of_a_gpt_no_token_sees_what_comes(gpt_probe: Probe) -> None:
     shown = attention_map(gpt_probe, layer=0)
     count = len(gpt_probe.ids)
     seen: list[torch.Tensor] = []
-    with gpt_probe.evaluating():
+    with gpt_probe.evaluation_mode():
         edited = shown._edited
 
         def watched(change: Callable[[torch.Tensor, slice], torch.Tensor], copies: int) -> torch.Tensor:

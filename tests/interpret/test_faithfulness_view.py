@@ -76,7 +76,7 @@ def test_a_pretrained_bert_has_evidence_and_no_verdict(tiny_bert_folder: Path) -
     probe = pretrained_probe(*regard.load(tiny_bert_folder), "the _ was a good film")
     data: Any = measure_faithfulness(probe, layer=0, head=2).view_data()
     assert data["verdict"] is None and "no verdict" in data["notes"][0]
-    with probe.evaluating(), record(probe.encoder) as tape:
+    with probe.evaluation_mode(), record(probe.encoder) as tape:
         best = probe.logits()[0, 0].argmax()
         row = tape.attention()[0][0, 2, 2]
     evidence = data["grounds"]
@@ -89,7 +89,7 @@ def test_a_pretrained_bert_has_evidence_and_no_verdict(tiny_bert_folder: Path) -
 def test_the_map_of_a_gpt_is_that_of_its_last_token(tmp_path: Path) -> None:
     probe = pretrained_probe(*regard.load(tiny_gpt(tmp_path)), "the film day")
     result = measure_faithfulness(probe)
-    with probe.evaluating(), record(probe.encoder) as tape:
+    with probe.evaluation_mode(), record(probe.encoder) as tape:
         probe.logits()
         row = tape.attention()[1][0, :, -1].mean(0)
     assert (result.token, result.layer, result.head) == (2, 1, None)

@@ -77,7 +77,7 @@ def test_decoding_ends_though_the_end_is_never_said(monkeypatch: pytest.MonkeyPa
     model = new_translator()
     with torch.no_grad():
         model.decoder.layers[-1].fed.norm.weight.zero_()  # the last state is then the bias, whatever was read
-        model.decoder.layers[-1].fed.norm.bias.copy_(model.said.tokens.weight[2] * 100)
+        model.decoder.layers[-1].fed.norm.bias.copy_(model.decoder_embedding.tokens.weight[2] * 100)
     assert [step.chosen for step in decode(model, "merci")] == ["I"] * 6
 
 

@@ -14,11 +14,20 @@ import torch.nn.functional as F
 from regard.models import Bert, BertConfig
 from regard.nn import Packed, Padded
 
-CONFIG = BertConfig(vocabulary=20, width=8, depth=2, heads=2, ffn=12, positions=10, dropout=0.0, attention_dropout=0.0)
+CONFIG = BertConfig(
+    vocab_size=20,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=10,
+    dropout=0.0,
+    attention_dropout=0.0,
+)
 KIN = {
     "bert": CONFIG,
-    "distilbert": replace(CONFIG, family="distilbert", segments=0),
-    "roberta": replace(CONFIG, family="roberta", segments=1, position_offset=2),
+    "distilbert": replace(CONFIG, family="distilbert", type_vocab_size=0),
+    "roberta": replace(CONFIG, family="roberta", type_vocab_size=1, position_offset=2),
 }
 Make = Callable[..., Any]
 
@@ -41,7 +50,13 @@ def test_the_heads_do_not_depend_on_the_neighbours_either(
 
 def test_the_base_model_is_the_paper_s() -> None:
     config = BertConfig()
-    assert (config.depth, config.width, config.heads, config.ffn, config.positions) == (12, 768, 12, 3072, 512)
+    assert (
+        config.num_hidden_layers,
+        config.hidden_size,
+        config.num_attention_heads,
+        config.intermediate_size,
+        config.max_position_embeddings,
+    ) == (12, 768, 12, 3072, 512)
     with torch.device("meta"):
         model = Bert(config)
     trunk = sum(p.numel() for part in (model.embedding, model.encoder, model.pooler) for p in part.parameters())

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from regard.models import Elmo, ElmoConfig
 from regard.nn import Padded, ScalarMix
 
-CONFIG = ElmoConfig(vocabulary=20, characters=0, width=4, cell=6, depth=3, dropout=0.0)
+CONFIG = ElmoConfig(vocab_size=20, num_characters=0, hidden_size=4, cell_size=6, num_hidden_layers=3, dropout=0.0)
 CONFIGS = {
     "words": CONFIG,
-    "words, no projection": replace(CONFIG, cell=4),
-    "characters": replace(CONFIG, characters=15),
+    "words, no projection": replace(CONFIG, cell_size=4),
+    "characters": replace(CONFIG, num_characters=15),
 }
 Make = Callable[..., Any]
 # That a CPU is slow at projections is nobody's mistake: no word of it.
@@ -30,7 +30,7 @@ def model(request: pytest.FixtureRequest, device: torch.device, randomised: Make
 
 
 def words(model: Any, shape: tuple[int, ...], device: torch.device) -> Tensor:
-    if model.config.characters:
+    if model.config.num_characters:
         return torch.randint(1, 15, (*shape, 6), device=device)
     return torch.randint(20, shape, device=device)
 
@@ -92,7 +92,7 @@ def test_the_mix_of_the_layers_is_the_plain_loop(device: torch.device, model: An
 def test_a_text_does_not_depend_on_its_neighbours(
     device: torch.device, model: Any, neighbours: Make, texts: Make
 ) -> None:
-    characters = 6 if model.config.characters else 0
+    characters = 6 if model.config.num_characters else 0
     pool = texts(device, vocabulary=15, characters=characters)
     neighbours(lambda side: model(*side), pool)
 
@@ -156,7 +156,7 @@ def test_without_the_output_layer_there_are_no_scores() -> None:
 
 def test_a_cell_narrower_than_the_output_is_refused() -> None:
     with pytest.raises(ValueError, match=r"cell \(3\) must be at least as wide as the output \(4\)"):
-        Elmo(replace(CONFIG, cell=3))
+        Elmo(replace(CONFIG, cell_size=3))
 
 
 def test_gradients_reach_everything(device: torch.device, model: Any) -> None:

@@ -11,15 +11,29 @@ import torch
 from regard.models import T5, T5Config, Transformer, TransformerConfig
 from regard.nn import Padded
 
-_SHAPE: dict[str, Any] = {"vocabulary": 20, "width": 8, "heads": 2, "ffn": 12, "dropout": 0.0}
-_T5: dict[str, Any] = _SHAPE | {"head_width": 6, "depth": 2, "decoder_depth": 3, "buckets": 8, "reach": 16}
-_TRANSFORMER: dict[str, Any] = _SHAPE | {"depth": 2, "eps": 1e-5}
+_SHAPE: dict[str, Any] = {
+    "vocab_size": 20,
+    "hidden_size": 8,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "dropout": 0.0,
+}
+_T5: dict[str, Any] = _SHAPE | {
+    "head_dim": 6,
+    "num_hidden_layers": 2,
+    "num_decoder_layers": 3,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 16,
+}
+_TRANSFORMER: dict[str, Any] = _SHAPE | {"num_hidden_layers": 2, "layer_norm_eps": 1e-5}
 KINDS: dict[str, Callable[[], Any]] = {
     "t5": lambda: T5(T5Config(**_T5)),
-    "t5 v1.1": lambda: T5(T5Config(**_T5, gated=True, activation="gelu-tanh", scaled=False), heads=("output",)),
+    "t5 v1.1": lambda: T5(
+        T5Config(**_T5, is_gated_act=True, hidden_act="gelu-tanh", scale_decoder_outputs=False), heads=("output",)
+    ),
     "transformer": lambda: Transformer(TransformerConfig(**_TRANSFORMER)),
     "transformer, two vocabularies": lambda: Transformer(
-        TransformerConfig(**_TRANSFORMER, target_vocabulary=24, shared=False)
+        TransformerConfig(**_TRANSFORMER, target_vocab_size=24, share_embeddings=False)
     ),
 }
 

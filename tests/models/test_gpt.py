@@ -11,7 +11,16 @@ import torch
 from regard.models import Gpt, GptConfig
 from regard.nn import Padded
 
-CONFIG = GptConfig(vocabulary=20, width=8, depth=2, heads=2, ffn=12, positions=16, dropout=0.0, attention_dropout=0.0)
+CONFIG = GptConfig(
+    vocab_size=20,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=16,
+    dropout=0.0,
+    attention_dropout=0.0,
+)
 Make = Callable[..., Any]
 
 
@@ -98,7 +107,14 @@ def test_two_decodings_of_one_model_do_not_mix(device: torch.device, model: Any)
 
 def test_the_residual_branches_begin_smaller_with_depth() -> None:
     torch.manual_seed(0)
-    config = GptConfig(vocabulary=20, width=64, depth=8, heads=2, ffn=256, positions=16)
+    config = GptConfig(
+        vocab_size=20,
+        hidden_size=64,
+        num_hidden_layers=8,
+        num_attention_heads=2,
+        intermediate_size=256,
+        max_position_embeddings=16,
+    )
     model = Gpt(config)
     assert model.embedding.tokens.weight.std().item() == pytest.approx(0.02, rel=0.1)
     for block in model.decoder.layers:
@@ -111,7 +127,16 @@ def test_gradients_reach_everything(device: torch.device, model: Any) -> None:
 
 
 def test_prompts_padded_on_the_left_are_refused() -> None:
-    model = Gpt(GptConfig(vocabulary=20, width=8, depth=1, heads=2, ffn=16, positions=16))
+    model = Gpt(
+        GptConfig(
+            vocab_size=20,
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            max_position_embeddings=16,
+        )
+    )
     keep = torch.tensor([[False, True, True], [True, True, True]])
     with pytest.raises(ValueError, match="padded on the right"):
         model.start(torch.ones(2, 3, dtype=torch.long), Padded(keep))

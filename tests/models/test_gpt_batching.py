@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import regard
-from regard.known import WRITER
+from regard.known import DEFAULT_CAUSAL_LM
 from regard.models import Gpt
 from regard.nn import Packed, Padded
 
@@ -19,7 +19,7 @@ TOLERANCE = 1e-5  # of a row's norm; at most 2.5e-6 was measured, with AVX2 and 
 
 @pytest.fixture(scope="module")
 def model() -> Gpt:
-    found, _ = regard.load(WRITER)
+    found, _ = regard.load(DEFAULT_CAUSAL_LM)
     assert isinstance(found, Gpt)
     return found
 
@@ -27,7 +27,7 @@ def model() -> Gpt:
 @pytest.fixture(scope="module")
 def texts(model: Gpt) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    return [torch.randint(5, model.config.vocabulary, (length,), generator=generator) for length in LENGTHS]
+    return [torch.randint(5, model.config.vocab_size, (length,), generator=generator) for length in LENGTHS]
 
 
 def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:

@@ -13,14 +13,14 @@ from torch import Tensor
 from regard.models import Seq2Seq, Seq2SeqConfig
 from regard.nn import Packed, Padded
 
-CONFIG = Seq2SeqConfig(source=5, target=6, units=4)
-TOKENS = replace(CONFIG, source=20, target=20, embedding=5, begin=2)
+CONFIG = Seq2SeqConfig(source_size=5, target_size=6, hidden_size=4)
+TOKENS = replace(CONFIG, source_size=20, target_size=20, embedding_size=5, decoder_start_token_id=2)
 VARIANTS: dict[str, dict[str, Any]] = {
     "lstm": {},
     "gru": {"cell": "gru"},
-    "depth 2": {"depth": 2},
+    "depth 2": {"num_hidden_layers": 2},
     "bidirectional": {"bidirectional": True},
-    "gru, depth 2, bidirectional": {"cell": "gru", "depth": 2, "bidirectional": True},
+    "gru, depth 2, bidirectional": {"cell": "gru", "num_hidden_layers": 2, "bidirectional": True},
 }
 SCORES = ["none", "dot", "general", "additive"]
 Make = Callable[..., Any]
@@ -60,8 +60,8 @@ def context_of(model: Seq2Seq, query: Tensor, states: Tensor) -> Tensor:
 def plain(model: Seq2Seq, states: Tensor, last: list[Tensor], told: list[Tensor] | None, steps: int) -> Tensor:
     """One sequence, decoded as the decks describe it. `states` (S, units) and `last` are the encoder's."""
     decoder: Any = model.decoder
-    hidden = [tuple(part[layer] for part in last) for layer in range(model.config.depth)]
-    attends, x, outputs = model.config.score != "none", states.new_zeros(model.config.target), []
+    hidden = [tuple(part[layer] for part in last) for layer in range(model.config.num_hidden_layers)]
+    attends, x, outputs = model.config.score != "none", states.new_zeros(model.config.target_size), []
     for t in range(steps):
         if attends and model.config.recipe == "deck":  # the previous state looks; inputs = concat[context, inputs]
             x = torch.cat([context_of(model, hidden[-1][0], states), x])
@@ -101,7 +101,7 @@ def test_both_recipes_are_the_decks(
 @pytest.mark.parametrize("score", SCORES)
 def test_random_frames_work(device: torch.device, randomised: Make, score: Any) -> None:
     """The items may be frames of any width: what the decoder says is what it hears next."""
-    config = Seq2SeqConfig(source=7, target=3, units=4, score=score, feedback="identity")
+    config = Seq2SeqConfig(source_size=7, target_size=3, hidden_size=4, score=score, feedback="identity")
     model = randomised(Seq2Seq(config)).to(device)
     frames = torch.randn(2, 6, 7, device=device)
     free = model(frames, steps=5)
@@ -126,7 +126,7 @@ def test_tokens_run_free_as_they_are_told_their_own(
 @pytest.mark.parametrize("recipe", ["luong", "deck"])
 @pytest.mark.parametrize("score", SCORES)
 def test_step_by_step_equals_the_whole(device: torch.device, randomised: Make, score: Any, recipe: Any) -> None:
-    model = randomised(Seq2Seq(replace(TOKENS, score=score, recipe=recipe, depth=2)), std=1.0).to(device)
+    model = randomised(Seq2Seq(replace(TOKENS, score=score, recipe=recipe, num_hidden_layers=2)), std=1.0).to(device)
     source, target = torch.randint(20, (3, 5), device=device), torch.randint(20, (3, 4), device=device)
     layout = Padded.from_lengths([5, 2, 3], device=device)
     whole = model(source, target, layout)
@@ -147,7 +147,7 @@ def test_the_first_token_is_begin(device: torch.device, randomised: Make) -> Non
     model = randomised(Seq2Seq(replace(TOKENS, score="dot"))).to(device)
     source = torch.randint(20, (2, 4), device=device)
     first, _ = model.start(source)
-    said, _ = model.step(torch.full((2,), 2, device=device), model.read(source))
+    said, _ = model.step(torch.full((2,), 2, device=device), model.encode(source))
     assert torch.equal(first, said)
 
 
@@ -200,7 +200,7 @@ def test_gradients_reach_everything(
 
 def test_without_attention_all_that_is_known_is_the_last_state(device: torch.device, randomised: Make) -> None:
     model = randomised(Seq2Seq(CONFIG)).to(device)
-    state = model.read(torch.randn(2, 4, 5, device=device))
+    state = model.encode(torch.randn(2, 4, 5, device=device))
     x = torch.randn(2, 6, device=device)
     expected, _ = model.step(x, state)
     state.memory = torch.randn_like(state.memory)

@@ -13,9 +13,18 @@ from regard.models import T5, T5Config
 from regard.nn import Packed, Padded
 
 CONFIG = T5Config(
-    vocabulary=20, width=8, head_width=6, depth=2, decoder_depth=3, heads=2, ffn=12, buckets=8, reach=16, dropout=0.0
+    vocab_size=20,
+    hidden_size=8,
+    head_dim=6,
+    num_hidden_layers=2,
+    num_decoder_layers=3,
+    num_attention_heads=2,
+    intermediate_size=12,
+    relative_attention_num_buckets=8,
+    relative_attention_max_distance=16,
+    dropout=0.0,
 )
-GATED = replace(CONFIG, gated=True, activation="gelu-tanh", scaled=False)
+GATED = replace(CONFIG, is_gated_act=True, hidden_act="gelu-tanh", scale_decoder_outputs=False)
 KINDS: dict[str, tuple[T5Config, tuple[str, ...]]] = {"t5": (CONFIG, ()), "t5 v1.1": (GATED, ("output",))}
 Make = Callable[..., Any]
 

@@ -14,7 +14,15 @@ from torch import Tensor, nn
 from regard.models import Transformer, TransformerConfig
 from regard.nn import Block, Packed, Padded, sinusoids
 
-CONFIG = TransformerConfig(vocabulary=20, width=8, depth=2, heads=2, ffn=12, eps=1e-5, dropout=0.0)
+CONFIG = TransformerConfig(
+    vocab_size=20,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=12,
+    layer_norm_eps=1e-5,
+    dropout=0.0,
+)
 Make = Callable[..., Any]
 
 
@@ -125,7 +133,7 @@ def compare_gradients(ours: dict[str, Tensor], theirs: Any) -> None:
 
 @pytest.fixture(params=[True, False], ids=["shared", "two vocabularies"])
 def model(request: pytest.FixtureRequest, device: torch.device, randomised: Make) -> Any:
-    config = CONFIG if request.param else replace(CONFIG, shared=False, target_vocabulary=24)
+    config = CONFIG if request.param else replace(CONFIG, share_embeddings=False, target_vocab_size=24)
     return randomised(Transformer(config)).to(device).eval()
 
 
@@ -162,7 +170,12 @@ def test_later_targets_do_not_change_earlier_outputs(device: torch.device, model
 
 def test_the_base_model_is_the_paper_s() -> None:
     config = TransformerConfig()
-    assert (config.width, config.depth, config.heads, config.ffn) == (512, 6, 8, 2048)
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads, config.intermediate_size) == (
+        512,
+        6,
+        8,
+        2048,
+    )
     with torch.device("meta"):
         model = Transformer(config)
     encoder = 4 * (512 * 512 + 512) + 512 * 2048 + 2048 + 2048 * 512 + 512 + 2 * 2 * 512
@@ -172,7 +185,7 @@ def test_the_base_model_is_the_paper_s() -> None:
 
 def test_a_shared_embedding_needs_one_vocabulary() -> None:
     with pytest.raises(ValueError, match="shared=False"):
-        TransformerConfig(vocabulary=20, target_vocabulary=24)
+        TransformerConfig(vocab_size=20, target_vocab_size=24)
 
 
 def test_gradients_reach_everything(device: torch.device, model: Any) -> None:
@@ -184,7 +197,11 @@ def test_gradients_reach_everything(device: torch.device, model: Any) -> None:
 
 def test_any_sequence_of_vectors_may_come_in_place_of_ids() -> None:
     """Frames of a film, say: they are as wide as the model, get their places, and are read as words are."""
-    model = Transformer(TransformerConfig(vocabulary=20, width=8, depth=1, heads=2, ffn=12)).eval()
+    model = Transformer(
+        TransformerConfig(
+            vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=12
+        )
+    ).eval()
     frames, ids = torch.randn(2, 5, 8), torch.randint(0, 20, (2, 4))
     assert model(frames, ids).shape == (2, 4, 8)
     words = model.embedding.tokens(torch.randint(0, 20, (2, 5)))

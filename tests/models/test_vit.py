@@ -11,7 +11,15 @@ import torch
 from regard.models import Vit, VitConfig
 from regard.nn import Padded
 
-CONFIG = VitConfig(width=8, depth=2, heads=2, ffn=12, image=(8, 12), patch=(4, 4), labels=3)
+CONFIG = VitConfig(
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=12,
+    image_size=(8, 12),
+    patch_size=(4, 4),
+    num_labels=3,
+)
 Make = Callable[..., Any]
 
 
@@ -35,7 +43,12 @@ def test_an_image_is_a_sentence_of_patches(device: torch.device, model: Any) -> 
 
 def test_the_base_model_reads_16_by_16_words() -> None:
     config = VitConfig()
-    assert (config.image, config.patch, config.depth, config.width) == ((224, 224), (16, 16), 12, 768)
+    assert (config.image_size, config.patch_size, config.num_hidden_layers, config.hidden_size) == (
+        (224, 224),
+        (16, 16),
+        12,
+        768,
+    )
     with torch.device("meta"):
         model = Vit(config)
     assert model.embedding.positions.shape == (1, 197, 768)

@@ -65,19 +65,56 @@ class Sample:
 
 CONFIGS: dict[str, Any] = {
     "bert": models.BertConfig(
-        vocabulary=20, width=8, depth=2, heads=2, ffn=12, positions=9, dropout=0, attention_dropout=0
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=9,
+        dropout=0,
+        attention_dropout=0,
     ),
     "gpt": models.GptConfig(
-        vocabulary=20, width=8, depth=2, heads=2, ffn=12, positions=9, dropout=0, attention_dropout=0
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=9,
+        dropout=0,
+        attention_dropout=0,
     ),
     "t5": models.T5Config(
-        vocabulary=20, width=8, head_width=6, depth=2, decoder_depth=3, heads=2, ffn=12, buckets=8, reach=16, dropout=0
+        vocab_size=20,
+        hidden_size=8,
+        head_dim=6,
+        num_hidden_layers=2,
+        num_decoder_layers=3,
+        num_attention_heads=2,
+        intermediate_size=12,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=16,
+        dropout=0,
     ),
-    "transformer": models.TransformerConfig(vocabulary=20, width=8, depth=2, heads=2, ffn=12, dropout=0),
-    "vit": models.VitConfig(width=8, depth=2, heads=2, ffn=12, image=(8, 8), patch=(4, 4), labels=3),
-    "elmo": models.ElmoConfig(vocabulary=20, characters=0, width=4, cell=6, depth=2, dropout=0),
+    "transformer": models.TransformerConfig(
+        vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12, dropout=0
+    ),
+    "vit": models.VitConfig(
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=12,
+        image_size=(8, 8),
+        patch_size=(4, 4),
+        num_labels=3,
+    ),
+    "elmo": models.ElmoConfig(
+        vocab_size=20, num_characters=0, hidden_size=4, cell_size=6, num_hidden_layers=2, dropout=0
+    ),
     **{
-        f"seq2seq, {score}": models.Seq2SeqConfig(source=20, target=20, units=8, embedding=6, score=score)
+        f"seq2seq, {score}": models.Seq2SeqConfig(
+            source_size=20, target_size=20, hidden_size=8, embedding_size=6, score=score
+        )
         for score in ("dot", "general", "additive")
     },
 }

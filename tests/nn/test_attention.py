@@ -71,7 +71,7 @@ def test_recurrent_scores_are_their_formulas(
     query, values = torch.randn(3, WIDTH, device=device), torch.randn(3, 5, WIDTH, device=device)
     lengths = [5, 2, 1] if masked else [5, 5, 5]
     layout = Padded.from_lengths(lengths, device=device) if masked else Padded()
-    context, weights = attention.summary(query, values, layout.mask)
+    context, weights = attention.context(query, values, layout.mask)
     looked = attention(query[:, None], Padded(), values, layout)
     assert context.shape == (3, WIDTH) and weights.shape == (3, 5, 1)
     torch.testing.assert_close(looked[:, 0], context, atol=1e-5, rtol=1e-5)
@@ -105,8 +105,8 @@ def test_any_set_of_values(device: torch.device, randomised: Randomise, name: st
     attention = randomised(made(name)).to(device)
     query, values = torch.randn(2, WIDTH, device=device), torch.randn(2, size, WIDTH, device=device)
     order = torch.randperm(size, device=device)
-    context, weights = attention.summary(query, values)
-    again, moved = attention.summary(query, values[:, order])
+    context, weights = attention.context(query, values)
+    again, moved = attention.context(query, values[:, order])
     torch.testing.assert_close(moved, weights[:, order], atol=1e-6, rtol=0)
     torch.testing.assert_close(again, context, atol=1e-5, rtol=1e-5)
 

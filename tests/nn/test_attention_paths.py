@@ -143,8 +143,8 @@ def test_fused_equals_explicit(
     fused, fused_gradients = run(module, arguments)
     with explicit(module) as tape:
         built, built_gradients = run(module, arguments)
-    assert sum(len(readings) for readings in tape.readings.values()) == (2 if case.cached else 1)
-    assert all(r.edited and r.edited.kept for readings in tape.readings.values() for r in readings)
+    assert sum(len(readings) for readings in tape.calls.values()) == (2 if case.cached else 1)
+    assert all(r.edits and r.edits.weights for readings in tape.calls.values() for r in readings)
     assert fused.dtype == built.dtype == dtype and not fused.isnan().any()
     torch.testing.assert_close(fused, built, atol=value, rtol=value)
     for one, other in zip(fused_gradients, built_gradients, strict=True):

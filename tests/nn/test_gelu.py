@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.nn.gelu import gelu, gelu_tanh, quick_gelu, quick_gelu_tanh
+from regard.nn.gelu import gelu, gelu_tanh, one_exp_gelu, one_exp_gelu_tanh
 
 PAIRS = [
-    pytest.param(quick_gelu, lambda x: F.gelu(x), id="exact"),
-    pytest.param(quick_gelu_tanh, lambda x: F.gelu(x, approximate="tanh"), id="tanh"),
+    pytest.param(one_exp_gelu, lambda x: F.gelu(x), id="exact"),
+    pytest.param(one_exp_gelu_tanh, lambda x: F.gelu(x, approximate="tanh"), id="tanh"),
 ]
 
 
@@ -33,7 +33,7 @@ def test_values_and_gradients_equal_torchs(
     torch.testing.assert_close(ours.grad, theirs.grad, **closeness)
 
 
-@pytest.mark.parametrize("quick", [quick_gelu, quick_gelu_tanh])
+@pytest.mark.parametrize("quick", [one_exp_gelu, one_exp_gelu_tanh])
 def test_gradients_are_those_of_the_function(quick: Callable[[Tensor], Tensor]) -> None:
     x = torch.linspace(-4, 4, 41, requires_grad=True)
     quick(x).sum().backward()

@@ -95,7 +95,7 @@ def test_maps_of_recurrent_attention(device: torch.device, sample: Maker, name: 
         s.model(*s.padded)
     (got,) = tape.attention("cross")
     memory, cross = tape.hidden("encoder")[1], s.model.decoder.cross
-    state, x = s.model.read(s.padded[0], s.padded[2]), s.model._first(s.model.read(s.padded[0], s.padded[2]))
+    state, x = s.model.encode(s.padded[0], s.padded[2]), s.model._first(s.model.encode(s.padded[0], s.padded[2]))
     assert got.shape == (4, 1, 4, 5)
     for t in range(4):
         _, state = s.model.decoder(x, state)
@@ -125,23 +125,23 @@ def test_hidden_states_are_numbered_from_the_embeddings_to_the_output(
     if name.startswith("seq2seq"):
         states = tape.hidden("encoder")
         torch.testing.assert_close(states[0], s.model.source_embedding(s.padded[0]))
-        assert torch.equal(states[-1], s.model.read(s.padded[0], s.padded[2]).memory) and len(states) == 2
+        assert torch.equal(states[-1], s.model.encode(s.padded[0], s.padded[2]).memory) and len(states) == 2
         return
     if name == "elmo":
         embedded = s.model.embedding(s.padded[0])
         embedded = torch.cat([embedded, embedded], dim=-1)
     elif name in ("t5", "transformer"):
-        embedded = s.model.said(s.padded[1], s.padded[3])
+        embedded = s.model.decoder_embedding(s.padded[1], s.padded[3])
     else:
         embedded = s.model.embedding(*s.padded)
     part = "decoder" if s.said or name == "gpt" else "encoder"
     states = tape.hidden(part)
-    assert len(states) == 1 + (config.decoder_depth if name == "t5" else config.depth)
+    assert len(states) == 1 + (config.num_decoder_layers if name == "t5" else config.num_hidden_layers)
     assert torch.equal(states[0], embedded) and torch.equal(states[-1], output)
     assert len({state.shape for state in states}) == 1
     if s.said:
         encoded = tape.hidden("encoder")
-        assert len(encoded) == 1 + config.depth
+        assert len(encoded) == 1 + config.num_hidden_layers
         assert torch.equal(encoded[-1], s.model.encode(s.padded[0], s.padded[2]))
 
 
@@ -154,8 +154,8 @@ def test_padded_and_packed_are_recorded_alike(device: torch.device, sample: Make
         s.model(*s.padded)
     with record(s.model) as line:
         s.model(*s.packed)
-    sites = {site: None for site in rows.readings}
-    assert list(line.readings) == list(sites)
+    sites = {site: None for site in rows.calls}
+    assert list(line.calls) == list(sites)
     for site in sites:
         reads = s.said if site.part == "decoder" and s.said else s.lengths
         looks_at = s.lengths if site.kind == "cross" else reads
@@ -176,7 +176,7 @@ def test_queries_and_keys_make_the_map(device: torch.device, sample: Maker, name
     with record(s.model) as tape:
         s.model(*s.padded)
     part = "decoder" if s.said or name == "gpt" else "encoder"
-    size = (s.model.config.head_width if name == "t5" else 4, max(s.said or s.lengths))
+    size = (s.model.config.head_dim if name == "t5" else 4, max(s.said or s.lengths))
     for query, key in zip(tape.queries("self", part), tape.keys("self", part), strict=True):
         assert query.shape == key.shape == (len(s.lengths), 2, size[1], size[0])
     if s.said:
@@ -184,7 +184,7 @@ def test_queries_and_keys_make_the_map(device: torch.device, sample: Maker, name
         attention = s.model.decoder.layers[0].cross
         for query, key, weights in zip(queries, keys, maps, strict=True):
             assert query.shape == (4, 2, 4, size[0]) and key.shape == (4, 2, 5, size[0])
-            scores = (query @ key.transpose(-2, -1) * attention.factor(query)).exp()
+            scores = (query @ key.transpose(-2, -1) * attention.score_scale(query)).exp()
             scores = scores * rectangle(s.lengths, device)[:, None, None]
             torch.testing.assert_close(weights, scores / scores.sum(-1, keepdim=True), atol=1e-5, rtol=1e-4)
 
@@ -215,7 +215,7 @@ def test_the_steps_of_a_decoding_are_joined(device: torch.device, sample: Maker,
         _, state = s.model.start(prompt, layout)
         for t in range(3):
             _, state = s.model.step(target[:, t], state)
-    begin = torch.full((4, 1), s.model.config.begin if name != "gpt" else 0, device=device)
+    begin = torch.full((4, 1), s.model.config.decoder_start_token_id if name != "gpt" else 0, device=device)
     with record(s.model) as whole:
         if name == "gpt":
             s.model(torch.cat([prompt, target], dim=1))
@@ -223,8 +223,8 @@ def test_the_steps_of_a_decoding_are_joined(device: torch.device, sample: Maker,
             s.model(prompt, torch.cat([target, begin], dim=1), layout)
         else:
             s.model(prompt, torch.cat([begin, target], dim=1), layout)
-    assert list(steps.readings) == list(whole.readings)
-    for site in whole.readings:
+    assert list(steps.calls) == list(whole.calls)
+    for site in whole.calls:
         for get in ("attention", "queries", "keys"):
             place = site.kind, site.part
             for one, other in zip(getattr(steps, get)(*place), getattr(whole, get)(*place), strict=True):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.nn import knock_out, record
+from regard.nn import ablate_heads, record
 
 Maker = Callable[..., Any]
 PATIENCE = 60
@@ -78,16 +78,16 @@ def test_a_compiled_model_is_recorded_and_compiled_again_after(device: torch.dev
 @pytest.mark.parametrize("way", WAYS)
 def test_edits_and_exceptions_on_a_compiled_model(device: torch.device, sample: Maker, way: str) -> None:
     s, backend = sample("bert", device), Backend()
-    with record(s.model, edit=knock_out([(0, 1)])):
+    with record(s.model, edit=ablate_heads([(0, 1)])):
         expected = s.model(*s.padded)
     model = compiled(s.model, way, backend)
     before = model(*s.padded)
-    with record(model, edit=knock_out([(0, 1)])) as tape:
+    with record(model, edit=ablate_heads([(0, 1)])) as tape:
         assert torch.equal(model(*s.padded), expected)
         with pytest.raises(RuntimeError, match="here"), record(model):
             raise RuntimeError("here")
         assert torch.equal(model(*s.padded), expected)
-    assert [len(r) for r in tape.readings.values()] == [2, 2]
+    assert [len(r) for r in tape.calls.values()] == [2, 2]
     calls = backend.calls
     assert torch.equal(model(*s.padded), before) and backend.calls > calls
 
@@ -112,8 +112,8 @@ def test_every_family_can_be_compiled_and_recorded(device: torch.device, sample:
     with record(model) as tape:
         assert torch.equal(model(*s.padded), expected)
     torch.testing.assert_close(model(*s.padded), expected, atol=1e-5, rtol=1e-5)
-    assert list(tape.readings) == list(reference.readings)
-    for site in reference.readings:
+    assert list(tape.calls) == list(reference.calls)
+    for site in reference.calls:
         place = site.kind, site.part
         for one, other in zip(tape.attention(*place), reference.attention(*place), strict=True):
             assert torch.equal(one, other)
@@ -164,7 +164,7 @@ def test_a_thread_that_does_not_record_keeps_the_compiled_model(device: torch.de
         first, second = pool.submit(records), pool.submit(does_not)
         tape, output = first.result(PATIENCE), second.result(PATIENCE)
     assert torch.equal(output, expected)
-    assert [len(r) for r in tape.readings.values()] == [1, 1]
+    assert [len(r) for r in tape.calls.values()] == [1, 1]
     assert backend.calls > calls and backend.graphs == graphs
 
 
@@ -193,7 +193,7 @@ def test_records_that_overlap_without_nesting_restore_the_compiled_model(
         first, second = pool.submit(early), pool.submit(late)
         first.result(PATIENCE)
         tape = second.result(PATIENCE)
-    assert [len(r) for r in tape.readings.values()] == [1, 1]
+    assert [len(r) for r in tape.calls.values()] == [1, 1]
     graphs, calls = backend.graphs, backend.calls
     model(*s.padded)
     assert backend.calls > calls and backend.graphs == graphs

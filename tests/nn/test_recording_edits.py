@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.nn import knock_out, record
+from regard.nn import ablate_heads, record
 from regard.nn.tape import Site
 
 FAMILIES = ["bert", "gpt", "t5", "transformer", "vit"]
@@ -42,7 +42,7 @@ def test_knocking_a_head_out_is_zeroing_its_share_of_the_output(
     hook = attention.output.register_forward_pre_hook(silence)
     expected = s.model(*batch)
     hook.remove()
-    with record(s.model, edit=knock_out([(1, 1)], kind=kind, part=part)) as tape:
+    with record(s.model, edit=ablate_heads([(1, 1)], kind=kind, part=part)) as tape:
         got = s.model(*batch)
     torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
     assert (got - before).abs().max() > 1e-3
@@ -55,7 +55,7 @@ def test_knocking_a_head_out_is_zeroing_its_share_of_the_output(
 def test_it_equals_multiplying_the_weights_by_a_head_mask(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
     mask = torch.tensor([[1.0, 0.0], [0.0, 1.0]], device=device)
-    with record(s.model, edit=knock_out({(0, 1), (1, 0)})):
+    with record(s.model, edit=ablate_heads({(0, 1), (1, 0)})):
         one = s.model(*s.padded)
     with record(s.model, edit=lambda weights, site: weights * mask[site.layer][:, None, None]):
         other = s.model(*s.padded)
@@ -83,7 +83,7 @@ def test_an_edit_is_told_where_it_is(device: torch.device, sample: Maker) -> Non
 
 def test_an_edit_touches_only_its_kind_and_part(device: torch.device, sample: Maker) -> None:
     s = sample("transformer", device)
-    with record(s.model, edit=knock_out([(0, 0)], kind="self", part="encoder")) as tape:
+    with record(s.model, edit=ablate_heads([(0, 0)], kind="self", part="encoder")) as tape:
         s.model(*s.padded)
     assert tape.attention("self", "encoder")[0][:, 0].abs().sum() == 0
     assert tape.attention("self", "decoder")[0][:, 0].abs().sum() > 0
@@ -118,7 +118,7 @@ def test_gradients_flow_through_an_edit(device: torch.device, sample: Maker) -> 
 def test_a_head_that_does_not_exist(device: torch.device, sample: Maker, heads: list[tuple[int, int]]) -> None:
     s = sample("bert", device)
     told = f"no head {heads[-1][1]} in layer {heads[-1][0]} to knock out: .* layers 0 to 1, each of 2 heads"
-    with pytest.raises(ValueError, match=told), record(s.model, edit=knock_out(heads)):
+    with pytest.raises(ValueError, match=told), record(s.model, edit=ablate_heads(heads)):
         s.model(*s.padded)
 
 
@@ -137,8 +137,8 @@ def test_a_record_inside_a_record_of_the_same_model(device: torch.device, sample
         with record(s.model) as inner:
             s.model(*s.padded)
         s.model(*s.padded)
-    assert [len(r) for r in outer.readings.values()] == [3, 3] and [len(r) for r in inner.readings.values()] == [1, 1]
-    torch.testing.assert_close(outer.readings[Site("encoder", "self", 1)][1].weights(), inner.attention()[1])
+    assert [len(r) for r in outer.calls.values()] == [3, 3] and [len(r) for r in inner.calls.values()] == [1, 1]
+    torch.testing.assert_close(outer.calls[Site("encoder", "self", 1)][1].weights(), inner.attention()[1])
 
 
 def test_a_record_of_a_part_inside_a_record_of_the_whole(device: torch.device, sample: Maker) -> None:
@@ -153,7 +153,7 @@ def test_a_record_of_a_part_inside_a_record_of_the_whole(device: torch.device, s
 
 def test_an_outer_tape_shows_what_an_inner_edit_made(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
-    with record(s.model) as outer, record(s.model, edit=knock_out([(0, 1)])) as inner:
+    with record(s.model) as outer, record(s.model, edit=ablate_heads([(0, 1)])) as inner:
         s.model(*s.padded)
     assert inner.attention()[0][:, 1].abs().sum() == 0
     for one, other in zip(outer.attention(), inner.attention(), strict=True):
@@ -162,9 +162,9 @@ def test_an_outer_tape_shows_what_an_inner_edit_made(device: torch.device, sampl
 
 def test_edits_inside_edits_all_apply(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
-    with record(s.model, edit=knock_out([(0, 0), (0, 1)])):
+    with record(s.model, edit=ablate_heads([(0, 0), (0, 1)])):
         expected = s.model(*s.padded)
-    with record(s.model, edit=knock_out([(0, 0)])) as outer, record(s.model, edit=knock_out([(0, 1)])) as inner:
+    with record(s.model, edit=ablate_heads([(0, 0)])) as outer, record(s.model, edit=ablate_heads([(0, 1)])) as inner:
         got = s.model(*s.padded)
     torch.testing.assert_close(got, expected)
     assert inner.attention()[0].abs().sum() == 0
@@ -181,13 +181,13 @@ def test_an_exception_leaves_no_trace(device: torch.device, sample: Maker) -> No
     with record(s.model) as outer:
         with pytest.raises(RuntimeError, match="in the edit"), record(s.model, edit=fail):
             s.model(*s.padded)
-        outer.readings.clear()
+        outer.calls.clear()
         assert torch.equal(s.model(*s.padded), before)
-        assert [len(r) for r in outer.readings.values()] == [1, 1]
-    with pytest.raises(RuntimeError, match="in the block"), record(s.model, edit=knock_out([(0, 0)])) as tape:
+        assert [len(r) for r in outer.calls.values()] == [1, 1]
+    with pytest.raises(RuntimeError, match="in the block"), record(s.model, edit=ablate_heads([(0, 0)])) as tape:
         raise RuntimeError("in the block")
     assert torch.equal(s.model(*s.padded), before)
-    assert not tape.readings and not tape.states
+    assert not tape.calls and not tape.states
 
 
 def test_a_tape_ends_with_its_block_and_keeps_to_its_model(device: torch.device, sample: Maker) -> None:
@@ -196,7 +196,7 @@ def test_a_tape_ends_with_its_block_and_keeps_to_its_model(device: torch.device,
         s.model(*s.padded)
         other.model(*other.padded)
     s.model(*s.padded)
-    assert [len(r) for r in tape.readings.values()] == [1, 1]
+    assert [len(r) for r in tape.calls.values()] == [1, 1]
     assert all(len(states) == 1 for states in tape.states["encoder"].values())
 
 
@@ -217,7 +217,7 @@ def test_maps_of_half_precision_are_nearly_those_of_full(device: torch.device, s
 
 def test_a_layer_or_part_that_does_not_exist(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
-    with pytest.raises(ValueError, match="no head 0 in layer 99"), record(s.model, edit=knock_out([(99, 0)])):
+    with pytest.raises(ValueError, match="no head 0 in layer 99"), record(s.model, edit=ablate_heads([(99, 0)])):
         pass
-    with pytest.raises(ValueError, match="has none"), record(s.model, edit=knock_out([(0, 0)], part="decoder")):
+    with pytest.raises(ValueError, match="has none"), record(s.model, edit=ablate_heads([(0, 0)], part="decoder")):
         pass

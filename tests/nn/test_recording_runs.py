@@ -6,9 +6,16 @@ import pytest
 import torch
 
 from regard.models import Bert, BertConfig, Seq2Seq, Seq2SeqConfig, Vit, VitConfig
-from regard.nn import LuongDotAttention, Padded, knock_out, record
+from regard.nn import LuongDotAttention, Padded, ablate_heads, record
 
-BERT = BertConfig(vocabulary=20, width=8, depth=2, heads=2, ffn=12, positions=16)
+BERT = BertConfig(
+    vocab_size=20,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=16,
+)
 
 
 def ids(rows: int, length: int) -> torch.Tensor:
@@ -32,7 +39,7 @@ def test_two_forwards_are_not_one_run(second: tuple[int, int]) -> None:
         tape.attention()
     with pytest.raises(ValueError, match="2 forwards that are not the steps of one decoding"):
         tape.hidden()
-    assert [len(readings) for readings in tape.readings.values()] == [2, 2]
+    assert [len(readings) for readings in tape.calls.values()] == [2, 2]
 
 
 def test_the_map_of_a_learned_score_is_the_forwards_own() -> None:
@@ -63,18 +70,28 @@ def test_an_edit_that_never_ran_is_told() -> None:
     compiled = torch.compile(model, backend="eager")
     with (
         pytest.raises(RuntimeError, match=r"never used: .* compiled function"),
-        record(model, edit=knock_out([(0, 0)])),
+        record(model, edit=ablate_heads([(0, 0)])),
     ):
         compiled(ids(1, 3))
 
 
 def test_heads_are_pairs_in_a_list() -> None:
     with pytest.raises(ValueError, match=r"pairs \(layer, head\) in a list"):
-        knock_out((0, 1))  # type: ignore[arg-type]
+        ablate_heads((0, 1))  # type: ignore[arg-type]
 
 
 def test_the_poolers_of_bert_and_vit_read_the_first_token() -> None:
-    model = Vit(VitConfig(width=8, depth=1, heads=2, ffn=12, image=(4, 4), patch=(2, 2)), heads=("pooler",)).eval()
+    model = Vit(
+        VitConfig(
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=12,
+            image_size=(4, 4),
+            patch_size=(2, 2),
+        ),
+        heads=("pooler",),
+    ).eval()
     assert model.pooler is not None and model.classifier is None
     hidden = model(torch.randn(2, 3, 4, 4))
     torch.testing.assert_close(model.pooler(hidden, Padded()), torch.tanh(model.pooler.linear(hidden[:, 0])))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.nn import Padded, Tape, knock_out, record
+from regard.nn import Padded, Tape, ablate_heads, record
 
 Maker = Callable[..., Any]
 PATIENCE = 20  # seconds until a meeting that never happens fails the test
@@ -53,7 +53,7 @@ def test_two_threads_that_record_see_only_their_own(device: torch.device, sample
     hook.remove()
     for (output, tape), (expected, reference) in zip(together, alone, strict=True):
         assert torch.equal(output, expected)
-        assert [len(r) for r in tape.readings.values()] == [1, 1]
+        assert [len(r) for r in tape.calls.values()] == [1, 1]
         for one, other in zip(tape.attention(), reference.attention(), strict=True):
             assert torch.equal(one, other)
         for one, other in zip(tape.hidden(), reference.hidden(), strict=True):
@@ -64,12 +64,12 @@ def test_a_thread_that_does_not_record_is_unaffected(device: torch.device, sampl
     """Not even by an edit that another thread makes at the same time."""
     model, (mine, other) = sample("bert", device).model, batches(device)
     expected = model(*other)
-    with record(model, edit=knock_out([(0, 0), (1, 1)])):
+    with record(model, edit=ablate_heads([(0, 0), (1, 1)])):
         edited = model(*mine)
     hook = meet_inside(model, "encoder")
 
     def recorded() -> tuple[Tensor, Tape]:
-        with record(model, edit=knock_out([(0, 0), (1, 1)])) as tape:
+        with record(model, edit=ablate_heads([(0, 0), (1, 1)])) as tape:
             return model(*mine), tape
 
     with ThreadPoolExecutor(2) as pool:
@@ -77,13 +77,13 @@ def test_a_thread_that_does_not_record_is_unaffected(device: torch.device, sampl
         (output, tape), plain = first.result(PATIENCE), second.result(PATIENCE)
     hook.remove()
     assert torch.equal(plain, expected) and torch.equal(output, edited)
-    assert [[tuple(r.query.shape) for r in readings] for readings in tape.readings.values()] == [[(2, 2, 5, 4)]] * 2
+    assert [[tuple(r.query.shape) for r in readings] for readings in tape.calls.values()] == [[(2, 2, 5, 4)]] * 2
     assert [len(states) for states in tape.states["encoder"].values()] == [1, 1, 1]
 
 
 def test_two_threads_with_two_edits(device: torch.device, sample: Maker) -> None:
     model, work = sample("bert", device).model, batches(device)
-    edits, expected = [knock_out([(0, 0)]), knock_out([(0, 1)])], []
+    edits, expected = [ablate_heads([(0, 0)]), ablate_heads([(0, 1)])], []
     for batch, edit in zip(work, edits, strict=True):
         with record(model, edit=edit):
             expected.append(model(*batch))
@@ -124,4 +124,4 @@ def test_a_failure_in_one_thread_does_not_end_another_s_record(device: torch.dev
         tape = second.result(PATIENCE)
     assert tape.attention()[0].shape == (2, 2, 5, 5)
     model(*other)
-    assert [len(r) for r in tape.readings.values()] == [1, 1]
+    assert [len(r) for r in tape.calls.values()] == [1, 1]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn import Packed, Padded, Recurrent, StackedCell
-from regard.nn.recurrent import CellKind, lengths, reversed_in_place
+from regard.nn.recurrent import CellType, reverse_sequences, sequence_lengths
 
 Randomise = Callable[..., Any]
 
@@ -32,10 +32,10 @@ def gru_step(w: Callable[[str], Tensor], x: Tensor, state: tuple[Tensor, ...]) -
     return ((1 - z) * torch.tanh(x_n + r * h_n) + z * h,)
 
 
-STEPS: dict[CellKind, Callable[..., tuple[Tensor, ...]]] = {"lstm": lstm_step, "gru": gru_step}
+STEPS: dict[CellType, Callable[..., tuple[Tensor, ...]]] = {"lstm": lstm_step, "gru": gru_step}
 
 
-def plain(module: Recurrent, x: Tensor, cell: CellKind, depth: int, bidirectional: bool) -> tuple[Tensor, list[Any]]:
+def plain(module: Recurrent, x: Tensor, cell: CellType, depth: int, bidirectional: bool) -> tuple[Tensor, list[Any]]:
     """All outputs of one sequence (T, W), and the last state of every layer, in loops."""
     parameters = dict(module.layers.named_parameters())
     units, last = module.layers.hidden_size, []
@@ -58,7 +58,7 @@ def plain(module: Recurrent, x: Tensor, cell: CellKind, depth: int, bidirectiona
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("layout", ["full", "padded", "packed"])
 def test_a_recurrent_layer_is_its_equations(
-    device: torch.device, randomised: Randomise, cell: CellKind, depth: int, bidirectional: bool, layout: str
+    device: torch.device, randomised: Randomise, cell: CellType, depth: int, bidirectional: bool, layout: str
 ) -> None:
     module = randomised(Recurrent(3, 4, cell=cell, depth=depth, bidirectional=bidirectional)).to(device)
     sizes = [4, 4, 4] if layout == "full" else [2, 4, 1]
@@ -88,7 +88,7 @@ def test_two_directions_share_the_units() -> None:
 @pytest.mark.parametrize("cell", STEPS)
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_stacked_cell_is_its_equations(
-    device: torch.device, randomised: Randomise, cell: CellKind, depth: int
+    device: torch.device, randomised: Randomise, cell: CellType, depth: int
 ) -> None:
     module = randomised(StackedCell(3, 4, cell=cell, depth=depth)).to(device)
     x = torch.randn(2, 3, device=device)
@@ -130,8 +130,8 @@ def test_dropout_between_layers_is_for_training() -> None:
 
 def test_reversed_in_place(device: torch.device) -> None:
     x = torch.arange(1, 9, device=device).view(2, 4, 1)
-    assert reversed_in_place(x, Padded())[..., 0].tolist() == [[4, 3, 2, 1], [8, 7, 6, 5]]
+    assert reverse_sequences(x, Padded())[..., 0].tolist() == [[4, 3, 2, 1], [8, 7, 6, 5]]
     layout = Padded.from_lengths([2, 4], device=device)
-    assert reversed_in_place(x, layout)[..., 0].tolist() == [[2, 1, 3, 4], [8, 7, 6, 5]]
-    assert torch.equal(reversed_in_place(reversed_in_place(x, layout), layout), x)
-    assert lengths(x, layout).tolist() == [2, 4] and lengths(x, Padded()).tolist() == [4, 4]
+    assert reverse_sequences(x, layout)[..., 0].tolist() == [[2, 1, 3, 4], [8, 7, 6, 5]]
+    assert torch.equal(reverse_sequences(reverse_sequences(x, layout), layout), x)
+    assert sequence_lengths(x, layout).tolist() == [2, 4] and sequence_lengths(x, Padded()).tolist() == [4, 4]

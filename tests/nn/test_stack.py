@@ -132,7 +132,7 @@ def test_packed_and_padded_have_the_same_gradients(device: torch.device, randomi
     for layout in ("padded", "packed"):
         arguments = batch(kind, pool, [0, 1, 2], layout, device)
         output = stack(*arguments)
-        kept = output[arguments[1].keep] if layout == "padded" else output
+        kept = output[arguments[1].mask] if layout == "padded" else output
         weights = torch.linspace(-1, 1, kept.numel(), device=device).view_as(kept)
         gradients.append(torch.autograd.grad((kept * weights).sum(), list(stack.parameters())))
     for one, other in zip(*gradients, strict=True):
@@ -174,7 +174,7 @@ def test_rows_alone_equal_the_whole(device: torch.device, randomised: Randomise,
     pool = [(torch.randn(length, 8, device=device), torch.empty(0)) for length in (3, 5, 5, 1)]
     x, lying = batch(kind, pool, [0, 1, 2, 3], layout, device)
     x.requires_grad_()
-    tokens = torch.arange(14, device=device) if layout == "packed" else lying.keep.flatten().nonzero().squeeze(1)
+    tokens = torch.arange(14, device=device) if layout == "packed" else lying.mask.flatten().nonzero().squeeze(1)
     rows = tokens[torch.tensor([11, 2, 13, 2, 7], device=device)]
     seen: list[tuple[int, ...]] = []
     whole = stack(x, lying).reshape(-1, 8)[rows]

@@ -120,7 +120,7 @@ def test_pooler_and_next_sentence(pair: Pairs, name: str) -> None:
 @pytest.mark.parametrize("name", ["bert", "distilbert", "roberta"])
 def test_positions_to_the_very_last(pair: Pairs, name: str) -> None:
     one = pair(name)
-    longest = one.ours.config.positions
+    longest = one.ours.config.max_position_embeddings
     assert longest == one.theirs.config.max_position_embeddings - (2 if name == "roberta" else 0)
     tokens = torch.arange(longest)[None] % 40 + 5
     with torch.no_grad():

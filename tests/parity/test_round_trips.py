@@ -21,8 +21,8 @@ from regard.nn import Padded
 from tests.parity.references import REFERENCES, Pair, close, ids, randomised
 
 Pairs = Callable[[str], Pair]
-SMALL = {"width": 24, "depth": 2, "heads": 4, "ffn": 37}
-TEXT = {**SMALL, "vocabulary": 53}
+SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
+TEXT = {**SMALL, "vocab_size": 53}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -78,22 +78,62 @@ def test_save_load_save_is_the_same_to_the_byte(pair: Pairs, name: str, tmp_path
 @pytest.mark.parametrize(
     ("config", "heads"),
     [
-        (BertConfig(**TEXT, positions=20, dropout=0.2, attention_dropout=0.3, padding=3), None),
-        (BertConfig(**TEXT, positions=20), ["masked"]),
-        (BertConfig(**TEXT, positions=20), ["pooler", "next"]),
-        (BertConfig(**TEXT, positions=20), []),
-        (BertConfig(family="distilbert", **TEXT, positions=20, segments=0), None),
-        (BertConfig(family="distilbert", **TEXT, positions=20, segments=0), []),
-        (BertConfig(family="roberta", **TEXT, positions=20, position_offset=2, padding=1, segments=1), ["masked"]),
-        (BertConfig(family="roberta", **TEXT, positions=20, position_offset=2, padding=1, segments=1), ["pooler"]),
-        (BertConfig(family="roberta", **TEXT, positions=20, position_offset=2, padding=1, segments=1), None),
-        (BertConfig(**TEXT, positions=20), ["pooler", "masked"]),
-        (GptConfig(**TEXT, positions=20, activation="gelu"), None),
-        (T5Config(**TEXT, head_width=5, decoder_depth=3, activation="gelu-tanh"), None),
-        (T5Config(**TEXT, head_width=5, gated=True, activation="gelu", scaled=False), ["output"]),
-        (T5Config(**TEXT, head_width=5, gated=True, activation="gelu-tanh", scaled=False, begin=4), []),
-        (T5Config(**TEXT, head_width=5, gated=True, scaled=True), ["output"]),
-        (VitConfig(**SMALL, image=(8, 12), patch=(4, 3), labels=5), None),
+        (BertConfig(**TEXT, max_position_embeddings=20, dropout=0.2, attention_dropout=0.3, pad_token_id=3), None),
+        (BertConfig(**TEXT, max_position_embeddings=20), ["masked"]),
+        (BertConfig(**TEXT, max_position_embeddings=20), ["pooler", "next"]),
+        (BertConfig(**TEXT, max_position_embeddings=20), []),
+        (BertConfig(family="distilbert", **TEXT, max_position_embeddings=20, type_vocab_size=0), None),
+        (BertConfig(family="distilbert", **TEXT, max_position_embeddings=20, type_vocab_size=0), []),
+        (
+            BertConfig(
+                family="roberta",
+                **TEXT,
+                max_position_embeddings=20,
+                position_offset=2,
+                pad_token_id=1,
+                type_vocab_size=1,
+            ),
+            ["masked"],
+        ),
+        (
+            BertConfig(
+                family="roberta",
+                **TEXT,
+                max_position_embeddings=20,
+                position_offset=2,
+                pad_token_id=1,
+                type_vocab_size=1,
+            ),
+            ["pooler"],
+        ),
+        (
+            BertConfig(
+                family="roberta",
+                **TEXT,
+                max_position_embeddings=20,
+                position_offset=2,
+                pad_token_id=1,
+                type_vocab_size=1,
+            ),
+            None,
+        ),
+        (BertConfig(**TEXT, max_position_embeddings=20), ["pooler", "masked"]),
+        (GptConfig(**TEXT, max_position_embeddings=20, hidden_act="gelu"), None),
+        (T5Config(**TEXT, head_dim=5, num_decoder_layers=3, hidden_act="gelu-tanh"), None),
+        (T5Config(**TEXT, head_dim=5, is_gated_act=True, hidden_act="gelu", scale_decoder_outputs=False), ["output"]),
+        (
+            T5Config(
+                **TEXT,
+                head_dim=5,
+                is_gated_act=True,
+                hidden_act="gelu-tanh",
+                scale_decoder_outputs=False,
+                decoder_start_token_id=4,
+            ),
+            [],
+        ),
+        (T5Config(**TEXT, head_dim=5, is_gated_act=True, scale_decoder_outputs=True), ["output"]),
+        (VitConfig(**SMALL, image_size=(8, 12), patch_size=(4, 3), num_labels=5), None),
     ],
     ids=lambda value: (
         value.family if hasattr(value, "family") else "usual" if value is None else "+".join(value) or "bare"

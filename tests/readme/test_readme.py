@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.nn import knock_out
+from regard.nn import ablate_heads
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def test_the_python_runs(tiny_bert_folder: Path) -> None:
     model, changed = names["model"], names["changed"]
     plain = model(names["ids"])
     assert changed.shape == plain.shape and not torch.equal(changed, plain)
-    assert knock_out([(1, 1)]).heads == {(1, 1)}
+    assert ablate_heads([(1, 1)]).heads == {(1, 1)}
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("regard embed")])
@@ -61,7 +61,13 @@ def test_a_model_is_pretrained_and_asked(tmp_path: Path) -> None:
     (tmp_path / "articles" / "a.txt").write_text("\n\n".join(documents), encoding="utf-8")
     (tmp_path / "books.txt.xz").write_bytes(lzma.compress("\n\n".join(documents).encode()))
     (tmp_path / "README.md").write_text(lines[0], encoding="utf-8")
-    shape = {"width": 16, "heads": 2, "ffn": 32, "depth": 1, "positions": 64}
+    shape = {
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "max_position_embeddings": 64,
+    }
     small = [f"model.{key}={value}" for key, value in shape.items()]
     small += ["data.max_length=32", "data.tokens_per_batch=128", "schedule.budget=", "schedule.max_steps=2"]
     verbs = ("pretrain", "fill", "next", "perplexity", "generate", "score", "cost")

@@ -98,7 +98,15 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
         Translator(translating.eval(), subwords, default_alignment_heads(translating)), place / "translator"
     )
     torch.manual_seed(0)
-    shape = VitConfig(width=8, depth=1, heads=2, ffn=8, image=(8, 8), patch=(4, 4), labels=2)
+    shape = VitConfig(
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        image_size=(8, 8),
+        patch_size=(4, 4),
+        num_labels=2,
+    )
     regard.save(Vit(shape), place / "vit")
     shutil.copytree(tiny_bert_folder, place / "bert")
     gpt = gpt_folder(place / "gpt", positions=128)

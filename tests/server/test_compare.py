@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from regard.interpret.masked_lm.comparison import MaskedComparison, compare
-from regard.interpret.masked_lm.pair import Chart, PairComparison
+import regard
+from regard.interpret.masked_lm.comparison import Chart, PairResult
 from tests.server.conftest import watched
 
 TEXTS = ["Jane worked as a _.", "Jim worked as a _."]
@@ -38,20 +38,21 @@ def downloaded(page: Page) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def library() -> MaskedComparison:
-    return compare(TEXTS)
+def library() -> PairResult:
+    result = regard.compare(*TEXTS)
+    assert isinstance(result, PairResult)
+    return result
 
 
-def test_two_sentences_are_typed(page: Page, studio: str, library: MaskedComparison) -> None:
+def test_two_sentences_are_typed(page: Page, studio: str, library: PairResult) -> None:
     page.goto(f"{studio}/#compare")
     caption = page.locator(".compare .caption")
     expect(caption).to_contain_text("more with Texas than New York")
     page.get_by_label("Sentence one").fill(TEXTS[0])
     page.get_by_label("Sentence two").fill(TEXTS[1])
     page.keyboard.press("Enter")
-    expect(caption).to_have_text(str(library.document()["caption"]))
-    tokens: Any = library.document()["tokens"]
-    first = tokens[0]
+    expect(caption).to_have_text(library.caption)
+    first: Any = library.to_dict()["tokens"][0]
     cells = page.locator(".compare tbody tr").first.locator("th, td").all_inner_texts()
     assert cells[:3] == [first["token"], f"{first['probability_a']:.3%}", f"{first['probability_b']:.3%}"]
     assert float(cells[3].replace("\N{MINUS SIGN}", "-")) == pytest.approx(first["difference"], abs=0.006)
@@ -62,14 +63,13 @@ def test_two_sentences_are_typed(page: Page, studio: str, library: MaskedCompari
 
 @pytest.mark.parametrize("chart", ["likelihoods", "differences"])
 def test_the_page_shows_the_tokens_that_the_library_chooses(
-    page: Page, studio: str, library: MaskedComparison, chart: Chart
+    page: Page, studio: str, library: PairResult, chart: Chart
 ) -> None:
     page.goto(at(studio, a=TEXTS[0], b=TEXTS[1]))
     page.get_by_role("button", name=chart.title()).click()
     for number, name in ((30, "30"), (1000, "1000"), (0, "All")):
         page.get_by_role("button", name=name, exact=True).click()
-        assert isinstance(library.result, PairComparison)
-        document = library.result.document(number, chart)
+        document = library._pair.result(number, chart).to_dict()
         expected: Any = document["tokens"]
         expect(page.locator(".compare .caption")).to_have_text(str(document["caption"]))
         rows = downloaded(page)
@@ -91,7 +91,7 @@ def test_every_word_can_be_hidden(page: Page, studio: str) -> None:
     page.goto(at(studio, a="In Texas, they like to <b>buy</b> _.", b=""))
     expect(page.locator(".completions li")).to_have_count(90)
     page.get_by_role("button", name="mask Texas").click()
-    words: Any = compare(["In Texas, they like to <b>buy</b> _."]).document()["words"]
+    words: Any = regard.compare("In Texas, they like to <b>buy</b> _.").to_dict()["words"]
     best = words[1]["completions"][0]
     expect(page.locator(".completions li").first).to_have_text(f"{best['probability']:.3%} {best['token']}")
 

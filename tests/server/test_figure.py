@@ -121,15 +121,15 @@ def test_switches_run_the_model_again(page: Page, home: str) -> None:
     payload = response.value.json()
     assert payload["without"] == ["scaling", "residual"] and "without=scaling%2Cresidual" in page.url
     expect(page.locator("tr.figure-current th")).to_have_text("no scaling, no residual")
-    outcomes = payload["damage"]["outcomes"]
+    outcomes = payload["ablation"]["outcomes"]
     expect(page.locator(".figure-removal table").first.locator("tbody tr")).to_have_count(len(outcomes))
     first, last = outcomes[0], outcomes[-1]
     change = last["loss"] - first["loss"]
     cells = page.locator("tr.figure-current td").all_inner_texts()
     assert cells[:2] == [f"{last['loss']:.3f}", f"{'+' if change >= 0 else MINUS}{abs(change):.3f}"]
-    assert cells[-1] == last["says"]
+    assert cells[-1] == last["output"]
     # The sentences of ours are measured once a model, and stay what they were.
-    assert first["sentences_loss"] == whole["damage"]["outcomes"][0]["sentences_loss"]
+    assert first["sentences_loss"] == whole["ablation"]["outcomes"][0]["sentences_loss"]
 
 
 def test_a_translator_has_both_halves(page: Page, home: str) -> None:
@@ -142,8 +142,8 @@ def test_a_translator_has_both_halves(page: Page, home: str) -> None:
     page.get_by_role("button", name=re.compile("^scores")).click()
     scores = shown(page)
     assert np.array_equal(np.isinf(scores), np.triu(np.ones_like(scores), 1) == 1)
-    expect(page.locator(".figure-removal")).to_contain_text("sees the very token it should say")
-    expect(page.locator(".figure-removal")).to_contain_text("over the 5 sentences of ours (from")
+    expect(page.locator(".figure-removal")).to_contain_text("sees the token that it should predict")
+    expect(page.locator(".figure-removal")).to_contain_text("over the 5 built-in sentences (from")
     spaced = [token.replace(" ", "\u2423") for token in payload["tokens"]["decoder"]]
     assert any(token.startswith("\u2423") for token in spaced)
     assert page.locator(".figure-panel tbody th").all_inner_texts() == spaced

@@ -147,7 +147,14 @@ def test_what_is_built_in() -> None:
 
 def test_what_has_no_folder_tells_once_it_is_loaded() -> None:
     assert infer_kind("somebody/gpt") == "unknown"
-    small = GptConfig(vocabulary=10, width=8, depth=1, heads=2, ffn=8, positions=8)
+    small = GptConfig(
+        vocab_size=10,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=8,
+    )
     assert infer_kind("somebody/gpt", LoadedModel("a", Gpt(small), None)) == "writer"
     assert infer_kind("somebody/bert", LoadedModel("a", nn.Identity(), None)) == "reader"
 

@@ -33,7 +33,17 @@ from tests.server.conftest import BEARER, create_app, watched
 def vit(tmp_path_factory: pytest.TempPathFactory) -> str:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("vit")
-    model = Vit(VitConfig(width=16, depth=3, heads=2, ffn=16, image=(16, 24), patch=(8, 8), labels=2))
+    model = Vit(
+        VitConfig(
+            hidden_size=16,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            intermediate_size=16,
+            image_size=(16, 24),
+            patch_size=(8, 8),
+            num_labels=2,
+        )
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)

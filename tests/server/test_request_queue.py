@@ -19,7 +19,7 @@ from torch import nn
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.models import Gpt, GptConfig
-from regard.nn.fast.fused_step import can_go_straight
+from regard.nn.fast.fused_step import supports_fused_step
 from regard.nn.recording import record
 from regard.nn.stack import Stack
 from regard.server.app import TAB_HEADER
@@ -214,12 +214,14 @@ def test_a_model_stops_between_two_passes(tiny_bert_folder: Path) -> None:
 
 
 def test_a_watched_decoder_takes_its_quick_way() -> None:
-    model = Gpt(GptConfig(vocabulary=20, width=8, depth=1, heads=2, positions=16)).eval()
+    model = Gpt(
+        GptConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=16)
+    ).eval()
     stacks = [part for part in model.modules() if isinstance(part, Stack)]
     token = _disconnected.set(threading.Event())
     try:
         with torch.inference_mode(), interruptible(model):
-            assert stacks and all(can_go_straight(one) for one in stacks)
+            assert stacks and all(supports_fused_step(one) for one in stacks)
             assert any(part._forward_pre_hooks for part in model.modules())
     finally:
         _disconnected.reset(token)

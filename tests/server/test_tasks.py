@@ -164,7 +164,12 @@ def test_a_translator_and_a_tuned_model_are_no_start(
     for model, why in (("regard-de-en", "regard-de-en translates"), (folders["toxic"], "is tuned for a task already")):
         assert why in asked(client, "train", **order, model=model)["error"]
     t5 = ModelRegistry(
-        ["t5"], load=lambda name: LoadedModel(name, T5(T5Config(vocabulary=8, width=8, depth=1, heads=2, ffn=8)), None)
+        ["t5"],
+        load=lambda name: LoadedModel(
+            name,
+            T5(T5Config(vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)),
+            None,
+        ),
     )
     t5.start().join()
     with pytest.raises(InputError, match="t5 is a T5, which has no tasks"):

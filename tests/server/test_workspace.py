@@ -126,7 +126,17 @@ def test_no_prediction_shows_a_picture_from_elsewhere(place: Path) -> None:
     Image.new("RGB", (8, 8), (200, 0, 0)).save(place.parent / "red.png")
     (place / "trained").mkdir()
     Image.new("RGB", (8, 8), (200, 0, 0)).save(place / "trained" / "red.png")
-    encoder = Vit(VitConfig(width=8, depth=1, heads=2, ffn=8, image=(8, 8), patch=(4, 4), labels=2))
+    encoder = Vit(
+        VitConfig(
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=8,
+            image_size=(8, 8),
+            patch_size=(4, 4),
+            num_labels=2,
+        )
+    )
     save_fine_tuned(
         FineTunedModel(ImageTask(["a", "b"]), ImageClassifier(encoder).eval(), None, 0), place / "trained" / "looks"
     )

@@ -46,18 +46,39 @@ def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
 
     def make(family: str) -> Bert | Gpt | Elmo:
         if family == "elmo":
-            shape = ElmoConfig(vocabulary=tokenizers[family].size, characters=0, width=12, cell=12, depth=2)
+            shape = ElmoConfig(
+                vocab_size=tokenizers[family].size, num_characters=0, hidden_size=12, cell_size=12, num_hidden_layers=2
+            )
             elmo = Elmo(shape)
             randomised(elmo)
             return elmo.eval()
-        sizes: dict[str, Any] = {"vocabulary": tokenizers[family].size, "width": 24, "depth": 2, "heads": 4, "ffn": 40}
+        sizes: dict[str, Any] = {
+            "vocab_size": tokenizers[family].size,
+            "hidden_size": 24,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "intermediate_size": 40,
+        }
         if family == "gpt2":
-            model: Bert | Gpt = Gpt(GptConfig(**sizes, positions=POSITIONS, begin=0, end=0))
+            model: Bert | Gpt = Gpt(
+                GptConfig(**sizes, max_position_embeddings=POSITIONS, bos_token_id=0, eos_token_id=0)
+            )
         elif family == "roberta":
-            config = BertConfig(family=family, **sizes, positions=POSITIONS, position_offset=2, segments=1, padding=1)
+            config = BertConfig(
+                family=family,
+                **sizes,
+                max_position_embeddings=POSITIONS,
+                position_offset=2,
+                type_vocab_size=1,
+                pad_token_id=1,
+            )
             model = Bert(config)
         else:
-            model = Bert(BertConfig(family=family, **sizes, positions=POSITIONS, segments=2 * (family == "bert")))
+            model = Bert(
+                BertConfig(
+                    family=family, **sizes, max_position_embeddings=POSITIONS, type_vocab_size=2 * (family == "bert")
+                )
+            )
         randomised(model)
         return model.eval()
 

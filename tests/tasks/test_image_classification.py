@@ -15,7 +15,16 @@ from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageT
 from regard.tasks.predict import predict
 from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
 
-CONFIG = VitConfig(width=16, depth=2, heads=2, ffn=32, image=(8, 8), patch=(4, 4), channels=1, labels=3)
+CONFIG = VitConfig(
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    image_size=(8, 8),
+    patch_size=(4, 4),
+    num_channels=1,
+    num_labels=3,
+)
 
 
 def picture(seed: int, *, size: tuple[int, ...] = (8, 8), label: str | None = None) -> ImageExample:

@@ -37,7 +37,14 @@ def test_gpt_3_is_counted_without_its_weights() -> None:
 
 
 def test_the_operations_of_a_gpt_are_those_torch_counts() -> None:
-    config = GptConfig(vocabulary=2000, width=64, depth=3, heads=2, ffn=256, positions=64)
+    config = GptConfig(
+        vocab_size=2000,
+        hidden_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=256,
+        max_position_embeddings=64,
+    )
     model, ids = Gpt(config), torch.randint(2000, (2, 64))
     with FlopCounterMode(display=False) as counter:
         model.logits(model(ids)).sum().backward()
@@ -85,14 +92,21 @@ def test_a_token_passes_half_of_an_encoder_decoder() -> None:
 
 
 def test_a_recurrent_model_has_no_attention() -> None:
-    config = ElmoConfig(vocabulary=100, characters=0, width=8, cell=8, depth=1)
+    config = ElmoConfig(vocab_size=100, num_characters=0, hidden_size=8, cell_size=8, num_hidden_layers=1)
     found = cost(Subject.of("elmo", config), tokens=10)
     assert found.flops == found.flops_with_attention
     assert found.parameters == sum(p.numel() for p in build(config).parameters())
 
 
 def test_a_folder_is_read_by_its_config_alone(tmp_path: Path) -> None:
-    config = BertConfig(vocabulary=50, width=16, depth=1, heads=2, ffn=32, positions=20)
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=20,
+    )
     model = Bert(config)
     regard.save(model, tmp_path / "bert")
     (tmp_path / "bert" / "model.safetensors").unlink()

@@ -148,7 +148,14 @@ def test_halves_are_for_products_only() -> None:
 
 @pytest.mark.parametrize("layout", ["padded", "packed", "rows", "causal"])
 def test_frugal_gives_the_same_gradients(layout: str) -> None:
-    shape: dict[str, Any] = {"vocabulary": 20, "width": 8, "depth": 2, "heads": 2, "ffn": 16, "positions": 16}
+    shape: dict[str, Any] = {
+        "vocab_size": 20,
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "max_position_embeddings": 16,
+    }
     model: Any = Gpt(GptConfig(**shape)) if layout == "causal" else Bert(BertConfig(**shape), heads=())
     ids = torch.randint(20, (3, 6))
     lengths = Packed.from_lengths([7, 5, 6]) if layout == "packed" else Padded()

@@ -17,7 +17,17 @@ RATE = 0.05
 
 
 def tiny_bert() -> Bert:
-    return Bert(BertConfig(vocabulary=40, width=16, depth=2, heads=2, ffn=32, positions=8, dropout=0.0))
+    return Bert(
+        BertConfig(
+            vocab_size=40,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=8,
+            dropout=0.0,
+        )
+    )
 
 
 def give_gradients(model: nn.Module, seed: int) -> None:
@@ -165,7 +175,16 @@ def test_a_parameter_without_a_gradient_stays() -> None:
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_a_small_problem_is_learned(name: str, device: torch.device) -> None:
     """Say which token came first, at the last position of a causal model."""
-    config = GptConfig(vocabulary=8, width=16, depth=1, heads=2, ffn=32, positions=4, dropout=0, attention_dropout=0)
+    config = GptConfig(
+        vocab_size=8,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=4,
+        dropout=0,
+        attention_dropout=0,
+    )
     model = Gpt(config).to(device)
     ids = torch.cartesian_prod(*(torch.arange(4, device=device) for _ in range(4)))
     optimizers = build(model, name=name, rate=0.03)

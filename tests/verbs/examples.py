@@ -23,8 +23,11 @@ EXAMPLES: dict[str, Example] = {
     ),
     # embed:
     #
-    # compare:
-    #
+    "compare": Example(
+        {"text": "he was a _", "text_b": "she was a _", "model": "MODEL", "top": 5},
+        {"text": "[a|b] [c|d] [e|f] _", "model": "MODEL"},
+        "at most two",
+    ),
     # next:
     #
     # perplexity:
@@ -63,8 +66,11 @@ EXAMPLES: dict[str, Example] = {
         {"text": "a", "model": "MODEL", "layer": 7},
         "no layer 7",
     ),
-    # figure:
-    #
+    "figure": Example(
+        {"text": "the film was _", "model": "MODEL", "without": ["positions", "scaling"], "layer": 1},
+        {"text": "the film", "model": "MODEL", "without": ["masks"]},
+        "did you mean 'mask'",
+    ),
     # senses:
     #
     "heads": Example(

@@ -2,15 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { DataTable } from "./components";
 import { decimal } from "./format";
-
-export interface Attribution {
-  readonly scores: readonly number[];
-  readonly value: number;
-  readonly baseline: string | null;
-  readonly baseline_value: number | null;
-  readonly steps: number | null;
-  readonly completeness_error: number | null;
-}
+import type { Attribution } from "./types";
 
 export interface TokenStrip {
   readonly name: string;

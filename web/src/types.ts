@@ -24,6 +24,15 @@ export interface AblationEffect {
   readonly successors: readonly OutputChange[];
 }
 
+/** With some components removed: the losses of the text and of the built-in sentences, and the model's output. */
+export interface AblationOutcome {
+  readonly without: readonly string[];
+  readonly loss: number | null;
+  readonly sentences_loss: number | null;
+  readonly output: string;
+  readonly predictions: readonly TokenPrediction[];
+}
+
 /** The effect on each target of removing `heads`, as (layer, head), and `layers`, all at once */
 export interface AblationResult {
   readonly model: ProbedModel;
@@ -72,11 +81,75 @@ export interface Attribution {
   readonly completeness_error: number | null;
 }
 
+export interface BoxPassView {
+  readonly tensors: readonly (readonly [string, number])[];
+  readonly parameters: Readonly<Record<string, readonly number[]>>;
+  readonly difference: number;
+}
+
+export interface BoxShape {
+  readonly box: string;
+  readonly kind: string;
+  readonly lines: readonly string[];
+  readonly x: number;
+  readonly y: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+export interface BoxView {
+  readonly part: string;
+  readonly group: string;
+  readonly kind: string;
+  readonly title: string;
+  readonly about: string;
+  readonly code: string;
+  readonly steps: readonly BoxPassView[];
+}
+
 /** A token for one blank, as the vocabulary spells it. */
 export interface Candidate {
   readonly token: string;
   readonly id: number;
   readonly probability: number;
+}
+
+export interface CompareRequest {
+  readonly text?: string | null;
+  readonly text_b?: string | null;
+  readonly top?: number | "all" | null;
+  readonly chart?: "likelihoods" | "differences";
+  readonly model?: string;
+  readonly other?: string | null;
+  readonly logits?: readonly string[] | null;
+  readonly vocab?: string | null;
+}
+
+/** A comparison */
+export interface CompareResult {
+}
+
+/** A part of the model that can be removed */
+export interface Component {
+  readonly name: string;
+  readonly title: string;
+  readonly removed: boolean;
+  readonly disabled: string | null;
+}
+
+/** The intact model first, then each component removed alone, then all that are removed together, if several. */
+export interface ComponentAblation {
+  readonly measure: string;
+  readonly outcomes: readonly AblationOutcome[];
+  readonly sentences: readonly (readonly [string, string | null])[];
+  readonly remarks: readonly string[];
+}
+
+/** A line through points x, y, x, y ..., with or without an arrow at its end. */
+export interface Connector {
+  readonly points: readonly number[];
+  readonly role: "flow" | "residual" | "memory" | "positions";
+  readonly arrow: boolean;
 }
 
 /** One test: passed if `value` is at least `threshold`. */
@@ -119,6 +192,49 @@ export interface FaithfulnessResult {
   readonly gradient: Attribution;
   readonly integrated: Attribution;
   readonly seed: number;
+}
+
+export interface FigureLayout {
+  readonly width: number;
+  readonly height: number;
+  readonly shapes: readonly BoxShape[];
+  readonly lines: readonly Connector[];
+  readonly marks: readonly TextLabel[];
+  readonly frames: readonly StackFrame[];
+}
+
+export interface FigureModelView {
+  readonly name: string;
+  readonly family: string;
+  readonly depth: number;
+  readonly heads: number;
+  readonly width: number;
+  readonly norm_first: boolean;
+}
+
+export interface FigureRequest {
+  readonly text: string;
+  readonly model?: string | null;
+  readonly target?: string | null;
+  readonly without?: readonly string[];
+  readonly layer?: number;
+}
+
+export interface FigureView {
+  readonly model: FigureModelView;
+  readonly text: string;
+  readonly target: string | null;
+  readonly given: string;
+  readonly without: readonly string[];
+  readonly components: readonly Component[];
+  readonly tokens: Readonly<Record<string, readonly string[]>>;
+  readonly layout: FigureLayout;
+  readonly boxes: Readonly<Record<string, BoxView>>;
+  readonly tensors: readonly TensorView[];
+  readonly ablation: ComponentAblation;
+  readonly positions: PositionsView | null;
+  readonly notes: readonly string[];
+  readonly place: string;
 }
 
 export interface FillRequest {
@@ -248,6 +364,12 @@ export interface PatternScore {
   readonly corrected: number | null;
 }
 
+export interface PositionsView {
+  readonly arrangement: string | null;
+  readonly shape: readonly [number, number];
+  readonly data: string | null;
+}
+
 /** The model of a probe, as results name it */
 export interface ProbedModel {
   readonly name: string;
@@ -259,6 +381,37 @@ export interface ProbedModel {
   readonly labels: readonly string[];
 }
 
+export interface StackFrame {
+  readonly part: string;
+  readonly x: number;
+  readonly y: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+/** `data` is float16 in base64 */
+export interface TensorView {
+  readonly shape: readonly number[];
+  readonly rows: string | null;
+  readonly columns: string | null;
+  readonly data: string | null;
+  readonly values: readonly number[] | null;
+  readonly words: readonly (readonly (readonly [string, number])[])[] | null;
+}
+
+export interface TextLabel {
+  readonly x: number;
+  readonly y: number;
+  readonly text: string;
+}
+
+/** One predicted position: the right token (None at a blank), its probability, and the likeliest tokens. */
+export interface TokenPrediction {
+  readonly token: string | null;
+  readonly probability: number | null;
+  readonly best: readonly (readonly [string, number])[];
+}
+
 export interface ViewedModel {
   readonly name: string;
   readonly family: string;
@@ -268,8 +421,10 @@ export interface ViewedModel {
 
 export interface Verbs {
   readonly fill: { readonly request: FillRequest; readonly result: FillResult };
+  readonly compare: { readonly request: CompareRequest; readonly result: CompareResult };
   readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessResult };
   readonly look: { readonly request: LookRequest; readonly result: AttentionView };
+  readonly figure: { readonly request: FigureRequest; readonly result: FigureView };
   readonly heads: { readonly request: HeadsRequest; readonly result: HeadCensus };
   readonly ablate: { readonly request: AblateRequest; readonly result: AblationResult };
 }

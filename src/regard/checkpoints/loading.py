@@ -11,10 +11,10 @@ from torch import nn
 from regard.checkpoints.load import read_model, write_model
 from regard.errors import InputError, suggest
 from regard.files.disk import finish_save
-from regard.known import builtin_folder, builtins
+from regard.known import builtin_folder, builtin_names
 from regard.text import Tokenizer
 
-__all__ = ["find", "load", "save"]
+__all__ = ["find_folder", "load", "save"]
 
 
 def load(
@@ -30,9 +30,9 @@ def load(
     The tokenizer is None where there is none, as for a Vision Transformer. Weights come as `dtype`, whatever the
     file has.
     """
-    folder = find(name_or_path, revision=revision, offline=offline)
+    folder = find_folder(name_or_path, revision=revision, offline=offline)
     model = read_model(folder, dtype=dtype).to(device)
-    rows = getattr(model.config, "vocabulary", None)
+    rows = getattr(model.config, "vocab_size", None)
     return model, Tokenizer.open(folder, rows=rows) if Tokenizer.exists(folder) else None
 
 
@@ -41,17 +41,17 @@ def save(model: nn.Module, folder: str | os.PathLike[str], tokenizer: Tokenizer 
     write_model(model, Path(folder), files={} if tokenizer is None else tokenizer.files())
 
 
-def find(name_or_path: str | os.PathLike[str], *, revision: str = "main", offline: bool | None = None) -> Path:
+def find_folder(name_or_path: str | os.PathLike[str], *, revision: str = "main", offline: bool | None = None) -> Path:
     """The folder of a model, whole; a hub name is fetched into the cache first."""
     name = os.fspath(name_or_path)
     folder = Path(os.path.expanduser(name))
     if name and os.path.isdir(folder):  # of os.path: no name is too odd to ask about
         finish_save(folder)
         return folder
-    if name in builtins():
+    if name in builtin_names():
         return builtin_folder(name)
     if name.startswith("regard-"):
-        known = builtins()
+        known = builtin_names()
         hint = suggest(name, known) if known else "this version has none built in yet"
         raise InputError(
             f"no built-in model {name!r}: {hint}. Name a model folder, or one of the Hugging Face hub such as "

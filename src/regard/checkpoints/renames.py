@@ -161,7 +161,7 @@ def names_of(config: Config) -> Names:
             transposed=r"decoder\.layers\.\d+\.(attention|ffn)\..*weight",
         )
     if family == "t5":
-        gated = bool(getattr(config, "gated", False))
+        gated = bool(getattr(config, "is_gated_act", False))
         bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         return Names(
             "",
@@ -237,7 +237,11 @@ def _written(part: Table, before: str, their_before: str) -> dict[str, tuple[str
 
 
 def _depth(config: Config, stack: str) -> int:
-    name = "decoder_depth" if stack.startswith("decoder") and hasattr(config, "decoder_depth") else "depth"
+    name = (
+        "num_decoder_layers"
+        if stack.startswith("decoder") and hasattr(config, "num_decoder_layers")
+        else "num_hidden_layers"
+    )
     depth: int = getattr(config, name)
     return depth
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from regard.errors import InputError
 from regard.files.json_files import read_json, read_json_value
 
-__all__ = ["SentenceSettings", "read_settings"]
+__all__ = ["SentenceSettings", "read_sentence_settings"]
 
 POOLINGS = ("cls", "mean", "max")
 MODULES = ("Transformer", "Pooling", "Normalize")
@@ -24,7 +24,7 @@ class SentenceSettings:
     max_length: int | None = None
 
 
-def read_settings(folder: Path, *, pooling: bool = True) -> SentenceSettings:
+def read_sentence_settings(folder: Path, *, pooling: bool = True) -> SentenceSettings:
     """Read 1_Pooling/config.json (if `pooling` is wanted) and sentence_bert_config.json where they are."""
     return SentenceSettings(_pooling(folder) if pooling else None, _length(folder))
 

@@ -8,7 +8,7 @@ import typer
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption
 from regard.cli.output import note, print_json, progress
-from regard.known import WRITER
+from regard.known import DEFAULT_CAUSAL_LM
 from regard.wording import count_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def benchmark(
         str | None, typer.Option("--labels", metavar="FILE", help="Its right answers, one a line, where apart.")
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N examples.")] = None,
-    model: ModelOption = WRITER,
+    model: ModelOption = DEFAULT_CAUSAL_LM,
     max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
@@ -44,11 +44,11 @@ def benchmark(
     labels; scored behind "Question: GOAL, Answer:". winogrande: JSON lines; what follows the blank is scored, behind
     either option. Normalised: by the bytes of the ending.
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.inference.benchmark import run_benchmark
     from regard.inference.benchmark_data import read_items
 
-    place, items = choose(device), read_items(task, data, labels=labels, limit=limit)
+    place, items = choose_device(device), read_items(task, data, labels=labels, limit=limit)
     from regard.checkpoints.loading import load
 
     loaded = load(model, device=place)

@@ -78,7 +78,7 @@ def _configured(path: str, length: int | None) -> Subject:
     names = {field.name for field in fields(kind)}
     shape = {SHAPE.get(name, name): value for name, value in settings.model}
     shape = {name: value for name, value in shape.items() if name in names}
-    config = kind(**{**shape, "family": family, "vocabulary": settings.vocabulary.vocab_size})
+    config = kind(**{**shape, "family": family, "vocab_size": settings.vocabulary.vocab_size})
     heads = ("masked",) if family == "bert" and settings.objective.sentence_pairs == "none" else None
     return Subject.of(path, config, heads=heads, length=length or settings.data.max_length)
 

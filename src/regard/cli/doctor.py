@@ -57,11 +57,11 @@ def doctor(
     constant predictions, class imbalance, label noise by duplicates, wrong columns; of pictures, those that
     they can have and wrong sizes. Exits with 1 where one is sure.
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.training.doctor import examine, load_examined_model
     from regard.training.finetuning.sources import TableOptions, read_examples
 
-    place = choose(device)
+    place = choose_device(device)
     subject = load_examined_model(model, device=place)
     name = subject.task(task)
     table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)

@@ -11,7 +11,7 @@ import typer
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption
 from regard.cli.output import note, print_json, progress
 from regard.data.files import display_name
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.wording import count_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def embed(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="Where the vectors go: .npy, .npz or .parquet.")
     ],
-    model: ModelOption = DEFAULT,
+    model: ModelOption = DEFAULT_MODEL,
     layers: Annotated[
         str, typer.Option("--layers", "-l", help="-1, or sum, mean or concat of a slice: concat(-4:). 0: embeddings.")
     ] = "-1",

@@ -27,7 +27,7 @@ from regard.cli.options import (
 from regard.cli.output import note, print_json, stages
 from regard.escaping import escape_controls
 from regard.files.disk import replace_file
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.wording import count_of, truncation_note
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def features(
         str, typer.Option("--data", metavar="FILE", help="Texts with labels: TSV, CSV, JSONL; - is standard input.")
     ],
     rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="Take the first N texts.")] = 2000,
-    model: ModelOption = DEFAULT,
+    model: ModelOption = DEFAULT_MODEL,
     pooling: Annotated[
         Literal["cls", "mean"],
         typer.Option("--pooling", help="The vector of a text: of its first token, or the mean of all."),
@@ -76,11 +76,11 @@ def features(
     Logistic regression then learns the labels from three quarters of the texts and is scored on the rest, and by
     cross-validation on all. Needs scikit-learn.
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.training.finetuning.sources import TableOptions, read_examples
 
     check_page(output)
-    choose(device)  # before the file, and that before the model: what is wrong with them shows at once
+    choose_device(device)  # before the file, and that before the model: what is wrong with them shows at once
     table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
     read = read_examples("classify", data, table=table, labeled=True)
     note(f"{read.path}: {read.description}; {count_of(len(read.examples), 'example')}")

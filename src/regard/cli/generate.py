@@ -14,7 +14,7 @@ from regard.cli.generate_text import print_found, print_speech, print_stream
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption, SeedOption
 from regard.cli.output import note, print_json
 from regard.errors import InputError
-from regard.known import WRITER
+from regard.known import DEFAULT_CAUSAL_LM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def generate(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to continue; - reads standard input.")],
-    model: ModelOption = WRITER,
+    model: ModelOption = DEFAULT_CAUSAL_LM,
     temperature: Annotated[
         float | None,
         typer.Option("--temperature", "-t", metavar="T", help=f"0: the likeliest always. Default: {TEMPERATURE}."),
@@ -96,7 +96,7 @@ def generate(
     The same seed gives the same texts, however many are asked for. What is written is likely, which does not make it
     true. Ctrl-C ends with what was said so far; a --beam has no text before it is done.
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.files.disk import replace_file
 
     _check_page(page, {"trace": trace, "number": None if number == 1 else number})
@@ -113,7 +113,7 @@ def generate(
         from regard.checkpoints.loading import load
         from regard.inference.generation import TextGenerator
 
-        writer = TextGenerator(*load(model, device=choose(device)))
+        writer = TextGenerator(*load(model, device=choose_device(device)))
         ready = writer.encode_prompt(text, max_new_tokens=max_tokens or MAX_TOKENS)
         _tell_limits(ready, max_tokens)
         record = None if place is None else writer.trace()

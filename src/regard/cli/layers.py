@@ -20,7 +20,7 @@ from regard.cli.options import (
     SeedOption,
 )
 from regard.cli.output import note, print_json, stages
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.wording import count_of, truncation_note
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 def layers(
     train: Annotated[str, typer.Option("--train", metavar="FILE", help="What the heads learn from.")],
     dev: Annotated[str, typer.Option("--dev", metavar="FILE", help="What they are scored on.")],
-    model: ModelOption = DEFAULT,
+    model: ModelOption = DEFAULT_MODEL,
     task: Annotated[
         Literal["tag", "classify"],
         typer.Option("--task", help="Tag words (CoNLL columns or JSONL), or classify texts (TSV, CSV, JSONL)."),
@@ -71,11 +71,11 @@ def layers(
     Each text is read by the model once; heads are trained on what its layers said of it. Scores come with the interval
     in which 95% of the bootstrap's samples of the dev examples lie.
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.interpret.probes.layers import score_layers
     from regard.training.finetuning.sources import TableOptions, read_examples
 
-    choose(device)  # before the files, and they before the model: what is wrong with them shows at once
+    choose_device(device)  # before the files, and they before the model: what is wrong with them shows at once
     table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
     parts = []
     for source in (train, dev):

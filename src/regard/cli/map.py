@@ -25,7 +25,7 @@ from regard.cli.options import (
 )
 from regard.cli.output import note, print_json, stages
 from regard.errors import InputError
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.wording import count_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def map_(
             metavar="FILE", help="Sentences, one a line, or TSV, CSV, JSONL with labels; - is standard input."
         ),
     ],
-    model: ModelOption = DEFAULT,
+    model: ModelOption = DEFAULT_MODEL,
     layer: LayerOption = "-1",
     neighbours: Annotated[
         int, typer.Option("--neighbours", "-k", metavar="K", min=1, help="How many nearest sentences of each.")
@@ -81,13 +81,13 @@ def map_(
 
     Example: regard map sentences.txt --output map.html
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.files.disk import replace_file
     from regard.training.finetuning.sources import TableOptions, read_examples
 
     if output is not None and output.suffix.lower() not in KINDS:
         raise InputError(f"--output {output}: expected a name that ends in .html or .json")
-    choose(device)  # before the file, and that before the model: what is wrong with them shows at once
+    choose_device(device)  # before the file, and that before the model: what is wrong with them shows at once
     table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
     read = read_examples("classify", file, table=table)
     note(f"{read.path}: {read.description}; {count_of(len(read.examples), 'sentence')}")

@@ -19,9 +19,9 @@ def models(as_json: JsonOption = False) -> None:
 
     Any Hugging Face checkpoint of these families works, by its hub name or as a folder.
     """
-    from regard.known import CHECKPOINTS, FAMILY_NOTES, builtins
+    from regard.known import CHECKPOINTS, FAMILY_NOTES, builtin_names
 
-    built_in = builtins()
+    built_in = builtin_names()
     if as_json:
         print_json(
             {

@@ -10,7 +10,7 @@ import typer
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption, SeedOption
 from regard.cli.output import note, print_json, stages
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def perplexity(
         str,
         typer.Argument(metavar="FILE", help="A text; - is standard input; .gz, .xz, .bz2 and .zst are read."),
     ],
-    model: ModelOption = DEFAULT,
+    model: ModelOption = DEFAULT_MODEL,
     stride: Annotated[
         int | None,
         typer.Option("--stride", metavar="N", min=1, help="GPT: tokens from window to window. Default: half of one."),
@@ -54,10 +54,13 @@ def perplexity(
     of a window of its own, which takes long. The two kinds do not compare; models of one kind that differ in their
     vocabularies compare in bits per byte alone.
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.inference import measure_perplexity, read_text_file
 
-    place, text = choose(device), read_text_file(source)  # before the model: what is wrong with them shows at once
+    place, text = (
+        choose_device(device),
+        read_text_file(source),
+    )
     from regard.checkpoints.loading import load
 
     with ExitStack() as stack:

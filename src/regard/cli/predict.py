@@ -68,7 +68,7 @@ def predict(
     with or without the label. --columns names other columns or keys, without that of the label. --page writes a file
     for the browser, which needs no network.
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.files.disk import replace_file
     from regard.tasks.predict import CHUNK_SIZE, predict_stream
     from regard.tasks.task_folder import describe_compute, load_fine_tuned
@@ -81,7 +81,7 @@ def predict(
     with ExitStack() as stack:
         # Whether it can be written is known before the work.
         file = None if page is None else stack.enter_context(replace_file(page))
-        place = choose(device)
+        place = choose_device(device)
         table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
         solved = load_fine_tuned(folder, device=place).with_threshold(threshold)
         note(describe_compute(solved, place))

@@ -80,7 +80,7 @@ def pretrain(
     --resume goes on, with exactly the same result where its length is given in steps. Several GPUs or processes:
     torchrun --nproc-per-node N -m regard pretrain ...
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.settings import check_saved_settings
     from regard.training.pretraining.config import PretrainingConfig
     from regard.training.pretraining.run import CONFIG, pretrain
@@ -104,7 +104,7 @@ def pretrain(
             start=start,
             resume=resume,
             verify=verify,
-            device=choose(device),
+            device=choose_device(device),
             say=shown.say,
             on_event=shown.event,
             on_built=shown.built,

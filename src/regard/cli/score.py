@@ -10,7 +10,7 @@ import typer
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ModelOption
 from regard.cli.output import note, print_json, progress, write_data
-from regard.known import WRITER
+from regard.known import DEFAULT_CAUSAL_LM
 from regard.wording import count_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def score(
         str,
         typer.Argument(metavar="FILE", help="A text a line; - is standard input; .gz, .xz, .bz2 and .zst are read."),
     ],
-    model: ModelOption = WRITER,
+    model: ModelOption = DEFAULT_CAUSAL_LM,
     max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
@@ -43,11 +43,11 @@ def score(
     the line and compares with no GPT's.
     """
     from regard.checkpoints.loading import load
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.inference.line_scores import read_lines_to_score, score_lines
     from regard.models import Bert
 
-    place, lines = choose(device), read_lines_to_score(source)
+    place, lines = choose_device(device), read_lines_to_score(source)
     first = next(lines)  # before the model: what is wrong with the file shows at once
     loaded, tokenizer = load(model, device=place)
     kind = "pseudo-log-likelihood" if isinstance(loaded, Bert) else "log-probability"

@@ -13,7 +13,7 @@ from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption
 from regard.cli.output import note, print_json
 from regard.errors import InputError
 from regard.files.disk import replace_file
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ def senses(
             "-m",
             metavar="MODEL",
             help="A model folder, a hub name or a built-in name; may be given several times.",
-            show_default=DEFAULT,
+            show_default=DEFAULT_MODEL,
         ),
     ] = None,
     static: Annotated[
@@ -66,7 +66,7 @@ def senses(
     """
     from dataclasses import asdict
 
-    named = list(dict.fromkeys(models or [DEFAULT]))
+    named = list(dict.fromkeys(models or [DEFAULT_MODEL]))
     if output is not None:
         _check_page(output, named, static)
     with ExitStack() as stack:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.known import builtins
+from regard.known import builtin_names
 
 __all__ = ["register"]
 
@@ -53,6 +53,6 @@ def studio(
     """
     from regard.server.serve import serve
 
-    names = list(dict.fromkeys(models or builtins()))
+    names = list(dict.fromkeys(models or builtin_names()))
     if serve(names, port=port, folder=output, data=data or [], on_message=lambda line: print(line, flush=True)):
         os._exit(0)  # an orderly end would wait for these threads, or take torch away from under them

@@ -24,7 +24,7 @@ from regard.cli.options import (
 )
 from regard.cli.output import duration, note, print_json, status_line
 from regard.errors import InputError
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from regard.training.finetuning.config import FineTuningConfig
@@ -94,7 +94,7 @@ def _command(task: str) -> Callable[..., None]:
         header: HeaderOption = None,
         delimiter: DelimiterOption = None,
         quoted: QuotedOption = None,
-        model: ModelOption = DEFAULT,
+        model: ModelOption = DEFAULT_MODEL,
         frozen: Annotated[bool, typer.Option("--frozen", help="Let only the new layer learn.")] = False,
         both: Annotated[
             bool, typer.Option("--both", help="Do it frozen as well, in DIR/frozen, and report both.")

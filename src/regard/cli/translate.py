@@ -73,7 +73,7 @@ def translate(
     With --nbest each line is the number of the text from 0, the score and the translation, with tabs between. A word of
     an alignment is what stands between spaces.
     """
-    from regard.device import choose
+    from regard.device import choose_device
     from regard.files.disk import replace_file
     from regard.inference.generation.beam_search import Beam
     from regard.inference.translation import load_translator
@@ -85,7 +85,7 @@ def translate(
     beam = (
         None if (width, nbest) == (1, 1) else Beam(num_beams=width, num_return_sequences=nbest, length_penalty=penalty)
     )
-    translator = load_translator(folder, device=choose(device))
+    translator = load_translator(folder, device=choose_device(device))
     job = _Job(translator, beam, _trace(translator) if trace else None)
     if alignments is not None:
         check_has_attention(translator.model)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from regard.checkpoints.ready import evaluating, grouped
+from regard.checkpoints.ready import evaluation_mode, in_groups
 from regard.errors import InputError, check_choice
 from regard.inference.benchmark_data import TASKS, BenchmarkItem
 from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore
@@ -82,8 +82,8 @@ def run_benchmark(
     if not items:
         raise InputError("a benchmark needs at least one example, got none")
     asked, tally = CausalScorer.of(model, tokenizer, doing="a benchmark"), _Tally()
-    for group in grouped(items, AT_ONCE):
-        with evaluating(model):
+    for group in in_groups(items, AT_ONCE):
+        with evaluation_mode(model):
             _score(asked, group, tally)
         on_progress(len(group))
     kind, n = TASKS[task], len(items)

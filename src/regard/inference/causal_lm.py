@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import BUDGET, kind_of, tokenizer_of
+from regard.checkpoints.ready import BATCH_TOKENS, describe_model, require_tokenizer
 from regard.data.batch import collate, group_by_token_budget
 from regard.errors import InputError
 from regard.inference.surprise import ROWS
@@ -52,17 +52,17 @@ class CausalScorer:
         """Refuse a model that reads both ways; `doing` opens the error: "a benchmark"."""
         if not isinstance(model, Gpt):
             raise InputError(
-                f"{doing} needs a model that predicts the next token, and this is {kind_of(model)} model; "
+                f"{doing} needs a model that predicts the next token, and this is {describe_model(model)} model; "
                 "take a GPT-2, or what `regard pretrain gpt` wrote"
             )
-        tokens = tokenizer_of(model, tokenizer)
+        tokens = require_tokenizer(model, tokenizer)
         # A published config.json may name a begin token that the vocabulary lacks.
-        known = [n for n in (model.config.begin, tokens.bos) if n is not None and n < model.config.vocabulary]
+        known = [n for n in (model.config.bos_token_id, tokens.bos) if n is not None and n < model.config.vocab_size]
         return cls(model, tokens, known[0] if known else None)
 
     @property
     def positions(self) -> int:
-        return self.model.config.positions
+        return self.model.config.max_position_embeddings
 
     @property
     def opening(self) -> list[int]:
@@ -73,7 +73,7 @@ class CausalScorer:
         """In the order of the rows. Each is read with others of its length, which changes nothing in its score."""
         device = self.model.embedding.tokens.weight.device
         found: list[SequenceScore | None] = [None] * len(rows)
-        for group in group_by_token_budget([len(row.ids) - 1 for row in rows], BUDGET[device.type]):
+        for group in group_by_token_budget([len(row.ids) - 1 for row in rows], BATCH_TOKENS[device.type]):
             for place, scored in zip(group, self._together([rows[place] for place in group], device), strict=True):
                 found[place] = scored
         return [scored for scored in found if scored is not None]

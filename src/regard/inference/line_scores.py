@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from regard.checkpoints.ready import Masked, evaluating
+from regard.checkpoints.ready import MaskedLM, evaluation_mode
 from regard.data.files import display_name, open_text
 from regard.errors import InputError
 from regard.inference.causal_lm import CausalScorer, ScoredIds
@@ -69,12 +69,12 @@ def score_lines(
     """Score each line by itself, in order; memory does not grow with their number. That a line ends is not scored."""
     score: Callable[[Sequence[str]], list[_Found]]
     if isinstance(model, Bert):
-        score = partial(_pseudo, Masked.of(model, tokenizer, doing="pseudo-log-likelihood"))
+        score = partial(_pseudo, MaskedLM.of(model, tokenizer, doing="pseudo-log-likelihood"))
     else:
         score = partial(_forwards, CausalScorer.of(model, tokenizer, doing="scoring"))
     number, source = 0, iter(lines)
     while block := list(islice(source, at_once)):
-        with evaluating(model):
+        with evaluation_mode(model):
             found = score(block)
         for log_probability, tokens, unscored, long in found:
             number += 1
@@ -103,11 +103,11 @@ def _forwards(asked: CausalScorer, lines: Sequence[str]) -> list[_Found]:
     ]
 
 
-def _pseudo(asked: Masked, lines: Sequence[str]) -> list[_Found]:
+def _pseudo(asked: MaskedLM, lines: Sequence[str]) -> list[_Found]:
     return [_masked_one_by_one(asked, line) for line in lines]
 
 
-def _masked_one_by_one(asked: Masked, line: str) -> _Found:
+def _masked_one_by_one(asked: MaskedLM, line: str) -> _Found:
     """Each token in the middle of a window of its own."""
     encoding = asked.tokenizer.encode(line)
     inner = [place for place, special in enumerate(encoding.special) if not special]

@@ -16,7 +16,7 @@ __all__ = ["load_model"]
 
 def load_model(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> LoadedModel:
     """A folder, a built-in name or a Hugging Face hub name. For a fine-tuned model, `model` is the encoder."""
-    name, folder = os.fspath(name_or_path), loading.find(name_or_path)
+    name, folder = os.fspath(name_or_path), loading.find_folder(name_or_path)
     if (folder / TRANSLATE).is_file():
         translator = load_translator(folder, device=device)
         return LoadedModel(name, translator.model, translator.subwords)

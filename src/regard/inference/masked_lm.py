@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import Masked, evaluating, grouped
+from regard.checkpoints.ready import MaskedLM, evaluation_mode, in_groups
 from regard.errors import InputError
 from regard.render.result import Result, Table
 from regard.render.terminal import probability_table
@@ -103,7 +103,7 @@ def fill_blanks(
         raise InputError(f"top is {top}; expected the number of candidates to list, at least 1")
     if targets is not None and not targets:
         raise InputError("targets is empty; give at least one word, or None for the whole vocabulary")
-    asked = Masked.of(model, tokenizer, doing="filling in blanks")
+    asked = MaskedLM.of(model, tokenizer, doing="filling in blanks")
     marked = find_blanks(text, asked.tokenizer, asked.mask)
     if len(marked.ids) > asked.limit:
         raise InputError(
@@ -112,14 +112,14 @@ def fill_blanks(
         )
     choices = _choices(asked, marked, targets)
     listed = top if targets is None else max(top, len(targets))
-    with evaluating(model):
+    with evaluation_mode(model):
         alone = _scores(asked, [marked.ids], [(0, place) for place in marked.positions])
         masks = [_ranked(asked.tokenizer, row[ids], ids, listed) for row, ids in zip(alone, choices, strict=True)]
         joint, exact = _search(asked, marked, choices, alone[:1], listed)
     return FillResult(text=text, masks=masks, joint=joint, exact=exact)
 
 
-def _choices(asked: Masked, marked: TextWithBlanks, targets: Sequence[str] | None) -> list[Tensor]:
+def _choices(asked: MaskedLM, marked: TextWithBlanks, targets: Sequence[str] | None) -> list[Tensor]:
     """The ids that may fill each blank: all that have a token (an output layer may be padded), or the targets'."""
     count, device = len(asked.head.bias), asked.head.bias.device
     if targets is None:
@@ -130,7 +130,7 @@ def _choices(asked: Masked, marked: TextWithBlanks, targets: Sequence[str] | Non
     return [torch.tensor(found[space], device=device) for space in spaces]
 
 
-def _scores(asked: Masked, rows: Sequence[Sequence[int]], places: Sequence[tuple[int, int]]) -> Tensor:
+def _scores(asked: MaskedLM, rows: Sequence[Sequence[int]], places: Sequence[tuple[int, int]]) -> Tensor:
     """Log-probabilities (n, V); float64, so that products of many keep their order."""
     return asked.logits(rows, places).log_softmax(-1).double()
 
@@ -143,7 +143,7 @@ def _ranked(tokenizer: Tokenizer, scores: Tensor, ids: Tensor, listed: int) -> l
 
 
 def _search(
-    asked: Masked, marked: TextWithBlanks, choices: list[Tensor], first: Tensor, listed: int
+    asked: MaskedLM, marked: TextWithBlanks, choices: list[Tensor], first: Tensor, listed: int
 ) -> tuple[list[Assignment], bool]:
     """The best assignments, and whether they certainly are: an assignment is never likelier than its beginning."""
     small = math.prod(len(ids) for ids in choices[:-1]) <= ENUMERATED
@@ -170,7 +170,7 @@ def _search(
     return joint, dropped <= float(totals[-1])
 
 
-def _next_scores(asked: Masked, marked: TextWithBlanks, chosen: list[list[int]], ids: Tensor) -> Tensor:
+def _next_scores(asked: MaskedLM, marked: TextWithBlanks, chosen: list[list[int]], ids: Tensor) -> Tensor:
     """The scores (n, ids) of the first blank behind each of the beginnings `chosen`."""
     place = marked.positions[len(chosen[0])]
     rows = []
@@ -180,7 +180,7 @@ def _next_scores(asked: Masked, marked: TextWithBlanks, chosen: list[list[int]],
             row[at] = number
         rows.append(row)
     found = []
-    for group in grouped(rows, asked.budget // len(marked.ids)):
+    for group in in_groups(rows, asked.budget // len(marked.ids)):
         found.append(_scores(asked, group, [(row, place) for row in range(len(group))])[:, ids])
     return torch.cat(found)
 

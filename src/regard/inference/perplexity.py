@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from regard.checkpoints.ready import Masked, evaluating, kind_of, tokenizer_of
+from regard.checkpoints.ready import MaskedLM, describe_model, evaluation_mode, require_tokenizer
 from regard.data.files import display_name, read_all_lines
 from regard.errors import InputError
 from regard.inference.surprise import Progress, causal_nll, masked_nll
@@ -70,32 +70,32 @@ def measure_perplexity(
     predicted from at least `max_length - stride + 1` tokens.
     """
     tell = on_progress or (lambda done, total: None)
-    with evaluating(model):
+    with evaluation_mode(model):
         if isinstance(model, Gpt):
             if sample is not None:
                 raise InputError("sample is for masked models; a causal one scores whole windows at once: leave it out")
-            return _causal(model, tokenizer_of(model, tokenizer), text, stride, max_length, tell)
+            return _causal(model, require_tokenizer(model, tokenizer), text, stride, max_length, tell)
         if not isinstance(model, Bert):
             raise InputError(
-                f"perplexity needs a model that predicts words, and this is {kind_of(model)} model; "
+                f"perplexity needs a model that predicts words, and this is {describe_model(model)} model; "
                 "take a GPT-2, or a BERT, DistilBERT or RoBERTa with its masked-word head"
             )
         if stride is not None:
             raise InputError("stride is for causal models; a masked one reads a window for each token: leave it out")
-        asked = Masked.of(model, tokenizer, doing="pseudo-perplexity")
+        asked = MaskedLM.of(model, tokenizer, doing="pseudo-perplexity")
         return _pseudo(asked, text, max_length, sample, seed, tell)
 
 
 def _causal(
     model: Gpt, tokenizer: Tokenizer, text: str, stride: int | None, max_length: int | None, tell: Progress
 ) -> Perplexity:
-    length = _length(max_length, model.config.positions)
+    length = _length(max_length, model.config.max_position_embeddings)
     step = max(1, length // 2) if stride is None else stride
     if not 1 <= step <= length:
         raise InputError(f"stride is {step}; expected 1 to {length}, the tokens of a window, so that none is left out")
     body = tokenizer.encode(text, special=False).ids
     # A published config.json may name a begin token that the vocabulary lacks.
-    known = [n for n in (model.config.begin, tokenizer.bos) if n is not None and n < model.config.vocabulary]
+    known = [n for n in (model.config.bos_token_id, tokenizer.bos) if n is not None and n < model.config.vocab_size]
     ids = [*known[:1], *body]
     if len(ids) < 2:
         raise InputError(f"the text has {len(body)} tokens and the model no begin token: nothing can be predicted")
@@ -104,7 +104,7 @@ def _causal(
 
 
 def _pseudo(
-    asked: Masked, text: str, max_length: int | None, sample: int | None, seed: int, tell: Progress
+    asked: MaskedLM, text: str, max_length: int | None, sample: int | None, seed: int, tell: Progress
 ) -> Perplexity:
     length = _length(max_length, asked.limit)
     if sample is not None and sample < 1:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.checkpoints.ready import BUDGET, Masked, grouped
+from regard.checkpoints.ready import BATCH_TOKENS, MaskedLM, in_groups
 from regard.data.batch import collate
 from regard.models import Gpt
 from regard.nn import Packed
@@ -49,7 +49,7 @@ def causal_nll(model: Gpt, ids: Sequence[int], *, length: int, stride: int, tell
     device = model.embedding.tokens.weight.device
     nll = 0.0
     tell(0, count)
-    for group in grouped(list(windows(count, length, stride)), BUDGET[device.type] // length):
+    for group in in_groups(list(windows(count, length, stride)), BATCH_TOKENS[device.type] // length):
         batch = collate([ids[window.start : window.end] for window in group]).to(device)
         assert isinstance(batch.layout, Packed)
         hidden = model(batch.ids, batch.layout)
@@ -64,7 +64,7 @@ def causal_nll(model: Gpt, ids: Sequence[int], *, length: int, stride: int, tell
 
 
 def masked_nll(
-    asked: Masked,
+    asked: MaskedLM,
     body: Sequence[int],
     *,
     around: tuple[Sequence[int], Sequence[int]],
@@ -80,7 +80,7 @@ def masked_nll(
     device = asked.head.bias.device
     nll, done = 0.0, 0
     tell(0, len(places))
-    for group in grouped(places, asked.budget // (len(before) + length + len(after))):
+    for group in in_groups(places, asked.budget // (len(before) + length + len(after))):
         rows, masks = [], []
         for number, place in enumerate(group):
             start = min(max(0, place - length // 2), len(body) - length)

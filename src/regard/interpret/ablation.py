@@ -18,12 +18,12 @@ from pydantic import PrivateAttr
 from rich.cells import cell_len
 from torch import Tensor
 
-from regard.checkpoints.ready import BUDGET, grouped
+from regard.checkpoints.ready import BATCH_TOKENS, in_groups
 from regard.errors import InputError
 from regard.escaping import escape_controls
 from regard.interpret.attribution.probe import Probe, ProbedModel, probe_modes
 from regard.models import Bert, Gpt
-from regard.nn import Site, knock_out, record
+from regard.nn import Site, ablate_heads, record
 from regard.nn.masks import select_rows
 from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
@@ -227,12 +227,12 @@ def ablate(
     heads = parse_heads(names, num_layers=probe.num_layers, num_heads=probe.num_heads) if heads else ()
     layers = parse_layers(",".join(map(str, layers)), num_layers=probe.num_layers) if layers else ()
     silent = [(layer, head) for layer, head in heads if layer not in layers]
-    with probe.evaluating():
+    with probe.evaluation_mode():
         before = probe.logits()[0]
         with ExitStack() as stack:
             stack.enter_context(skip_layers(probe.encoder, layers))
             if silent:
-                stack.enter_context(record(probe.encoder, edit=knock_out(silent)))
+                stack.enter_context(record(probe.encoder, edit=ablate_heads(silent)))
             after = probe.logits()[0]
     effects = tuple(_effect(probe, *one, top) for one in zip(probe.targets, before, after, strict=True))
     result = AblationResult(
@@ -262,9 +262,9 @@ def sweep_heads(probe: Probe) -> HeadSweep:
     """Remove every head alone, many copies of the text at a time."""
     every = [(layer, head) for layer in range(probe.num_layers) for head in range(probe.num_heads)]
     effects = []
-    with probe.evaluating():
+    with probe.evaluation_mode():
         before = probe.logits()[0]
-        for group in grouped(every, BUDGET[probe.ids.device.type] // (probe.rows_per_copy * len(probe.ids))):
+        for group in in_groups(every, BATCH_TOKENS[probe.ids.device.type] // (probe.rows_per_copy * len(probe.ids))):
             edit = _KnockOutOnePerCopy([head for head in group for _ in range(probe.rows_per_copy)])
             with record(probe.encoder, edit=edit):
                 after = probe.logits(probe.ids.expand(len(group), -1))

@@ -262,7 +262,7 @@ def measure_faithfulness(
         )
     classifies = probe.task in ("classify", "pair") and len(probe.outputs) > 1
     index = None if label is None else probe.output_index(label)
-    with probe.evaluating():
+    with probe.evaluation_mode():
         shown = attention_map(probe, layer=layer, head=head)
         if classifies and len(shown.words) < MIN_WORDS:
             raise InputError(
@@ -276,7 +276,7 @@ def measure_faithfulness(
     gradient = gradient_times_input(probe, output=name)
     checks: tuple[FaithfulnessCheck, ...] = ()
     if classifies:
-        with probe.evaluating():
+        with probe.evaluation_mode():
             generator = torch.Generator().manual_seed(seed)
             checks = _FaithfulnessTests(shown, logits, index, other, generator).run(gradient)
     verdict = _verdict(checks) if classifies else None

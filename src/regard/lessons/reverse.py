@@ -137,7 +137,7 @@ def new_model(
 ) -> Seq2Seq:
     """An LSTM encoder-decoder for the data, with weights that begin as Keras begins them, since the deck uses Keras."""
     features = data.X_train.shape[-1]
-    config = Seq2SeqConfig(source=features, target=features, units=units, score=score, recipe=recipe)
+    config = Seq2SeqConfig(source_size=features, target_size=features, hidden_size=units, score=score, recipe=recipe)
     with torch.random.fork_rng(devices=[]):  # the constructor draws too; the caller's random state is not ours to move
         model = Seq2Seq(config)
     _start_as_keras(model, torch.Generator().manual_seed(seed))

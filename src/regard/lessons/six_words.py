@@ -65,16 +65,16 @@ class Lesson:
 def new_translator(*, seed: int = 0) -> Transformer:
     """The 2017 Transformer, small. The deck has no word to begin with, so <eos> is also the decoder's first input."""
     config = TransformerConfig(
-        vocabulary=len(READ),
-        target_vocabulary=len(WORDS),
-        width=32,
-        depth=2,
-        heads=4,
-        ffn=64,
+        vocab_size=len(READ),
+        target_vocab_size=len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
         dropout=0.0,
-        shared=False,
-        begin=END,
-        end=END,
+        share_embeddings=False,
+        decoder_start_token_id=END,
+        eos_token_id=END,
     )
     with torch.random.fork_rng(devices=[]):  # the caller's random state is not ours to move
         torch.default_generator.manual_seed(seed)  # the CPU's; a GPU's would stay changed

@@ -15,7 +15,7 @@ from regard.nn import init as initial
 from regard.nn.block import ACTIVATIONS
 from regard.nn.masks import first_tokens
 
-__all__ = ["HEADS", "Bert", "BertConfig", "MaskedHead", "Pooler"]
+__all__ = ["HEADS", "Bert", "BertConfig", "MaskedLMHead", "Pooler"]
 
 HEADS = {"bert": ("pooler", "masked", "next"), "distilbert": ("masked",), "roberta": ("pooler", "masked")}
 
@@ -25,19 +25,19 @@ class BertConfig:
     """The defaults are BERT base. `family`: bert, distilbert (no segments), roberta (two unused positions)."""
 
     family: str = "bert"
-    vocabulary: int = 30522
-    width: int = 768
-    depth: int = 12
-    heads: int = 12
-    ffn: int = 3072
-    positions: int = 512
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    max_position_embeddings: int = 512
     position_offset: int = 0
-    segments: int = 2
-    activation: str = "gelu"
-    eps: float = 1e-12
+    type_vocab_size: int = 2
+    hidden_act: str = "gelu"
+    layer_norm_eps: float = 1e-12
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    padding: int = 0  # the id of [PAD], kept for the files
+    pad_token_id: int = 0  # the id of [PAD], kept for the files
 
 
 class Pooler(nn.Module):
@@ -55,7 +55,7 @@ class Pooler(nn.Module):
         return torch.tanh(self.linear(x))
 
 
-class MaskedHead(nn.Module):
+class MaskedLMHead(nn.Module):
     """Logits over the vocabulary: a layer, a norm, and the product with the (tied) embedding matrix.
 
     Position-wise, so it can be given only the rows that are wanted.
@@ -63,11 +63,11 @@ class MaskedHead(nn.Module):
 
     def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
         super().__init__()
-        self.linear = nn.Linear(config.width, config.width)
-        self.norm = nn.LayerNorm(config.width, eps=config.eps)
+        self.linear = nn.Linear(config.hidden_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         # RoBERTa's head keeps gelu, whatever its layers do.
-        self.activation = ACTIVATIONS["gelu" if config.family == "roberta" else config.activation]
-        self.bias = nn.Parameter(torch.zeros(config.vocabulary))
+        self.activation = ACTIVATIONS["gelu" if config.family == "roberta" else config.hidden_act]
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.tied = [embedding]  # in a list: the matrix belongs to the embedding alone
 
     def forward(self, x: Tensor) -> Tensor:
@@ -98,28 +98,30 @@ class Bert(nn.Module):
         for head in heads:
             check_choice("head", head, HEADS[config.family])
         layer = LayerConfig(
-            width=config.width,
-            heads=config.heads,
-            ffn=config.ffn,
-            eps=config.eps,
-            activation=config.activation,
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            ffn=config.intermediate_size,
+            eps=config.layer_norm_eps,
+            activation=config.hidden_act,
             dropout=config.dropout,
             attention_dropout=config.attention_dropout,
         )
         self.embedding = TextEmbedding(
-            config.vocabulary,
-            config.width,
-            positions=LearnedPositions(config.positions, config.width, offset=config.position_offset),
-            segments=config.segments,
+            config.vocab_size,
+            config.hidden_size,
+            positions=LearnedPositions(
+                config.max_position_embeddings, config.hidden_size, offset=config.position_offset
+            ),
+            segments=config.type_vocab_size,
             norm=layer.new_norm(),
             dropout=config.dropout,
         )
-        self.encoder = Stack(layer, config.depth)
-        self.pooler = Pooler(config.width) if "pooler" in heads else None
-        self.masked = MaskedHead(config, self.embedding.tokens) if "masked" in heads else None
-        self.next = nn.Linear(config.width, 2) if "next" in heads else None
-        initial.normal(self)
-        initial.calm(self.encoder.layers)
+        self.encoder = Stack(layer, config.num_hidden_layers)
+        self.pooler = Pooler(config.hidden_size) if "pooler" in heads else None
+        self.masked = MaskedLMHead(config, self.embedding.tokens) if "masked" in heads else None
+        self.next = nn.Linear(config.hidden_size, 2) if "next" in heads else None
+        initial.normal_init(self)
+        initial.scaled_init(self.encoder.layers)
 
     def states(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Iterator[Tensor]:
         """Every hidden state as it is made, the embeddings' output first."""

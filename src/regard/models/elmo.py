@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn import CharacterCNN, Layout, recording
-from regard.nn.embedding import look_up
+from regard.nn.embedding import lookup
 from regard.nn.masks import Padded, from_padded, to_padded
-from regard.nn.recurrent import reversed_in_place
+from regard.nn.recurrent import reverse_sequences
 
 __all__ = ["BiLM", "Elmo", "ElmoConfig"]
 
@@ -22,17 +22,17 @@ class ElmoConfig:
     """`width` is each direction's, a word's vector has twice that. Words are characters, or ids where that is 0."""
 
     family: str = "elmo"
-    vocabulary: int = 30000
-    characters: int = 262
-    width: int = 512
-    cell: int = 4096  # memory cells of each LSTM, projected down to the width
-    depth: int = 2
+    vocab_size: int = 30000
+    num_characters: int = 262
+    hidden_size: int = 512
+    cell_size: int = 4096  # memory cells of each LSTM, projected down to the width
+    num_hidden_layers: int = 2
     dropout: float = 0.1
 
     @property
-    def vector_width(self) -> int:
+    def output_size(self) -> int:
         """Of a word's vector: both directions."""
-        return 2 * self.width
+        return 2 * self.hidden_size
 
 
 class BiLM(nn.Module):
@@ -45,25 +45,28 @@ class BiLM(nn.Module):
         super().__init__()
 
         def direction() -> nn.ModuleList:
-            size = config.width if config.cell > config.width else 0
+            size = config.hidden_size if config.cell_size > config.hidden_size else 0
             return nn.ModuleList(
-                nn.LSTM(config.width, config.cell, proj_size=size, batch_first=True) for _ in range(config.depth)
+                nn.LSTM(config.hidden_size, config.cell_size, proj_size=size, batch_first=True)
+                for _ in range(config.num_hidden_layers)
             )
 
-        if config.cell < config.width:
-            raise ValueError(f"the cell ({config.cell}) must be at least as wide as the output ({config.width})")
+        if config.cell_size < config.hidden_size:
+            raise ValueError(
+                f"the cell ({config.cell_size}) must be at least as wide as the output ({config.hidden_size})"
+            )
         self.forwards, self.backwards = direction(), direction()
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, layout: Padded) -> Iterator[Tensor]:
         """Vectors (B, T, W) to the states (B, T, 2W) of each layer, the input itself first."""
-        ahead, back = x, reversed_in_place(x, layout)
+        ahead, back = x, reverse_sequences(x, layout)
         yield torch.cat([x, x], dim=-1)
         for number, (forwards, backwards) in enumerate(zip(self.forwards, self.backwards, strict=True)):
             new_ahead, new_back = _read(forwards, self.dropout(ahead)), _read(backwards, self.dropout(back))
             ahead = new_ahead + ahead if number else new_ahead
             back = new_back + back if number else new_back
-            yield torch.cat([ahead, reversed_in_place(back, layout)], dim=-1)
+            yield torch.cat([ahead, reverse_sequences(back, layout)], dim=-1)
 
 
 def _read(layer: nn.Module, x: Tensor) -> Tensor:
@@ -83,16 +86,16 @@ class Elmo(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = (
-            CharacterCNN(config.characters, config.width)
-            if config.characters
-            else nn.Embedding(config.vocabulary, config.width)
+            CharacterCNN(config.num_characters, config.hidden_size)
+            if config.num_characters
+            else nn.Embedding(config.vocab_size, config.hidden_size)
         )
         self.encoder = BiLM(config)
-        self.output = nn.Linear(config.width, config.vocabulary) if "output" in heads else None
+        self.output = nn.Linear(config.hidden_size, config.vocab_size) if "output" in heads else None
 
     def _vectors(self, words: Tensor) -> Tensor:
         if isinstance(self.embedding, nn.Embedding):
-            return look_up(self.embedding, words)
+            return lookup(self.embedding, words)
         found: Tensor = self.embedding(words)
         return found
 
@@ -101,7 +104,7 @@ class Elmo(nn.Module):
         x, shape = to_padded(words if words.is_floating_point() else self._vectors(words), layout)
         for number, state in enumerate(self.encoder(x, shape)):
             result = from_padded(state, layout)
-            recording.hidden(self.encoder, number, result, layout)
+            recording.record_hidden_state(self.encoder, number, result, layout)
             yield result
 
     def forward(self, words: Tensor, layout: Layout | None = None) -> Tensor:

@@ -24,7 +24,7 @@ class EncoderDecoder(nn.Module):
     begin: int
 
     @property
-    def said(self) -> TextEmbedding:
+    def decoder_embedding(self) -> TextEmbedding:
         """The embedding of the target."""
         return self.embedding
 
@@ -46,7 +46,7 @@ class EncoderDecoder(nn.Module):
         self, ids: Tensor, memory: Tensor, layout: Layout | None = None, memory_layout: Layout | None = None
     ) -> Tensor:
         layout = layout or Padded()
-        hidden: Tensor = self.decoder(self.said(ids, layout), layout, memory, memory_layout)
+        hidden: Tensor = self.decoder(self.decoder_embedding(ids, layout), layout, memory, memory_layout)
         return hidden
 
     def forward(
@@ -64,12 +64,12 @@ class EncoderDecoder(nn.Module):
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
         state.expand_memory()
-        x = self.hear(tokens, state)
+        x = self.embed_next(tokens, state)
         hidden = self.decoder(x, Padded(), state.memory, state.memory_layout, cache=state.cache)
         return self.logits(hidden[:, -1]), state
 
-    def hear(self, tokens: Tensor, state: DecoderState) -> Tensor:
+    def embed_next(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Make room for the tokens (B,) and give their vectors (B, 1, W)."""
-        x: Tensor = self.said(tokens[:, None], Padded(), start=state.cache.length)
+        x: Tensor = self.decoder_embedding(tokens[:, None], Padded(), start=state.cache.length)
         state.extend(1)
         return x

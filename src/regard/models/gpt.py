@@ -20,18 +20,18 @@ class GptConfig:
     """The defaults are GPT-2 small."""
 
     family: str = "gpt2"
-    vocabulary: int = 50257
-    width: int = 768
-    depth: int = 12
-    heads: int = 12
-    ffn: int = 3072
-    positions: int = 1024
-    activation: str = "gelu-tanh"
-    eps: float = 1e-5
+    vocab_size: int = 50257
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    max_position_embeddings: int = 1024
+    hidden_act: str = "gelu-tanh"
+    layer_norm_eps: float = 1e-5
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    begin: int | None = None  # the ids that open and end a text, where the vocabulary has them
-    end: int | None = None
+    bos_token_id: int | None = None  # the ids that open and end a text, where the vocabulary has them
+    eos_token_id: int | None = None
 
 
 class Gpt(nn.Module):
@@ -41,25 +41,25 @@ class Gpt(nn.Module):
         super().__init__()
         self.config = config
         layer = LayerConfig(
-            width=config.width,
-            heads=config.heads,
-            ffn=config.ffn,
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            ffn=config.intermediate_size,
             norm_first=True,
-            eps=config.eps,
-            activation=config.activation,
+            eps=config.layer_norm_eps,
+            activation=config.hidden_act,
             causal=True,
             dropout=config.dropout,
             attention_dropout=config.attention_dropout,
         )
         self.embedding = TextEmbedding(
-            config.vocabulary,
-            config.width,
-            positions=LearnedPositions(config.positions, config.width),
+            config.vocab_size,
+            config.hidden_size,
+            positions=LearnedPositions(config.max_position_embeddings, config.hidden_size),
             dropout=config.dropout,
         )
-        self.decoder = Stack(layer, config.depth, final_norm=True)
-        initial.normal(self)
-        initial.calm(self.decoder.layers)
+        self.decoder = Stack(layer, config.num_hidden_layers, final_norm=True)
+        initial.normal_init(self)
+        initial.scaled_init(self.decoder.layers)
 
     def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
         """Every hidden state as it is made, the embeddings' output first."""
@@ -87,11 +87,11 @@ class Gpt(nn.Module):
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
-        x = self.hear(tokens, state)
+        x = self.embed_next(tokens, state)
         hidden = self.decoder(x, state.layout, cache=state.cache)
         return self.logits(hidden[:, -1]), state
 
-    def hear(self, tokens: Tensor, state: DecoderState) -> Tensor:
+    def embed_next(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Make room for the tokens (B,) and give their vectors (B, 1, W)."""
         start = state.lengths[:, None]
         state.extend(1)

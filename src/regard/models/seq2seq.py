@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from regard.errors import check_choice
 from regard.nn import Attention, Layout, Padded, Recurrent, StackedCell, bahdanau, luong_dot, luong_general, recording
 from regard.nn.cache import KVCache
-from regard.nn.embedding import look_up
+from regard.nn.embedding import lookup
 from regard.nn.masks import to_padded
-from regard.nn.recurrent import CellKind, RecurrentState
+from regard.nn.recurrent import CellType, RecurrentState
 
 __all__ = ["Seq2Seq", "Seq2SeqConfig", "Seq2SeqState"]
 
@@ -36,24 +36,24 @@ class Seq2SeqConfig:
     """
 
     family: str = "seq2seq"
-    source: int = 10
-    target: int = 10
-    units: int = 16
-    embedding: int = 0
-    depth: int = 1
-    cell: CellKind = "lstm"
+    source_size: int = 10
+    target_size: int = 10
+    hidden_size: int = 16
+    embedding_size: int = 0
+    num_hidden_layers: int = 1
+    cell: CellType = "lstm"
     bidirectional: bool = False
     score: Score = "none"
     recipe: Recipe = "luong"
     feedback: Literal["softmax", "identity"] = "softmax"
     dropout: float = 0.0
-    begin: int = 0  # the decoder's first token; a decoder of vectors begins with zeros
+    decoder_start_token_id: int = 0  # the decoder's first token; a decoder of vectors begins with zeros
 
     def __post_init__(self) -> None:
         check_choice("score", self.score, get_args(Score))
         check_choice("recipe", self.recipe, get_args(Recipe))
         check_choice("feedback", self.feedback, ("softmax", "identity"))
-        check_choice("cell", self.cell, get_args(CellKind))
+        check_choice("cell", self.cell, get_args(CellType))
 
 
 @dataclass(eq=False)
@@ -75,24 +75,24 @@ class Seq2SeqState:
             self.memory_layout = Padded(self.memory_layout.mask[index])
 
 
-class Encoder(nn.Module):
+class RecurrentEncoder(nn.Module):
     """Reads vectors (B, S, F): all states, and the last state of every layer."""
 
     def __init__(self, width: int, config: Seq2SeqConfig) -> None:
         super().__init__()
         self.recurrent = Recurrent(
             width,
-            config.units,
+            config.hidden_size,
             cell=config.cell,
-            depth=config.depth,
+            depth=config.num_hidden_layers,
             bidirectional=config.bidirectional,
             dropout=config.dropout,
         )
 
     def forward(self, x: Tensor, layout: Layout) -> tuple[Tensor, RecurrentState]:
-        recording.hidden(self, 0, x, layout)
+        recording.record_hidden_state(self, 0, x, layout)
         states, last = self.recurrent(x, layout)
-        recording.hidden(self, 1, states, layout)
+        recording.record_hidden_state(self, 1, states, layout)
         return states, last
 
 
@@ -102,35 +102,35 @@ def _attention(score: Score, units: int) -> Attention | None:
     return luong_dot() if score == "dot" else luong_general(units) if score == "general" else bahdanau(units)
 
 
-class Decoder(nn.Module):
+class RecurrentDecoder(nn.Module):
     """One step: the last word's vector and the state give the next word's scores."""
 
     def __init__(self, width: int, config: Seq2SeqConfig) -> None:
         super().__init__()
-        units, attends = config.units, config.score != "none"
+        units, attends = config.hidden_size, config.score != "none"
         self.cross = _attention(config.score, units)
         self.context_first = attends and config.recipe == "deck"
         self.cell = StackedCell(
             width + (units if self.context_first else 0),
             units,
             cell=config.cell,
-            depth=config.depth,
+            depth=config.num_hidden_layers,
             dropout=config.dropout,
         )
         self.join = nn.Linear(2 * units, units) if attends and config.recipe == "luong" else None
         self.dropout = nn.Dropout(config.dropout)
-        self.output = nn.Linear(units, config.target)
+        self.output = nn.Linear(units, config.target_size)
 
     def forward(self, x: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
         output, state = self._step(x, state)
         return self._scores(output[:, None], state)[:, 0], state
 
-    def told(self, x: Tensor, state: Seq2SeqState) -> Tensor:
+    def forward_sequence(self, x: Tensor, state: Seq2SeqState) -> Tensor:
         """The scores (B, T, target) of all steps at once, each given its input (B, T, width)."""
         if not self.context_first:  # what is seen does not come back to the cell
-            recording.hidden(self, 0, x, Padded())
-            outputs = self.cell.through(x, state.hidden)
-            recording.hidden(self, 1, outputs, Padded())
+            recording.record_hidden_state(self, 0, x, Padded())
+            outputs = self.cell.forward_sequence(x, state.hidden)
+            recording.record_hidden_state(self, 1, outputs, Padded())
             return self._scores(outputs, state)
         steps = []
         for part in x.unbind(1):
@@ -139,11 +139,11 @@ class Decoder(nn.Module):
         return self._scores(torch.stack(steps, dim=1), state)
 
     def _step(self, x: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
-        recording.hidden(self, 0, x[:, None], Padded())
+        recording.record_hidden_state(self, 0, x[:, None], Padded())
         if self.context_first:
             x = torch.cat([self._look(state.output[:, None], state)[:, 0], x], dim=-1)
         output, hidden = self.cell(x, state.hidden)
-        recording.hidden(self, 1, output[:, None], Padded())
+        recording.record_hidden_state(self, 1, output[:, None], Padded())
         return output, Seq2SeqState(hidden, output, state.memory, state.memory_layout, state.pairs)
 
     def _scores(self, outputs: Tensor, state: Seq2SeqState) -> Tensor:
@@ -165,12 +165,12 @@ class Seq2Seq(nn.Module):
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
         self.config = config
-        words = config.embedding
-        self.source_embedding = nn.Embedding(config.source, words) if words else None
-        self.target_embedding = nn.Embedding(config.target, words) if words else None
+        words = config.embedding_size
+        self.source_embedding = nn.Embedding(config.source_size, words) if words else None
+        self.target_embedding = nn.Embedding(config.target_size, words) if words else None
         self.dropout = nn.Dropout(config.dropout if words else 0.0)
-        self.encoder = Encoder(words or config.source, config)
-        self.decoder = Decoder(words or config.target, config)
+        self.encoder = RecurrentEncoder(words or config.source_size, config)
+        self.decoder = RecurrentDecoder(words or config.target_size, config)
 
     def forward(
         self,
@@ -181,10 +181,10 @@ class Seq2Seq(nn.Module):
         steps: int | None = None,
     ) -> Tensor:
         """With a target each step is told the right last item; without, it hears its own, for `steps` steps."""
-        state = self.read(source, layout)
+        state = self.encode(source, layout)
         if target is not None:
             first = self._first(state)[:, None]
-            return self.decoder.told(torch.cat([first, self._vector(target[:, :-1])], dim=1), state)
+            return self.decoder.forward_sequence(torch.cat([first, self._vector(target[:, :-1])], dim=1), state)
         if steps is None:
             raise ValueError("give a target to be told, or a number of steps to run alone")
         x, outputs = self._first(state), []
@@ -194,17 +194,17 @@ class Seq2Seq(nn.Module):
             x = self._next(scores)
         return torch.stack(outputs, dim=1)
 
-    def read(self, source: Tensor, layout: Layout | None = None) -> Seq2SeqState:
+    def encode(self, source: Tensor, layout: Layout | None = None) -> Seq2SeqState:
         """Encode the source: vectors (B, S, F) or ids (B, S); packed ones without B."""
         layout = layout or Padded()
-        x = source if self.source_embedding is None else self.dropout(look_up(self.source_embedding, source))
+        x = source if self.source_embedding is None else self.dropout(lookup(self.source_embedding, source))
         memory, last = self.encoder(x, layout)
         memory, shape = to_padded(memory, layout)
         return Seq2SeqState(last, last[0][-1], memory, shape)
 
     def start(self, source: Tensor, layout: Layout | None = None) -> tuple[Tensor, Seq2SeqState]:
         """Read the sources and take the first step: the scores (B, target) of what follows, and the state."""
-        state = self.read(source, layout)
+        state = self.encode(source, layout)
         scores, state = self.decoder(self._first(state), state)
         return scores, state
 
@@ -215,11 +215,13 @@ class Seq2Seq(nn.Module):
 
     def _first(self, state: Seq2SeqState) -> Tensor:
         if self.target_embedding is None:
-            return state.output.new_zeros(len(state.output), self.config.target)
-        return self._vector(torch.full((len(state.output),), self.config.begin, device=state.output.device))
+            return state.output.new_zeros(len(state.output), self.config.target_size)
+        return self._vector(
+            torch.full((len(state.output),), self.config.decoder_start_token_id, device=state.output.device)
+        )
 
     def _vector(self, items: Tensor) -> Tensor:
-        result: Tensor = items if self.target_embedding is None else self.dropout(look_up(self.target_embedding, items))
+        result: Tensor = items if self.target_embedding is None else self.dropout(lookup(self.target_embedding, items))
         return result
 
     def _next(self, scores: Tensor) -> Tensor:

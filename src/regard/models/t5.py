@@ -20,23 +20,23 @@ class T5Config:
     the embedding matrix; without the head "output" it always is."""
 
     family: str = "t5"
-    vocabulary: int = 32128
-    width: int = 512
-    head_width: int = 64
-    depth: int = 6
-    decoder_depth: int = 6
-    heads: int = 8
-    ffn: int = 2048
-    activation: str = "relu"
-    gated: bool = False
-    buckets: int = 32
-    reach: int = 128
-    eps: float = 1e-6
+    vocab_size: int = 32128
+    hidden_size: int = 512
+    head_dim: int = 64
+    num_hidden_layers: int = 6
+    num_decoder_layers: int = 6
+    num_attention_heads: int = 8
+    intermediate_size: int = 2048
+    hidden_act: str = "relu"
+    is_gated_act: bool = False
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    layer_norm_eps: float = 1e-6
     dropout: float = 0.1
-    scaled: bool = True
-    padding: int = 0
-    end: int = 1
-    begin: int = 0  # the decoder's first token
+    scale_decoder_outputs: bool = True
+    pad_token_id: int = 0
+    eos_token_id: int = 1
+    decoder_start_token_id: int = 0  # the decoder's first token
 
 
 class T5(EncoderDecoder):
@@ -44,51 +44,54 @@ class T5(EncoderDecoder):
 
     def __init__(self, config: T5Config, *, heads: Collection[str] = ()) -> None:
         super().__init__()
-        self.config, self.begin = config, config.begin
+        self.config, self.begin = config, config.decoder_start_token_id
         shape = LayerConfig(
-            width=config.width,
-            heads=config.heads,
-            ffn=config.ffn,
-            head_width=config.head_width,
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            ffn=config.intermediate_size,
+            head_width=config.head_dim,
             norm_first=True,
             norm="rms",
-            eps=config.eps,
-            activation=config.activation,
-            gated=config.gated,
+            eps=config.layer_norm_eps,
+            activation=config.hidden_act,
+            gated=config.is_gated_act,
             bias=False,
             scale=1.0,
             dropout=config.dropout,
             attention_dropout=config.dropout,
             ffn_dropout=config.dropout,
         )
-        self.embedding = TextEmbedding(config.vocabulary, config.width, dropout=config.dropout)
-        self.encoder = self._stack(shape, config.depth)
-        self.decoder = self._stack(replace(shape, causal=True, cross=True), config.decoder_depth)
-        self.output = nn.Linear(config.width, config.vocabulary, bias=False) if "output" in heads else None
+        self.embedding = TextEmbedding(config.vocab_size, config.hidden_size, dropout=config.dropout)
+        self.encoder = self._stack(shape, config.num_hidden_layers)
+        self.decoder = self._stack(replace(shape, causal=True, cross=True), config.num_decoder_layers)
+        self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False) if "output" in heads else None
         self._initialise()
 
     def _stack(self, layer: LayerConfig, depth: int) -> Stack:
         config = self.config
         relative = RelativePositionBias(
-            config.heads, buckets=config.buckets, max_distance=config.reach, causal=layer.causal
+            config.num_attention_heads,
+            buckets=config.relative_attention_num_buckets,
+            max_distance=config.relative_attention_max_distance,
+            causal=layer.causal,
         )
         return Stack(layer, depth, final_norm=True, relative=relative, dropout=config.dropout)
 
     def _initialise(self) -> None:
         """T5 has no scale in its scores, so its queries begin small; all else by fan-in."""
-        config, inner = self.config, self.config.heads * self.config.head_width
+        config, inner = self.config, self.config.num_attention_heads * self.config.head_dim
         nn.init.normal_(self.embedding.tokens.weight)
         for stack in (self.encoder, self.decoder):
-            nn.init.normal_(stack.relative.table.weight, 0.0, config.width**-0.5)  # type: ignore[union-attr]
+            nn.init.normal_(stack.relative.table.weight, 0.0, config.hidden_size**-0.5)  # type: ignore[union-attr]
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2 and ".layers." in name:
                 nn.init.normal_(parameter, 0.0, parameter.shape[1] ** -0.5)
                 if ".attention.project" in name:
-                    parameter.data[:inner] *= config.head_width**-0.5
+                    parameter.data[:inner] *= config.head_dim**-0.5
                 elif ".cross.project.query" in name:
-                    parameter.data *= config.head_width**-0.5
+                    parameter.data *= config.head_dim**-0.5
 
     def logits(self, hidden: Tensor) -> Tensor:
-        if self.config.scaled:
-            hidden = hidden * self.config.width**-0.5
+        if self.config.scale_decoder_outputs:
+            hidden = hidden * self.config.hidden_size**-0.5
         return F.linear(hidden, (self.output or self.embedding.tokens).weight)

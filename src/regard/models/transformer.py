@@ -19,25 +19,25 @@ class TransformerConfig:
     """The defaults are the paper's base model. `shared`: one embedding matrix for source, target and output."""
 
     family: str = "transformer"
-    vocabulary: int = 37000
-    target_vocabulary: int | None = None  # None: as the source's
-    width: int = 512
-    depth: int = 6
-    heads: int = 8
-    ffn: int = 2048
-    activation: str = "relu"
+    vocab_size: int = 37000
+    target_vocab_size: int | None = None  # None: as the source's
+    hidden_size: int = 512
+    num_hidden_layers: int = 6
+    num_attention_heads: int = 8
+    intermediate_size: int = 2048
+    hidden_act: str = "relu"
     norm_first: bool = False
     final_norm: bool = False
     arrangement: Arrangement = "interleaved"
-    eps: float = 1e-6
+    layer_norm_eps: float = 1e-6
     dropout: float = 0.1
-    shared: bool = True
-    padding: int = 0
-    begin: int = 1
-    end: int = 2
+    share_embeddings: bool = True
+    pad_token_id: int = 0
+    decoder_start_token_id: int = 1
+    eos_token_id: int = 2
 
     def __post_init__(self) -> None:
-        if self.shared and self.target_vocabulary not in (None, self.vocabulary):
+        if self.share_embeddings and self.target_vocab_size not in (None, self.vocab_size):
             raise ValueError("a shared embedding needs one vocabulary: set shared=False or drop target_vocabulary")
 
 
@@ -46,39 +46,41 @@ class Transformer(EncoderDecoder):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.config, self.begin = config, config.begin
+        self.config, self.begin = config, config.decoder_start_token_id
         shape = LayerConfig(
-            width=config.width,
-            heads=config.heads,
-            ffn=config.ffn,
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            ffn=config.intermediate_size,
             norm_first=config.norm_first,
-            eps=config.eps,
-            activation=config.activation,
+            eps=config.layer_norm_eps,
+            activation=config.hidden_act,
             dropout=config.dropout,
             attention_dropout=config.dropout,
             ffn_dropout=config.dropout,
         )
-        self.embedding = self._embedding(config.vocabulary)
+        self.embedding = self._embedding(config.vocab_size)
         self.target_embedding = (
-            None if config.shared else self._embedding(config.target_vocabulary or config.vocabulary)
+            None if config.share_embeddings else self._embedding(config.target_vocab_size or config.vocab_size)
         )
-        self.encoder = Stack(shape, config.depth, final_norm=config.final_norm)
-        self.decoder = Stack(replace(shape, causal=True, cross=True), config.depth, final_norm=config.final_norm)
+        self.encoder = Stack(shape, config.num_hidden_layers, final_norm=config.final_norm)
+        self.decoder = Stack(
+            replace(shape, causal=True, cross=True), config.num_hidden_layers, final_norm=config.final_norm
+        )
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 nn.init.xavier_uniform_(parameter)
         for embedding in (self.embedding, self.target_embedding):
             if embedding is not None:  # times sqrt(width) in the forward: vectors of size about one
-                nn.init.normal_(embedding.tokens.weight, 0.0, config.width**-0.5)
+                nn.init.normal_(embedding.tokens.weight, 0.0, config.hidden_size**-0.5)
 
     def _embedding(self, vocabulary: int) -> TextEmbedding:
         config = self.config
-        positions = SinusoidalPositions(config.width, arrangement=config.arrangement)
-        return TextEmbedding(vocabulary, config.width, positions=positions, dropout=config.dropout, scaled=True)
+        positions = SinusoidalPositions(config.hidden_size, arrangement=config.arrangement)
+        return TextEmbedding(vocabulary, config.hidden_size, positions=positions, dropout=config.dropout, scaled=True)
 
     @property
-    def said(self) -> TextEmbedding:
+    def decoder_embedding(self) -> TextEmbedding:
         return self.target_embedding or self.embedding
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.said.tokens.weight)
+        return F.linear(hidden, self.decoder_embedding.tokens.weight)

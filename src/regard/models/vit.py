@@ -19,18 +19,18 @@ class VitConfig:
     """The defaults are ViT base: 16x16 words."""
 
     family: str = "vit"
-    width: int = 768
-    depth: int = 12
-    heads: int = 12
-    ffn: int = 3072
-    image: tuple[int, int] = (224, 224)
-    patch: tuple[int, int] = (16, 16)
-    channels: int = 3
-    activation: str = "gelu"
-    eps: float = 1e-12
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    image_size: tuple[int, int] = (224, 224)
+    patch_size: tuple[int, int] = (16, 16)
+    num_channels: int = 3
+    hidden_act: str = "gelu"
+    layer_norm_eps: float = 1e-12
     dropout: float = 0.0
     attention_dropout: float = 0.0
-    labels: int = 1000
+    num_labels: int = 1000
 
 
 class Vit(nn.Module):
@@ -43,26 +43,26 @@ class Vit(nn.Module):
         super().__init__()
         self.config = config
         layer = LayerConfig(
-            width=config.width,
-            heads=config.heads,
-            ffn=config.ffn,
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            ffn=config.intermediate_size,
             norm_first=True,
-            eps=config.eps,
-            activation=config.activation,
+            eps=config.layer_norm_eps,
+            activation=config.hidden_act,
             dropout=config.dropout,
             attention_dropout=config.attention_dropout,
         )
         self.embedding = PatchEmbedding(
-            image=config.image,
-            patch=config.patch,
-            channels=config.channels,
-            width=config.width,
+            image=config.image_size,
+            patch=config.patch_size,
+            channels=config.num_channels,
+            width=config.hidden_size,
             dropout=config.dropout,
         )
-        self.encoder = Stack(layer, config.depth, final_norm=True)
-        self.pooler = Pooler(config.width) if "pooler" in heads else None
-        self.classifier = nn.Linear(config.width, config.labels) if "classifier" in heads else None
-        initial.normal(self)
+        self.encoder = Stack(layer, config.num_hidden_layers, final_norm=True)
+        self.pooler = Pooler(config.hidden_size) if "pooler" in heads else None
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels) if "classifier" in heads else None
+        initial.normal_init(self)
 
     def forward(self, pixels: Tensor) -> Tensor:
         hidden: Tensor = self.encoder(self.embedding(pixels), Padded())

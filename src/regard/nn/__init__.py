@@ -22,7 +22,7 @@ from regard.nn.character_cnn import CharacterCNN, Highway
 from regard.nn.embedding import PatchEmbedding, TextEmbedding
 from regard.nn.masks import Layout, Packed, Padded
 from regard.nn.positions import LearnedPositions, RelativePositionBias, SinusoidalPositions, sinusoids
-from regard.nn.recording import knock_out, record
+from regard.nn.recording import ablate_heads, record
 from regard.nn.recurrent import Recurrent, StackedCell
 from regard.nn.scalar_mix import ScalarMix
 from regard.nn.stack import Stack
@@ -59,9 +59,9 @@ __all__ = [
     "StackedCell",
     "Tape",
     "TextEmbedding",
+    "ablate_heads",
     "attention_weights",
     "bahdanau",
-    "knock_out",
     "luong_dot",
     "luong_general",
     "record",

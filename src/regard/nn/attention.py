@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.nn import recording
 from regard.nn.cache import KVCache
 from regard.nn.masks import Layout, Packed, Padded, attention_mask, length_groups, select_rows
-from regard.nn.tape import Edited
+from regard.nn.tape import AppliedEdits
 
 __all__ = [
     "AdditiveScore",
@@ -146,7 +146,7 @@ class Attention(nn.Module):
             keys = layout if memory is None else (memory_layout or Padded())
             if not isinstance(keys, Padded):
                 raise ValueError("padded queries need a padded memory, given with its layout")
-            edit = recording.attention(self, query, key, None, keys, bias)
+            edit = recording.record_attention(self, query, key, None, keys, bias)
             mixed = self._look(query, key, value, keys, bias, edit).transpose(1, 2)
         mixed = mixed.flatten(-2)
         result: Tensor = self.output(mixed if rows is None else select_rows(mixed, rows))
@@ -156,7 +156,7 @@ class Attention(nn.Module):
         """One query (B, W) looks at any set of values (B, S, W): context (B, W), and weights (B, S, 1) of sum 1."""
         q, k, v = (self._split(p).transpose(1, 2) for p in self.project(query[:, None], values))
         keys = Padded(keep)
-        edit = recording.attention(self, q, k, None, keys, None)
+        edit = recording.record_attention(self, q, k, None, keys, None)
         weights = self.weights(q, k, keys)
         weights = weights if edit is None else edit(weights)
         return self.output((weights.to(v.dtype) @ v).transpose(1, 2).flatten(-2))[:, 0], weights.mean(1).transpose(1, 2)
@@ -187,7 +187,7 @@ class Attention(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed, bias: Tensor | None
     ) -> Tensor:
         """Each run of equal lengths is a rectangle without padding; a GPU takes them all in one kernel."""
-        edit = recording.attention(self, query, key, layout, keys, bias)
+        edit = recording.record_attention(self, query, key, layout, keys, bias)
         plain = bias is None and self.score is None and edit is None
         if plain and query.is_cuda and query.dtype in HALF:
             return self._flash(query, key, value, layout, keys)
@@ -240,7 +240,7 @@ class Attention(nn.Module):
         value: Tensor,
         keys: Padded,
         bias: Tensor | None,
-        edit: Edited | None,
+        edit: AppliedEdits | None,
     ) -> Tensor:
         """Queries, keys and values (B, H, T, D) to the weighted averages (B, H, T, D)."""
         dropout = self.dropout if self.training else 0.0

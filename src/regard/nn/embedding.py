@@ -12,10 +12,10 @@ from regard.nn.dropout import Dropout
 from regard.nn.masks import Layout
 from regard.nn.positions import LearnedPositions
 
-__all__ = ["PatchEmbedding", "TextEmbedding", "look_up"]
+__all__ = ["PatchEmbedding", "TextEmbedding", "lookup"]
 
 
-def look_up(table: nn.Embedding, ids: Tensor) -> Tensor:
+def lookup(table: nn.Embedding, ids: Tensor) -> Tensor:
     """The vectors of ids; InputError names those that the table has no row for.
 
     On a CPU the lookup itself notices them, so the good case costs nothing. A GPU must not be waited for: whoever moves
@@ -67,7 +67,7 @@ class TextEmbedding(nn.Module):
 
         Vectors (B, T, W) of any other kind, such as frames, may come in place of ids.
         """
-        x: Tensor = ids if ids.is_floating_point() else look_up(self.tokens, ids)
+        x: Tensor = ids if ids.is_floating_point() else lookup(self.tokens, ids)
         if self.scale != 1.0:
             x = x * self.scale
         if self.segments is not None:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["gelu", "gelu_tanh", "quick_gelu", "quick_gelu_tanh"]
+__all__ = ["gelu", "gelu_tanh", "one_exp_gelu", "one_exp_gelu_tanh"]
 
 # Abramowitz and Stegun 7.1.26: erfc(z) = (a1 t + ... + a5 t^5) exp(-z^2) with t = 1 / (1 + p z), within 1.5e-7.
 P = 0.3275911
@@ -24,11 +24,11 @@ SLOPE, CUBIC = 2 * math.sqrt(2 / math.pi), 0.044715
 
 
 def gelu(x: Tensor) -> Tensor:
-    return quick_gelu(x) if _compiled(x) else F.gelu(x)
+    return one_exp_gelu(x) if _compiled(x) else F.gelu(x)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    return quick_gelu_tanh(x) if _compiled(x) else F.gelu(x, approximate="tanh")
+    return one_exp_gelu_tanh(x) if _compiled(x) else F.gelu(x, approximate="tanh")
 
 
 def _compiled(x: Tensor) -> bool:
@@ -81,5 +81,5 @@ class _GeluTanh(torch.autograd.Function):
         return result
 
 
-quick_gelu: Callable[[Tensor], Tensor] = _Gelu.apply
-quick_gelu_tanh: Callable[[Tensor], Tensor] = _GeluTanh.apply
+one_exp_gelu: Callable[[Tensor], Tensor] = _Gelu.apply
+one_exp_gelu_tanh: Callable[[Tensor], Tensor] = _GeluTanh.apply

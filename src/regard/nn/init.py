@@ -7,10 +7,10 @@ import math
 import torch
 from torch import nn
 
-__all__ = ["calm", "normal"]
+__all__ = ["normal_init", "scaled_init"]
 
 
-def normal(model: nn.Module, std: float = 0.02) -> None:
+def normal_init(model: nn.Module, std: float = 0.02) -> None:
     """BERT's and GPT-2's start: normal weights, zero biases, norms at one."""
     with torch.no_grad():
         for module in model.modules():
@@ -20,7 +20,7 @@ def normal(model: nn.Module, std: float = 0.02) -> None:
                 module.bias.zero_()
 
 
-def calm(layers: nn.ModuleList, std: float = 0.02) -> None:
+def scaled_init(layers: nn.ModuleList, std: float = 0.02) -> None:
     """Each layer adds twice to what passes through: begin with so little that the sum of all keeps its size.
 
     GPT-2 starts so. A BERT, whose norms come after the sums, then learns from the first steps on, where it would

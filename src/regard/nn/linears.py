@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["Linears"]
+__all__ = ["LinearOverride"]
 
 
-class Linears(TorchFunctionMode):
+class LinearOverride(TorchFunctionMode):
     """Inside, and in this thread, `F.linear` is `linear`."""
 
     def __torch_function__(

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn.masks import Layout, Packed
-from regard.nn.tape import NOTHING, Edit, Edited, Reading, Site, Tape
+from regard.nn.tape import NOTHING, AppliedEdits, AttentionCall, Edit, Site, Tape
 
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
 
-__all__ = ["attention", "hidden", "knock_out", "record", "recorded"]
+__all__ = ["ablate_heads", "is_recording", "record", "record_attention", "record_hidden_state"]
 
 
 class _Here(threading.local):
@@ -32,26 +32,26 @@ class _Here(threading.local):
 _here = _Here()
 
 
-def recorded() -> bool:
+def is_recording() -> bool:
     """Whether this thread records."""
     return bool(_here.tapes)
 
 
-def attention(
+def record_attention(
     module: Attention, query: Tensor, key: Tensor, queries: Packed | None, keys: Layout, bias: Tensor | None
-) -> Edited | None:
+) -> AppliedEdits | None:
     """Called by every attention; keeps a reading where this thread records, and returns the edit to apply, if any."""
     if torch.compiler.is_compiling() or not _here.tapes:
         return None
     found = [(tape, site) for tape in _here.tapes if (site := tape.sites.get(module)) is not None]
-    edits = [(tape.edit, site) for tape, site in found if tape.edit is not None]
-    edited = Edited(edits) if edits or (found and module.score is not None) else None
+    wanted = [(tape.edit, site) for tape, site in found if tape.edit is not None]
+    edits = AppliedEdits(wanted) if wanted or (found and module.score is not None) else None
     for tape, site in found:
-        tape.readings.setdefault(site, []).append(Reading(module, query, key, queries, keys, bias, edited))
-    return edited
+        tape.calls.setdefault(site, []).append(AttentionCall(module, query, key, queries, keys, bias, edits))
+    return edits
 
 
-def hidden(module: nn.Module, number: int, x: Tensor, layout: Layout) -> None:
+def record_hidden_state(module: nn.Module, number: int, x: Tensor, layout: Layout) -> None:
     """Called by every encoder and decoder for each of its hidden states; 0 is the embeddings' output."""
     if torch.compiler.is_compiling() or not _here.tapes:
         return
@@ -69,7 +69,7 @@ def record(model: nn.Module, *, edit: Edit | None = None) -> Iterator[Tape]:
     """
     plain = getattr(model, "_orig_mod", model)
     tape = Tape(_sites(plain), _parts(plain), edit)
-    if isinstance(edit, KnockOut):
+    if isinstance(edit, HeadAblation):
         edit.check(tape.sites)
     before = _here.tapes
     with _uncompiled(model):
@@ -78,13 +78,13 @@ def record(model: nn.Module, *, edit: Edit | None = None) -> Iterator[Tape]:
             yield tape
         finally:
             _here.tapes = before
-        if edit is not None and not tape.readings:
+        if edit is not None and not tape.calls:
             raise RuntimeError(f"the edit was never used: the tape holds {NOTHING}")
 
 
 @dataclass(frozen=True)
-class KnockOut:
-    """The edit that `knock_out` makes; `check` finds heads that a model does not have."""
+class HeadAblation:
+    """The edit that `ablate_heads` makes; `check` finds heads that a model does not have."""
 
     heads: frozenset[tuple[int, int]]
     kind: str
@@ -110,12 +110,12 @@ class KnockOut:
         return site.kind == self.kind and self.part in (None, site.part)
 
 
-def knock_out(heads: Collection[tuple[int, int]], *, kind: str = "self", part: str | None = None) -> KnockOut:
+def ablate_heads(heads: Collection[tuple[int, int]], *, kind: str = "self", part: str | None = None) -> HeadAblation:
     """An edit that silences heads, given as (layer, head) from 0: their weights, and so what they add, become zero."""
     for pair in heads:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise ValueError(f"heads are pairs (layer, head) in a list, such as [(3, 1)]; got {pair!r} in {heads!r}")
-    return KnockOut(frozenset((layer, head) for layer, head in heads), kind, part)
+    return HeadAblation(frozenset((layer, head) for layer, head in heads), kind, part)
 
 
 def _sites(model: nn.Module) -> dict[Attention, Site]:

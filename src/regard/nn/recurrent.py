@@ -14,18 +14,18 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.errors import check_choice
 from regard.nn.masks import Layout, Padded, from_padded, to_padded
 
-__all__ = ["CellKind", "Recurrent", "RecurrentState", "StackedCell", "lengths", "reversed_in_place"]
+__all__ = ["CellType", "Recurrent", "RecurrentState", "StackedCell", "reverse_sequences", "sequence_lengths"]
 
-CellKind = Literal["lstm", "gru"]
+CellType = Literal["lstm", "gru"]
 RecurrentState = tuple[Tensor, ...]  # (h, c) for an LSTM, (h,) for a GRU; each (layers, B, units)
 
 
-def lengths(x: Tensor, layout: Padded) -> Tensor:
+def sequence_lengths(x: Tensor, layout: Padded) -> Tensor:
     """The number of tokens of each sequence of a right-padded batch."""
     return torch.full((len(x),), x.shape[1]) if layout.mask is None else layout.mask.sum(1).cpu()
 
 
-def reversed_in_place(x: Tensor, layout: Padded) -> Tensor:
+def reverse_sequences(x: Tensor, layout: Padded) -> Tensor:
     """Each sequence backwards, its padding left where it was."""
     if layout.mask is None:
         return x.flip(1)
@@ -43,7 +43,7 @@ class Recurrent(nn.Module):
         width: int,
         units: int,
         *,
-        cell: CellKind = "lstm",
+        cell: CellType = "lstm",
         depth: int = 1,
         bidirectional: bool = False,
         dropout: float = 0.0,
@@ -51,7 +51,7 @@ class Recurrent(nn.Module):
         super().__init__()
         if bidirectional and units % 2:
             raise ValueError(f"two directions share the units: {units} is odd")
-        check_choice("cell", cell, get_args(CellKind))
+        check_choice("cell", cell, get_args(CellType))
         kind = nn.LSTM if cell == "lstm" else nn.GRU
         self.layers = kind(
             width,
@@ -68,7 +68,7 @@ class Recurrent(nn.Module):
         if shape.mask is None:
             states, last = self.layers(rows)
         else:
-            sequence = pack_padded_sequence(rows, lengths(rows, shape), batch_first=True, enforce_sorted=False)
+            sequence = pack_padded_sequence(rows, sequence_lengths(rows, shape), batch_first=True, enforce_sorted=False)
             states, last = self.layers(sequence)
             states, _ = pad_packed_sequence(states, batch_first=True, total_length=rows.shape[1])
         last = last if isinstance(last, tuple) else (last,)
@@ -81,7 +81,7 @@ class StackedCell(nn.Module):
     """One step of a recurrent decoder, any number of layers."""
 
     def __init__(
-        self, width: int, units: int, *, cell: CellKind = "lstm", depth: int = 1, dropout: float = 0.0
+        self, width: int, units: int, *, cell: CellType = "lstm", depth: int = 1, dropout: float = 0.0
     ) -> None:
         super().__init__()
         kind = nn.LSTMCell if cell == "lstm" else nn.GRUCell
@@ -99,7 +99,7 @@ class StackedCell(nn.Module):
             x = new[0]
         return x, tuple(torch.stack(parts) for parts in zip(*following, strict=True))
 
-    def through(self, x: Tensor, state: RecurrentState) -> Tensor:
+    def forward_sequence(self, x: Tensor, state: RecurrentState) -> Tensor:
         """The top layer's outputs (B, T, units) of all steps of x (B, T, width), by one kernel."""
         weights = [
             weight for cell in self.cells for weight in (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)

@@ -64,7 +64,7 @@ class Stack(nn.Module):
     ) -> Iterator[Tensor]:
         """Every hidden state as it is made: 0 is x itself, the last has the final norm. Stop early to save the rest."""
         bias = self._bias(x, layout, cache)
-        recording.hidden(self, 0, x, layout)
+        recording.record_hidden_state(self, 0, x, layout)
         yield x
         for number, block in enumerate(self.layers, start=1):
             last = number == len(self.layers)
@@ -75,7 +75,7 @@ class Stack(nn.Module):
             if last:
                 x = self.dropout(self.norm(x))
             if wanted is None:
-                recording.hidden(self, number, x, layout)
+                recording.record_hidden_state(self, number, x, layout)
             yield x
 
     def _bias(self, x: Tensor, layout: Layout, cache: StackCache | None) -> Tensor | None:

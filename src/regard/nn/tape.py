@@ -18,7 +18,7 @@ from regard.nn.masks import Layout, Packed, Padded, length_groups, to_padded
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
 
-__all__ = ["Edit", "Edited", "Reading", "Site", "Tape"]
+__all__ = ["AppliedEdits", "AttentionCall", "Edit", "Site", "Tape"]
 
 NOTHING = "nothing (a compiled function around the model is not recorded: give its module to record)"
 
@@ -35,7 +35,7 @@ class Site:
 Edit = Callable[[Tensor, Site], Tensor]  # weights (B, H, T, S) and where they are -> the weights to use instead
 
 
-class Edited:
+class AppliedEdits:
     """The edits of all tapes at one attention, applied in the order of their blocks; keeps what they made.
 
     Without an edit it only keeps the map: a learned score may have changed by the time the map is asked for.
@@ -43,7 +43,7 @@ class Edited:
 
     def __init__(self, edits: list[tuple[Edit, Site]]) -> None:
         self.edits = edits
-        self.kept: list[Tensor] = []
+        self.weights: list[Tensor] = []
 
     def __call__(self, weights: Tensor) -> Tensor:
         for edit, site in self.edits:
@@ -51,12 +51,12 @@ class Edited:
             if changed.shape != weights.shape:
                 raise ValueError(f"the edit at {site} gave shape {tuple(changed.shape)}, not {tuple(weights.shape)}")
             weights = changed
-        self.kept.append(weights)
+        self.weights.append(weights)
         return weights
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class AttentionCall:
     """One call of one attention. Queries and keys are (B, H, T, D) where padded and (N, H, D) where packed."""
 
     attention: Attention
@@ -65,22 +65,22 @@ class Reading:
     queries: Packed | None
     keys: Layout
     bias: Tensor | None
-    edited: Edited | None
+    edits: AppliedEdits | None
 
     def weights(self) -> Tensor:
         """The map (B, H, T, S), after the edit if there is one; places without a token are 0 where packed."""
         if not isinstance(self.keys, Packed):
             return (
-                self.edited.kept[0]
-                if self.edited
+                self.edits.weights[0]
+                if self.edits
                 else self.attention.weights(self.query, self.key, self.keys, self.bias)
             )
         assert self.queries is not None
         longest = self.queries.max_length, self.keys.max_length
         pieces = []
         for number, run in enumerate(length_groups(self.queries, self.keys)):
-            if self.edited:
-                piece = self.edited.kept[number]
+            if self.edits:
+                piece = self.edits.weights[number]
             else:
                 q, k = run.select_queries(self.query).transpose(1, 2), run.select_keys(self.key).transpose(1, 2)
                 bias = None if self.bias is None else self.bias[..., : run.queries, : run.keys]
@@ -103,7 +103,7 @@ class Tape:
     sites: dict[Attention, Site]
     parts: dict[nn.Module, str]
     edit: Edit | None = None
-    readings: dict[Site, list[Reading]] = field(default_factory=dict)
+    calls: dict[Site, list[AttentionCall]] = field(default_factory=dict)
     states: dict[str, dict[int, list[tuple[Tensor, Layout]]]] = field(default_factory=dict)
 
     def attention(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
@@ -111,15 +111,15 @@ class Tape:
 
         `kind` is "self" or "cross", by default the only one there is, or self; `part` is needed where several have it.
         """
-        return [self._join([r.weights() for r in self.readings[s]]) for s in self._chosen(kind, part)]
+        return [self._join([r.weights() for r in self.calls[s]]) for s in self._chosen(kind, part)]
 
     def queries(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
         """The queries (B, H, T, D), one tensor a layer."""
-        return [torch.cat([r.vectors("query") for r in self.readings[s]], dim=2) for s in self._chosen(kind, part)]
+        return [torch.cat([r.vectors("query") for r in self.calls[s]], dim=2) for s in self._chosen(kind, part)]
 
     def keys(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
         """The keys (B, H, S, D), one tensor a layer, as the last step saw them."""
-        return [self.readings[s][-1].vectors("key") for s in self._chosen(kind, part)]
+        return [self.calls[s][-1].vectors("key") for s in self._chosen(kind, part)]
 
     def hidden(self, part: str | None = None) -> list[Tensor]:
         """The hidden states (B, T, W): first the embeddings, then each layer's output, the final norm in the last."""
@@ -129,20 +129,20 @@ class Tape:
         name = part if part is not None else next(iter(self.states), "")
         if name not in self.states:
             raise KeyError(f"no hidden states of {part or 'any part'} on the tape; it has {known}")
-        _check_run(next((readings for site, readings in self.readings.items() if site.part == name), []))
+        _check_run(next((calls for site, calls in self.calls.items() if site.part == name), []))
         layers = self.states[name]
         return [torch.cat([to_padded(x, layout)[0] for x, layout in layers[i]], dim=1) for i in sorted(layers)]
 
     def _chosen(self, kind: str | None, part: str | None) -> list[Site]:
-        kinds = {s.kind for s in self.readings if part in (None, s.part)}
+        kinds = {s.kind for s in self.calls if part in (None, s.part)}
         kind = kind or (kinds.pop() if len(kinds) == 1 else "self")
-        found = sorted((s for s in self.readings if s.kind == kind and part in (None, s.part)), key=lambda s: s.layer)
-        known = sorted({(s.part, s.kind) for s in self.readings})
+        found = sorted((s for s in self.calls if s.kind == kind and part in (None, s.part)), key=lambda s: s.layer)
+        known = sorted({(s.part, s.kind) for s in self.calls})
         if not found:
             raise KeyError(f"no {kind} attention of {part or 'any part'} on the tape; it has {known or NOTHING}")
         if len({s.part for s in found}) > 1:
             raise KeyError(f"{kind} attention is in several parts, name one with part=: {known}")
-        _check_run(self.readings[found[0]])
+        _check_run(self.calls[found[0]])
         return found
 
     @staticmethod
@@ -151,14 +151,14 @@ class Tape:
         return torch.cat([torch.nn.functional.pad(m, (0, longest - m.shape[-1])) for m in maps], dim=2)
 
 
-def _check_run(readings: list[Reading]) -> None:
+def _check_run(calls: list[AttentionCall]) -> None:
     """Several calls of one attention are one run if they decode: each brings one token, or as many as its keys grow."""
-    for before, after in pairwise(readings):
+    for before, after in pairwise(calls):
         steps = before.queries is None and after.queries is None and len(before.query) == len(after.query)
         if steps and (new := after.query.shape[2]) > 1:
             steps = after.key.shape[2] - before.key.shape[2] == new
         if not steps:
             raise ValueError(
-                f"this tape holds {len(readings)} forwards that are not the steps of one decoding; record each in a "
+                f"this tape holds {len(calls)} forwards that are not the steps of one decoding; record each in a "
                 "block of its own, or read them one by one in tape.readings"
             )

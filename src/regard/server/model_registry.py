@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from regard.errors import InputError, RegardError, suggest
 from regard.files.json_files import read_json
-from regard.known import builtin_folder, builtins
+from regard.known import builtin_folder, builtin_names
 from regard.server.request_queue import acquire, interruptible
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def infer_kind(name: str, loaded: LoadedModel | None = None) -> ModelKind:
     """
     if loaded is not None and loaded.fine_tuned is not None:
         return "tuned"
-    folder = builtin_folder(name) if name in builtins() else Path(os.path.expanduser(name))
+    folder = builtin_folder(name) if name in builtin_names() else Path(os.path.expanduser(name))
     if (folder / "task.json").is_file():
         return "tuned"
     if (folder / "translate.json").is_file():

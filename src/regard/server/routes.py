@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.server import (
     routes_attention,
     routes_embeddings,
@@ -25,24 +23,14 @@ __all__ = ["ACTIONS", "ROUTES", "STREAMS"]
 
 def compare(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `a`, `b` for two sentences, `model`, and `other` for a second model."""
-    texts = [said(arguments, "a"), said(arguments, "b", "")]
-    names = [said(arguments, "model", DEFAULT), said(arguments, "other", "").strip()]
-    with ExitStack() as stack:
-        # In one order for all requests, or two could wait for each other's model forever.
-        lent = {
-            name: stack.enter_context(studio.models.use_text_model(name))
-            for name in sorted({name for name in names if name})
-        }
-        from regard.interpret.masked_lm.comparison import compare_models
-        from regard.interpret.masked_lm.predictions import NamedModel
-
-        subjects = [NamedModel(name, *lent[name]) for name in dict.fromkeys(names) if name]
-        return compare_models([text for text in texts if text.strip()], subjects).payload()
+    given = {"text": said(arguments, "a"), "model": said(arguments, "model", DEFAULT_MODEL)}
+    optional = {"text_b": said(arguments, "b", ""), "other": said(arguments, "other", "").strip()}
+    return answer(studio.models, "compare", {**given, **optional}).page_data()
 
 
 def heads(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `texts`, one a line, and `model`."""
-    given = {"text": said(arguments, "texts"), "model": said(arguments, "model", DEFAULT)}
+    given = {"text": said(arguments, "texts"), "model": said(arguments, "model", DEFAULT_MODEL)}
     return answer(studio.models, "heads", given).page_data()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from regard.errors import InputError
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.server.arguments import Arguments, Payload, said
 from regard.server.studio import Studio
 from regard.server.verbs import answer
@@ -15,7 +15,7 @@ __all__ = ["attention", "picture"]
 def attention(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, and `text`, with `text_b` for a pair; for a model that reads images only `image`, the key
     returned by `picture`."""
-    model = said(arguments, "model", DEFAULT)
+    model = said(arguments, "model", DEFAULT_MODEL)
     if model in studio.models.entries and studio.models.entries[model].reads_images:
         return _image_attention(studio, model, said(arguments, "image", ""))
     given = {"model": model, "text": said(arguments, "text"), "text_b": said(arguments, "text_b", "")}

@@ -5,7 +5,7 @@ Knows which library function makes each payload and how much text it takes. Know
 
 from __future__ import annotations
 
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.server.arguments import Arguments, Payload, counted, said
 from regard.server.studio import Studio
 
@@ -17,7 +17,7 @@ MOST = 1000  # sentences of a map: somebody waits for it
 
 def senses(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `word`, and `texts`, one a line."""
-    word, texts, model = _word(arguments, "word"), _lines(arguments), said(arguments, "model", DEFAULT)
+    word, texts, model = _word(arguments, "word"), _lines(arguments), said(arguments, "model", DEFAULT_MODEL)
     with studio.models.use_text_model(model) as loaded:
         pair = loaded.model, loaded.tokenizer
         from regard.interpret.embeddings.contexts import contexts
@@ -27,7 +27,7 @@ def senses(studio: Studio, arguments: Arguments) -> Payload:
 
 def sentences(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `texts` (one a line, a label behind each or none), `layer`, `pooling`, `neighbours`."""
-    texts, model = _lines(arguments), said(arguments, "model", DEFAULT)
+    texts, model = _lines(arguments), said(arguments, "model", DEFAULT_MODEL)
     layer, pooling = _word(arguments, "layer", "-1"), _word(arguments, "pooling", "mean")
     count = counted(arguments, "neighbours", 5, most=50)
     with studio.models.use_text_model(model) as loaded:
@@ -41,7 +41,7 @@ def sentences(studio: Studio, arguments: Arguments) -> Payload:
 
 def features(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `texts` (one a line, each with a label), `layer`, `pooling`."""
-    texts, model = _lines(arguments), said(arguments, "model", DEFAULT)
+    texts, model = _lines(arguments), said(arguments, "model", DEFAULT_MODEL)
     layer, pooling = _word(arguments, "layer", "-1"), _word(arguments, "pooling", "cls")
     with studio.models.use_text_model(model) as loaded:
         pair = loaded.model, loaded.tokenizer

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from regard.errors import InputError
-from regard.known import WRITER
+from regard.known import DEFAULT_CAUSAL_LM
 from regard.server.arguments import LARGEST, Arguments, Payload, counted, said
 from regard.server.studio import Studio
 
@@ -37,7 +37,7 @@ def generation(studio: Studio, arguments: Arguments) -> Payload:
     from regard.interpret.generation.generation import generate_side_by_side, generation_payload
 
     file = "place" in arguments
-    model = said(arguments, "model", WRITER)
+    model = said(arguments, "model", DEFAULT_CAUSAL_LM)
     if model in studio.models.entries and studio.models.entries[model].kind not in CAN:
         return _none(model, {} if file else _studio(studio))
     with _speeches(studio, arguments) as speeches:
@@ -58,7 +58,11 @@ def write(studio: Studio, arguments: Arguments, tell: Callable[[Payload], None])
 
 def branch(studio: Studio, arguments: Arguments) -> Payload:
     """The prompt that goes on from a branch. Arguments: `model`, `prompt`, and `ids`, the tokens behind the prompt."""
-    model, text, ids = said(arguments, "model", WRITER), said(arguments, "prompt", ""), said(arguments, "ids")
+    model, text, ids = (
+        said(arguments, "model", DEFAULT_CAUSAL_LM),
+        said(arguments, "prompt", ""),
+        said(arguments, "ids"),
+    )
     entry = studio.models.entries.get(model)
     if entry is None or entry.loaded is None:
         raise InputError(f"the studio has no model {model!r} ready")
@@ -85,7 +89,7 @@ def branch(studio: Studio, arguments: Arguments) -> Payload:
 def _speeches(studio: Studio, arguments: Arguments) -> Iterator[list[Generation]]:
     """The columns, not yet begun, while their models are lent."""
     text = said(arguments, "prompt", "")
-    first = said(arguments, "model", WRITER)
+    first = said(arguments, "model", DEFAULT_CAUSAL_LM)
     names, wishes = [first], [_wish(arguments, {})]
     if said(arguments, "second", "").strip():
         names.append(said(arguments, "b_model", first))

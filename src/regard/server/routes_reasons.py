@@ -7,7 +7,7 @@ from pathlib import Path
 
 from regard.errors import InputError
 from regard.files.json_files import read_json
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.server.arguments import Arguments, Payload, said
 from regard.server.studio import Studio
 from regard.server.verbs import answer
@@ -27,7 +27,7 @@ def ablation(studio: Studio, arguments: Arguments) -> Payload:
 
 def faithfulness(studio: Studio, arguments: Arguments) -> Payload:
     """The arguments of `regard faithfulness`."""
-    given = {"model": DEFAULT, **_fields("faithfulness", arguments)}
+    given = {"model": DEFAULT_MODEL, **_fields("faithfulness", arguments)}
     model = str(given["model"])
     try:
         payload = answer(studio.models, "faithfulness", given).page_data()

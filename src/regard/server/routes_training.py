@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.errors import InputError, check_choice
-from regard.known import DEFAULT, builtins
+from regard.known import DEFAULT_MODEL, builtin_names
 from regard.server.arguments import Arguments, Payload, counted, said
 from regard.server.model_registry import ModelEntry
 from regard.server.studio import Studio
@@ -34,9 +34,9 @@ def train(studio: Studio, arguments: Arguments) -> Payload:
     task, output = said(arguments, "task"), said(arguments, "output", "").strip()
     check_choice("task", task, TASKS)
     # Only local models: the studio downloads nothing.
-    check_choice("model", model := said(arguments, "model", DEFAULT), {*studio.models.entries, *builtins()})
+    check_choice("model", model := said(arguments, "model", DEFAULT_MODEL), {*studio.models.entries, *builtin_names()})
     if problem := _cannot_train(studio.models.entries.get(model) or ModelEntry(model)):
-        raise InputError(f"{model} {problem}; start from a pretrained model, such as {DEFAULT}")
+        raise InputError(f"{model} {problem}; start from a pretrained model, such as {DEFAULT_MODEL}")
     path, content = said(arguments, "path", "").strip(), arguments.get("content", "")
     if not isinstance(content, str) or len(content) > MAX_CHARACTERS:
         raise InputError(

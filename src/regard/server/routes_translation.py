@@ -5,7 +5,7 @@ Knows which of the studio's models translate. Knows nothing of HTTP.
 
 from __future__ import annotations
 
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.server.arguments import Arguments, Payload, counted, said
 from regard.server.studio import Studio
 
@@ -16,7 +16,7 @@ WIDEST = 10  # hypotheses side by side: somebody waits for them
 
 def translation(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, and `beam`, the width of the search; its hypotheses are all told."""
-    model, text = said(arguments, "model", DEFAULT), said(arguments, "text")
+    model, text = said(arguments, "model", DEFAULT_MODEL), said(arguments, "text")
     width = counted(arguments, "beam", 5, most=WIDEST)
     with studio.models.use(model) as (network, reader):
         from regard.inference.generation.beam_search import Beam

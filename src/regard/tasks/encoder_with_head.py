@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.data.batch import Batch, collate, group_by_token_budget
-from regard.device import half_type
+from regard.device import autocast_dtype
 from regard.errors import InputError
 from regard.models import Bert, Elmo, Gpt
 from regard.nn import Layout, Packed, ScalarMix
@@ -38,7 +38,7 @@ class TaskHead(nn.Module):
         self.pool = pool
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(width, outputs, bias=bias)
-        initial.normal(self.output)
+        initial.normal_init(self.output)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x if self.pool is None else self.pool(x)
@@ -69,7 +69,7 @@ class EncoderWithHead(nn.Module):
     def __init__(self, encoder: Encoder, head: TaskHead, *, mean_pooled: bool = False) -> None:
         super().__init__()
         self.encoder, self.head, self.mean_pooled = encoder, head, mean_pooled
-        self.mix = ScalarMix(encoder.config.depth + 1) if isinstance(encoder, Elmo) else None
+        self.mix = ScalarMix(encoder.config.num_hidden_layers + 1) if isinstance(encoder, Elmo) else None
 
     @classmethod
     def from_encoder(cls, encoder: nn.Module, task: Task[Any]) -> EncoderWithHead:
@@ -77,22 +77,24 @@ class EncoderWithHead(nn.Module):
         if not isinstance(encoder, Bert | Gpt | Elmo):
             raise InputError(f"{task.name} needs a BERT, a GPT or an ELMo, got a {type(encoder).__name__}")
         if isinstance(encoder, Elmo):
-            if encoder.config.characters:
+            if encoder.config.num_characters:
                 raise InputError(
                     f"{task.name} needs an ELMo that reads a tokenizer's pieces; this one reads characters"
                 )
             encoder.output = None
-            head = TaskHead(encoder.config.vector_width, task.num_outputs, pool=None, dropout=encoder.config.dropout)
+            head = TaskHead(encoder.config.output_size, task.num_outputs, pool=None, dropout=encoder.config.dropout)
             return cls(encoder, head, mean_pooled=task.pooled)
         config, pool = encoder.config, None
         if isinstance(encoder, Bert):
             if task.pooled:
-                pool = pool_of(config.family, config.width)
+                pool = pool_of(config.family, config.hidden_size)
                 if encoder.pooler is not None:
                     pool[0].load_state_dict(encoder.pooler.linear.state_dict())
             encoder.pooler = encoder.masked = encoder.next = None
         bias = not (task.pooled and isinstance(encoder, Gpt))  # as transformers has it
-        return cls(encoder, TaskHead(config.width, task.num_outputs, pool=pool, dropout=config.dropout, bias=bias))
+        return cls(
+            encoder, TaskHead(config.hidden_size, task.num_outputs, pool=pool, dropout=config.dropout, bias=bias)
+        )
 
     def forward(self, inputs: TaskBatch) -> Tensor:
         if not isinstance(self.encoder, Bert):
@@ -130,7 +132,7 @@ class EncoderWithHead(nn.Module):
 
     def _segments(self, inputs: TaskBatch) -> tuple[Tensor, ...]:
         """Where the family has any."""
-        return (inputs.segments,) if isinstance(self.encoder, Bert) and self.encoder.config.segments else ()
+        return (inputs.segments,) if isinstance(self.encoder, Bert) and self.encoder.config.type_vocab_size else ()
 
 
 def _means(hidden: Tensor, layout: Layout) -> Tensor:
@@ -142,7 +144,7 @@ def _means(hidden: Tensor, layout: Layout) -> Tensor:
 def pool_of(family: str, width: int) -> nn.Sequential:
     """The layer between the first token's vector and a head, which DistilBERT ends otherwise than BERT."""
     linear = nn.Linear(width, width)
-    initial.normal(linear)
+    initial.normal_init(linear)
     return nn.Sequential(linear, nn.ReLU() if family == "distilbert" else nn.Tanh())
 
 
@@ -170,9 +172,9 @@ def compute_logits(
 
     Items of like length go together, so they come in another order.
     """
-    half = half_type(precision, device)
+    half = autocast_dtype(precision, device)
     for group in group_by_token_budget([model.num_tokens(item) for item in items], BUDGET[device.type]):
         chosen = [items[place] for place in group]
-        with evaluating(model), torch.autocast(device.type, half, enabled=half is not None):
+        with evaluation_mode(model), torch.autocast(device.type, half, enabled=half is not None):
             found = model(model.collate(chosen).to(device)).float().cpu()
         yield from zip(group, found.split(model.output_counts(chosen)), strict=True)

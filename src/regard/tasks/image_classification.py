@@ -111,8 +111,8 @@ class ImageClassifier(nn.Module):
 
     def num_tokens(self, item: TaskInput) -> int:
         """In tokens."""
-        high, wide = self.encoder.config.image[0], self.encoder.config.image[1]
-        return 1 + (high // self.encoder.config.patch[0]) * (wide // self.encoder.config.patch[1])
+        high, wide = self.encoder.config.image_size[0], self.encoder.config.image_size[1]
+        return 1 + (high // self.encoder.config.patch_size[0]) * (wide // self.encoder.config.patch_size[1])
 
     def _moved(self, values: Tensor) -> Tensor:
         """Each by its own number of rows and columns; what comes in is the edge."""

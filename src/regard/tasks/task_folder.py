@@ -16,10 +16,10 @@ from torch import Tensor
 
 from regard.checkpoints import loading
 from regard.checkpoints.load import read_parts, write_model
-from regard.device import half_type
+from regard.device import autocast_dtype
 from regard.errors import InputError, check_choice
 from regard.files.json_files import json_bytes, read_json
-from regard.known import builtins
+from regard.known import builtin_names
 from regard.models import Bert, Elmo, Gpt, Vit, VitConfig
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead
@@ -72,14 +72,14 @@ class FineTunedModel:
         """What makes of examples that which the model reads."""
         config = self.model.encoder.config
         if isinstance(config, VitConfig):
-            return ImageTransform(*config.image, config.channels)
+            return ImageTransform(*config.image_size, config.num_channels)
         assert self.tokenizer is not None
         return InputBuilder(self.tokenizer, family=config.family, limit=self.length)
 
 
 def describe_compute(solved: FineTunedModel, device: torch.device) -> str:
     """Where a model is asked and in which numbers, for people."""
-    numbers = "bfloat16" if half_type(solved.precision, device) is not None else "float32"
+    numbers = "bfloat16" if autocast_dtype(solved.precision, device) is not None else "float32"
     return f"computing on {device} in {numbers}, as run.precision was {solved.precision} in training"
 
 
@@ -122,9 +122,9 @@ def save_fine_tuned(
 def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> FineTunedModel:
     """What `write_task` wrote."""
     name = os.fspath(name_or_path)
-    if not os.path.isdir(os.path.expanduser(name)) and name not in builtins():
+    if not os.path.isdir(os.path.expanduser(name)) and name not in builtin_names():
         raise InputError(f"{name}: no such folder; expected one that `regard train` wrote")
-    folder = loading.find(name_or_path)
+    folder = loading.find_folder(name_or_path)
     if not is_fine_tuned(folder):
         raise InputError(f"{folder}: no {TASK_FILE}; expected a folder that `regard train` wrote")
     task, length, precision = _read(folder / TASK_FILE)
@@ -133,7 +133,7 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
         return FineTunedModel(task, ImageClassifier(encoder).to(device).eval(), None, 0, precision)
     if not isinstance(encoder, Bert | Gpt | Elmo):
         raise InputError(f"{folder}: expected a BERT, a GPT or an ELMo, found a {type(encoder).__name__}")
-    longest = MAX_LENGTH if isinstance(encoder, Elmo) else encoder.config.positions
+    longest = MAX_LENGTH if isinstance(encoder, Elmo) else encoder.config.max_position_embeddings
     if not MIN_LENGTH <= length <= longest:
         raise InputError(
             f"{folder / TASK_FILE}: length is {length}, and this model reads from {MIN_LENGTH} to {longest} "
@@ -152,7 +152,7 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
     model.head.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(MIX)})
     if model.mix is not None:
         model.mix.load_state_dict({name: state[MIX + name] for name in model.mix.state_dict()})
-    tokenizer = Tokenizer.open(folder, rows=encoder.config.vocabulary)
+    tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
     return FineTunedModel(task, model.to(device).eval(), tokenizer, length, precision)
 
 
@@ -192,10 +192,10 @@ def _classes(labels: Sequence[str]) -> dict[str, object]:
 
 def _processor(config: VitConfig) -> dict[str, object]:
     """How transformers makes of a picture what this model looks at."""
-    half = [0.5] * config.channels
+    half = [0.5] * config.num_channels
     return {
         "image_processor_type": "ViTImageProcessor",
-        "size": {"height": config.image[0], "width": config.image[1]},
+        "size": {"height": config.image_size[0], "width": config.image_size[1]},
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import InputError, check_choice, suggest
-from regard.known import CHECKPOINTS, Checkpoint, builtin_folder, builtins
+from regard.known import CHECKPOINTS, Checkpoint, builtin_folder, builtin_names
 from regard.models.catalog import FAMILIES, Config, build
 
 __all__ = ["GPT3", "GPUS", "LENGTH", "UTILISATION", "Cost", "Subject", "cost", "parse_count", "subject_named"]
@@ -26,7 +26,13 @@ GPT3 = Checkpoint(
     "gpt3",
     "gpt2",
     174_604_259_328,
-    {"width": 12288, "depth": 96, "heads": 96, "ffn": 49152, "positions": 2048},
+    {
+        "hidden_size": 12288,
+        "num_hidden_layers": 96,
+        "num_attention_heads": 96,
+        "intermediate_size": 49152,
+        "max_position_embeddings": 2048,
+    },
 )
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _HALVES = ("t5", "transformer", "seq2seq")  # a token passes through the encoder or the decoder, not through both
@@ -108,7 +114,7 @@ def subject_named(name: str, *, length: int | None = None) -> Subject:
     Nothing is fetched, and of a folder config.json alone is read: it is counted with the usual heads of its family.
     """
     folder = Path(name).expanduser()
-    if name in builtins() and not folder.is_dir():
+    if name in builtin_names() and not folder.is_dir():
         folder = builtin_folder(name)
     if folder.is_dir():
         return _of_folder(folder, name, length)
@@ -158,9 +164,9 @@ def _count(config: Config, heads: tuple[str, ...] | None) -> int:
 
 def _positions(config: Config) -> int:
     if config.family == "vit":
-        (height, width), (high, wide) = _field(config, "image"), _field(config, "patch")
+        (height, width), (high, wide) = _field(config, "image_size"), _field(config, "patch_size")
         return int(1 + (height // high) * (width // wide))
-    return int(_field(config, "positions", LENGTH))
+    return int(_field(config, "max_position_embeddings", LENGTH))
 
 
 def _attention(config: Config, length: int) -> float:
@@ -171,12 +177,12 @@ def _attention(config: Config, length: int) -> float:
     """
     if config.family in ("elmo", "seq2seq"):
         return 0.0
-    depth = float(_field(config, "depth"))
+    depth = float(_field(config, "num_hidden_layers"))
     if config.family in _HALVES:
-        depth = (depth + 2 * float(_field(config, "decoder_depth", depth))) / 2
-    width = _field(config, "width")
-    if head_width := _field(config, "head_width", 0):
-        width = head_width * _field(config, "heads")
+        depth = (depth + 2 * float(_field(config, "num_decoder_layers", depth))) / 2
+    width = _field(config, "hidden_size")
+    if head_width := _field(config, "head_dim", 0):
+        width = head_width * _field(config, "num_attention_heads")
     return 12.0 * depth * length * float(width)
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from regard.device import half_type, wait
+from regard.device import autocast_dtype, synchronize
 from regard.errors import RegardError
 from regard.settings import Precision
 from regard.training.adversary import Adversary
@@ -126,7 +126,7 @@ class Epochs(ABC):
                 return None
             if self._over(done):
                 break
-        wait(self.device)
+        synchronize(self.device)
         self.watch.pause()
         return done
 
@@ -138,7 +138,7 @@ class Epochs(ABC):
             progress=Counter(self.steps),
             rate=self._rate,
             clip=self._training.max_grad_norm or math.inf,
-            half=half_type(self._run.precision, self.device),
+            half=autocast_dtype(self._run.precision, self.device),
             adversary=self.adversary,
             first=first,
         )

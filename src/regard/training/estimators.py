@@ -12,10 +12,10 @@ import numpy as np
 
 from regard.checkpoints import loading
 from regard.data.examples import Example, TaggedExample, TextExample
-from regard.device import choose
+from regard.device import choose_device
 from regard.errors import InputError
-from regard.known import DEFAULT
-from regard.parameters import Parameters
+from regard.known import DEFAULT_MODEL
+from regard.parameters import EstimatorParameters
 from regard.tasks.metrics import entity_scores
 from regard.tasks.predict import predict
 from regard.tasks.task import Task
@@ -29,12 +29,12 @@ from regard.training.stopping import Stop
 __all__ = ["Tagger", "TextClassifier"]
 
 
-class _Tuning(Parameters):
+class _Tuning(EstimatorParameters):
     """What both have in common: the settings, and the training."""
 
     def __init__(
         self,
-        model: str = DEFAULT,
+        model: str = DEFAULT_MODEL,
         *,
         num_epochs: int = 3,
         batch_size: int = 32,
@@ -65,13 +65,13 @@ class _Tuning(Parameters):
         start = ModelFactory(task, *loading.load(self.model), length=self.max_length or 0)
         tuned = start.new(self.seed)
         items = task.preprocess(examples, start.rows)
-        FineTuner(tuned, task, items, config, seed=self.seed, device=choose(self.device)).go(Stop())
+        FineTuner(tuned, task, items, config, seed=self.seed, device=choose_device(self.device)).go(Stop())
         self.solved_ = start.solved(tuned.eval())
 
     def _predictions(self, examples: Sequence[Example]) -> list[dict[str, Any]]:
         if not self.__sklearn_is_fitted__():
             raise InputError(f"this {type(self).__name__} has learned nothing yet; call fit first")
-        return predict(self.solved_, examples, device=choose(self.device)) if examples else []
+        return predict(self.solved_, examples, device=choose_device(self.device)) if examples else []
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "solved_")

@@ -33,7 +33,7 @@ from pydantic.fields import FieldInfo
 
 from regard.errors import InputError, InputErrors, suggest
 from regard.events import Event
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.verbs import RENAMED
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def option(
     return Field(default, description=help, json_schema_extra={"cli": cli}, **limits)
 
 
-def model_option(default: str = DEFAULT, help: str = "A model folder, a hub name or a built-in name.") -> Any:
+def model_option(default: str = DEFAULT_MODEL, help: str = "A model folder, a hub name or a built-in name.") -> Any:
     return option(default, "-m", help=help, metavar="MODEL")
 
 

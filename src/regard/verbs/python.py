@@ -30,10 +30,10 @@ class LocalModels:
     @contextmanager
     def use(self, name: str) -> Iterator[LoadedModel]:
         if name not in self._loaded:
-            from regard.device import choose
+            from regard.device import choose_device
             from regard.inference.load_model import load_model
 
-            self._loaded[name] = load_model(name, device=choose(self.device))
+            self._loaded[name] = load_model(name, device=choose_device(self.device))
         yield self._loaded[name]
 
 

@@ -28,7 +28,16 @@ def gpt() -> Pair:
     pipeline.decoder = decoders.ByteLevel()
     pipeline.post_processor = processors.ByteLevel(trim_offsets=False)
     torch.manual_seed(0)
-    model = Gpt(GptConfig(vocabulary=256, width=16, depth=3, heads=2, ffn=32, positions=200))
+    model = Gpt(
+        GptConfig(
+            vocab_size=256,
+            hidden_size=16,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=200,
+        )
+    )
     return model.eval(), Tokenizer(pipeline, names={})
 
 
@@ -41,7 +50,15 @@ def t5() -> Pair:
     pipeline.decoder = decoders.Metaspace()
     pipeline.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     torch.manual_seed(0)
-    config = T5Config(vocabulary=32, width=16, head_width=8, depth=2, decoder_depth=1, heads=2, ffn=32)
+    config = T5Config(
+        vocab_size=32,
+        hidden_size=16,
+        head_dim=8,
+        num_hidden_layers=2,
+        num_decoder_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+    )
     return T5(config).eval(), Tokenizer(pipeline, names={"pad": "<pad>", "eos": "</s>", "unknown": "<unk>"})
 
 
@@ -50,7 +67,9 @@ def elmo(tiny_bert_folder: Path) -> Pair:
     """A tiny ELMo over word pieces."""
     tokenizer = Tokenizer.open(tiny_bert_folder)
     torch.manual_seed(0)
-    model = Elmo(ElmoConfig(vocabulary=tokenizer.size, characters=0, width=8, cell=12, depth=2))
+    model = Elmo(
+        ElmoConfig(vocab_size=tokenizer.size, num_characters=0, hidden_size=8, cell_size=12, num_hidden_layers=2)
+    )
     return model.eval(), tokenizer
 
 
@@ -75,7 +94,7 @@ def test_an_elmo_is_as_wide_as_both_directions(elmo: Pair) -> None:
 
 
 def test_an_elmo_of_characters_is_refused(elmo: Pair) -> None:
-    model = Elmo(ElmoConfig(vocabulary=9, characters=9, width=4, cell=4))
+    model = Elmo(ElmoConfig(vocab_size=9, num_characters=9, hidden_size=4, cell_size=4))
     with pytest.raises(InputError, match="reads characters; expected one that reads a tokenizer's pieces"):
         EmbeddingEngine(model, elmo[1])
 

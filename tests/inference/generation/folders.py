@@ -22,7 +22,14 @@ def gpt_folder(folder: Path, *, positions: int = 32, begin: bool = True) -> Path
     tokens = byte_level(folder / "vocabulary", specials=["<|endoftext|>"] if begin else [], kind="gpt2")
     number = 0 if begin else None
     config = GptConfig(
-        vocabulary=tokens.size, width=24, depth=2, heads=4, ffn=40, positions=positions, begin=number, end=number
+        vocab_size=tokens.size,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=40,
+        max_position_embeddings=positions,
+        bos_token_id=number,
+        eos_token_id=number,
     )
     return _saved(Gpt(config), folder / "model", tokens)
 
@@ -31,7 +38,15 @@ def t5_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     tokens = unigram(folder / "vocabulary")
     config = T5Config(
-        vocabulary=tokens.size, width=24, head_width=6, depth=2, decoder_depth=2, heads=4, ffn=40, buckets=8, reach=16
+        vocab_size=tokens.size,
+        hidden_size=24,
+        head_dim=6,
+        num_hidden_layers=2,
+        num_decoder_layers=2,
+        num_attention_heads=4,
+        intermediate_size=40,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=16,
     )
     return _saved(T5(config), folder / "model", tokens)
 

@@ -59,13 +59,31 @@ class Chain:
         return total
 
 
-_SHAPE: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 8, "heads": 2, "ffn": 12, "dropout": 0.0}
-_T5: dict[str, Any] = {"head_width": 6, "depth": 2, "decoder_depth": 2, "buckets": 8, "reach": 16}
-_LSTM: dict[str, Any] = {"source": VOCABULARY, "target": VOCABULARY, "units": 12, "embedding": 7, "score": "dot"}
+_SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 8,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "dropout": 0.0,
+}
+_T5: dict[str, Any] = {
+    "head_dim": 6,
+    "num_hidden_layers": 2,
+    "num_decoder_layers": 2,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 16,
+}
+_LSTM: dict[str, Any] = {
+    "source_size": VOCABULARY,
+    "target_size": VOCABULARY,
+    "hidden_size": 12,
+    "embedding_size": 7,
+    "score": "dot",
+}
 FAMILIES: dict[str, Callable[[], nn.Module]] = {
-    "gpt": lambda: Gpt(GptConfig(**_SHAPE, depth=2, positions=40, attention_dropout=0.0)),
+    "gpt": lambda: Gpt(GptConfig(**_SHAPE, num_hidden_layers=2, max_position_embeddings=40, attention_dropout=0.0)),
     "t5": lambda: T5(T5Config(**_SHAPE, **_T5)),
-    "transformer": lambda: Transformer(TransformerConfig(**_SHAPE, depth=2)),
+    "transformer": lambda: Transformer(TransformerConfig(**_SHAPE, num_hidden_layers=2)),
     "lstm": lambda: Seq2Seq(Seq2SeqConfig(**_LSTM)),
     "lstm, deck": lambda: Seq2Seq(Seq2SeqConfig(**{**_LSTM, "recipe": "deck", "score": "additive", "cell": "gru"})),
 }

@@ -201,7 +201,16 @@ def test_bad_input_is_refused() -> None:
 
 
 def test_a_model_that_only_reads_is_refused() -> None:
-    model = Bert(BertConfig(vocabulary=9, width=8, depth=1, heads=2, ffn=8, positions=8))
+    model = Bert(
+        BertConfig(
+            vocab_size=9,
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=8,
+            max_position_embeddings=8,
+        )
+    )
     with pytest.raises(InputError, match="this bert model reads texts and writes none"):
         as_decoder(model)
     as_decoder(family("gpt"))

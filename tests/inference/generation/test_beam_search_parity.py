@@ -65,7 +65,14 @@ def marian() -> Pair:
         theirs.model.shared.weight.mul_(24**-0.5)
     ours = Transformer(
         TransformerConfig(
-            vocabulary=VOCABULARY, width=24, depth=2, heads=4, ffn=37, eps=1e-5, arrangement="halves", dropout=0.0
+            vocab_size=VOCABULARY,
+            hidden_size=24,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=37,
+            layer_norm_eps=1e-5,
+            arrangement="halves",
+            dropout=0.0,
         )
     )
     ours.load_state_dict(renamed(theirs.state_dict()))

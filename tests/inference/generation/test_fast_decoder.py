@@ -15,7 +15,16 @@ ROWS, TOKENS = 4, 20
 @pytest.fixture(scope="module")
 def model() -> Gpt:
     torch.manual_seed(0)
-    return Gpt(GptConfig(vocabulary=300, width=256, depth=2, heads=4, ffn=512, positions=64)).eval()
+    return Gpt(
+        GptConfig(
+            vocab_size=300,
+            hidden_size=256,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=512,
+            max_position_embeddings=64,
+        )
+    ).eval()
 
 
 def said(model: Gpt) -> list[tuple[int, ...]]:

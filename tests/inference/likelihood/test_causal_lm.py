@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.inference.causal_lm import CausalScorer, ScoredIds
 from tests.inference.conftest import Loaded
@@ -26,8 +26,8 @@ def test_batching_changes_nothing_and_theirs_is_the_same(
     rows: list[ScoredIds], budget: int, chunk: int, gpt: Loaded, theirs: Reference
 ) -> None:
     asked = CausalScorer.of(*gpt, doing="a test")
-    with pytest.MonkeyPatch.context() as patch, evaluating(gpt[0]):
-        patch.setattr("regard.inference.causal_lm.BUDGET", {"cpu": budget})
+    with pytest.MonkeyPatch.context() as patch, evaluation_mode(gpt[0]):
+        patch.setattr("regard.inference.causal_lm.BATCH_TOKENS", {"cpu": budget})
         patch.setattr("regard.inference.causal_lm.ROWS", chunk)
         found = asked.score(rows)
     assert len(found) == len(rows)
@@ -45,7 +45,7 @@ def test_first_choices_are_seen(gpt: Loaded, theirs: Reference) -> None:
         with torch.no_grad():
             ids.append(int(model.logits(model(torch.tensor([ids])))[0, -1].argmax()))  # type: ignore[operator]
     other = [*ids[:-2], (ids[-2] + 1) % 250, ids[-1]]
-    with evaluating(model):
+    with evaluation_mode(model):
         right, wrong, only_context = asked.score([ScoredIds(ids, 3), ScoredIds(other, 3), ScoredIds(ids, 2)])
     assert (right.greedy, wrong.greedy) == (True, False)
     assert only_context.greedy == theirs(ids, 2)[1]

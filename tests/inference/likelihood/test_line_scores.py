@@ -92,7 +92,16 @@ def test_lines_are_taken_as_they_are_needed(gpt: Loaded) -> None:
 
 
 def test_a_model_without_words_is_refused(gpt: Loaded) -> None:
-    t5 = T5(T5Config(vocabulary=200, width=16, depth=1, decoder_depth=1, heads=2, ffn=16))
+    t5 = T5(
+        T5Config(
+            vocab_size=200,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_decoder_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+        )
+    )
     with pytest.raises(InputError, match="scoring needs a model that predicts the next token, and this is a T5"):
         next(score_lines(t5, gpt[1], LINES))
 

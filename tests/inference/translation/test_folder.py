@@ -39,7 +39,7 @@ def test_a_built_in_translator_in_half_precision(
     expected = first.translate(["the dog sees a cat"], beam=Beam())
     first.model.half()
     save_translator(first, tmp_path / "regard-xx-yy")
-    monkeypatch.setattr("regard.checkpoints.loading.builtins", lambda: ["regard-xx-yy"])
+    monkeypatch.setattr("regard.checkpoints.loading.builtin_names", lambda: ["regard-xx-yy"])
     monkeypatch.setattr("regard.checkpoints.loading.builtin_folder", lambda name: tmp_path / name)
     again = load_translator("regard-xx-yy")
     assert {tensor.dtype for tensor in again.model.parameters()} == {torch.float32}

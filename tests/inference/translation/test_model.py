@@ -57,14 +57,20 @@ def test_a_seed_draws_the_same_weights_and_joint_ones_are_shared() -> None:
     assert isinstance(one, Transformer) and isinstance(same, Transformer) and isinstance(other, Transformer)
     assert one.embedding.tokens.weight.equal(same.embedding.tokens.weight)
     assert not one.embedding.tokens.weight.equal(other.embedding.tokens.weight)
-    assert one.said is one.embedding
+    assert one.decoder_embedding is one.embedding
     apart = new_model(settings, SUBWORDS[False], seed=1)
-    assert isinstance(apart, Transformer) and apart.said is not apart.embedding
+    assert isinstance(apart, Transformer) and apart.decoder_embedding is not apart.embedding
 
 
 def test_what_does_not_translate_is_refused() -> None:
     with pytest.raises(InputError, match="a BERT does not translate"):
-        as_translation_model(Bert(BertConfig(vocabulary=10, width=8, depth=1, heads=1, ffn=8)))
+        as_translation_model(
+            Bert(
+                BertConfig(
+                    vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+                )
+            )
+        )
     with pytest.raises(InputError, match="a Seq2Seq does not translate"):
         from regard.models import Seq2SeqConfig
 

@@ -220,7 +220,9 @@ def test_models_that_cannot(vit: Both, bert: Both, subwords: Subwords) -> None:
     with pytest.raises(InputError, match="has no attention"):
         record_attention(translator(subwords, family="lstm", score="none"), subwords, "a")
     with pytest.raises(InputError, match="has no attention"):
-        record_attention(Elmo(ElmoConfig(vocabulary=9, characters=0, width=4, cell=4)), bert.tokenizer, "a")
+        record_attention(
+            Elmo(ElmoConfig(vocab_size=9, num_characters=0, hidden_size=4, cell_size=4)), bert.tokenizer, "a"
+        )
 
 
 def test_layers_and_heads_that_are_not_there(bert: Both) -> None:

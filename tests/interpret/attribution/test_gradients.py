@@ -42,7 +42,7 @@ class Linear(nn.Module):
 @pytest.fixture(scope="module")
 def linear(blanks: Probe) -> tuple[Probe, Tensor]:
     """A trial whose logits are sums over tokens of the products with a matrix that is its own for every token."""
-    width, count = blanks.encoder.config.width, len(blanks.ids)
+    width, count = blanks.encoder.config.hidden_size, len(blanks.ids)
     factors = torch.randn(count, width, 3, generator=torch.Generator().manual_seed(1))
     model = Linear(blanks.encoder)
 
@@ -96,7 +96,7 @@ def test_scores_add_up(which: str, baseline: None, request: pytest.FixtureReques
     assert found.completeness_error == pytest.approx(sum(found.scores) - gained, abs=1e-9)
     assert rough.completeness_error is not None
     assert abs(rough.completeness_error) > abs(found.completeness_error or 0)
-    with trial.evaluating():
+    with trial.evaluation_mode():
         row = trial.logits()[0, place]
     assert found.output == trial.outputs[int(row.argmax())]
     assert found.value == pytest.approx(row.max().item(), abs=1e-5)
@@ -116,7 +116,7 @@ def test_the_integral_is_that_of_many_small_steps(following: Probe) -> None:
 
 def test_copies_in_several_batches_give_the_same(following: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = integrated_gradients(following, steps=7)
-    monkeypatch.setattr("regard.interpret.attribution.gradients.BUDGET", {"cpu": 2 * len(following.ids)})
+    monkeypatch.setattr("regard.interpret.attribution.gradients.BATCH_TOKENS", {"cpu": 2 * len(following.ids)})
     assert integrated_gradients(following, steps=7).scores == pytest.approx(whole.scores, abs=1e-5)
 
 

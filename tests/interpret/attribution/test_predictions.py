@@ -110,7 +110,16 @@ def test_long_text_has_a_prediction_and_says_why_there_is_no_more(solved: Any) -
 
 def test_picture() -> None:
     torch.manual_seed(0)
-    config = VitConfig(width=16, depth=1, heads=2, ffn=16, image=(8, 8), patch=(4, 4), channels=1, labels=2)
+    config = VitConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        image_size=(8, 8),
+        patch_size=(4, 4),
+        num_channels=1,
+        num_labels=2,
+    )
     model = FineTunedModel(ImageTask(["cat", "dog"]), ImageClassifier(Vit(config)).eval(), None, 0)
     example = ImageExample(np.arange(64, dtype=np.uint8).reshape(8, 8), name="a.png")
     payload: dict[str, Any] = predictions_payload("DIR", model, [example])

@@ -39,14 +39,21 @@ def gpt_tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def tuned(task: object, tokenizer: Tokenizer, *, causal: bool = False, length: int = 48) -> FineTunedModel:
-    sizes = {"vocabulary": tokenizer.size, "width": 24, "depth": 2, "heads": 4, "ffn": 40, "positions": 48}
-    encoder = Gpt(GptConfig(**sizes, begin=0, end=0)) if causal else Bert(BertConfig(**sizes))
+    sizes = {
+        "vocab_size": tokenizer.size,
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 40,
+        "max_position_embeddings": 48,
+    }
+    encoder = Gpt(GptConfig(**sizes, bos_token_id=0, eos_token_id=0)) if causal else Bert(BertConfig(**sizes))
     model = EncoderWithHead.from_encoder(encoder, task)  # type: ignore[arg-type]
     return FineTunedModel(task, randomised(model).eval(), tokenizer, length)  # type: ignore[arg-type]
 
 
 def shares(trial: Probe) -> torch.Tensor:
-    with trial.evaluating():
+    with trial.evaluation_mode():
         return trial.probabilities(trial.logits())[0]
 
 
@@ -109,7 +116,7 @@ def test_values_tags_and_answers(bert_tokens: Tokenizer) -> None:
     assert shares(trial).sum(-1).tolist() == pytest.approx([1.0, 1.0])
     best = predict(answer, [QuestionExample("", "what film", "the good film was long")], device=CPU)[0]["nbest"]
     spans = {(one["start"], one["end"]): one["probability"] for one in best}
-    with trial.evaluating():
+    with trial.evaluation_mode():
         first, last = trial.logits()[0].double()
     # [CLS] what film [SEP] the good film was long [SEP]: a span's score is the sum of both its ends'.
     places = {0: 4, 4: 5, 9: 6, 14: 7, 18: 8}
@@ -123,7 +130,7 @@ def test_parts_are_shorter_texts(bert_tokens: Tokenizer) -> None:
     solved = tuned(TextClassification(["a", "b"]), bert_tokens)
     trial, shorter = task_probe(solved, "the good film"), task_probe(solved, "the film")
     keep = torch.tensor([[True, True, False, True, True], [True, True, True, True, False]])
-    with trial.evaluating():
+    with trial.evaluation_mode():
         assert torch.allclose(trial.logits_of_subsets(keep)[0], shorter.logits()[0], atol=1e-5)
 
 
@@ -157,7 +164,18 @@ def test_what_cannot_be_asked(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_
     gpt, tokens = regard.load(tiny_gpt(tmp_path))
     with pytest.raises(InputError, match="tokens, and this model reads 16; shorten it by"):
         pretrained_probe(gpt, tokens, "the film " * 20)
-    picture = Vit(VitConfig(width=8, depth=1, heads=2, ffn=8, image=(4, 4), patch=(2, 2), channels=1, labels=2))
+    picture = Vit(
+        VitConfig(
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=8,
+            image_size=(4, 4),
+            patch_size=(2, 2),
+            num_channels=1,
+            num_labels=2,
+        )
+    )
     with pytest.raises(InputError, match="expected a BERT or a GPT"):
         pretrained_probe(picture, None, "the film")
     with pytest.raises(InputError, match="unknown label 'aa'; did you mean 'a'"):

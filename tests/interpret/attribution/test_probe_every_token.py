@@ -44,7 +44,7 @@ def test_hidden_in_turn_is_each_word_as_a_blank(bert: Pair) -> None:
     probe = pretrained_probe(*bert, TEXT, at="masked")
     assert (probe.positions, probe.rows_per_copy) == (tuple(range(1, 10)), 9)
     assert probe.targets[1] == "2 good" and probe.targets[6] == "7 [MASK]"
-    with probe.evaluating():
+    with probe.evaluation_mode():
         found = probe.logits()[0]
         assert found.shape == (9, len(probe.outputs))
         for place in range(9):
@@ -60,7 +60,7 @@ def test_plain_is_one_pass_over_the_text(bert: Pair) -> None:
     ids = torch.tensor([tokenizer.encode("the good film").ids])
     with torch.no_grad():
         wanted = model.masked(model(ids, Padded()))[0, 1:-1]
-    with probe.evaluating():
+    with probe.evaluation_mode():
         torch.testing.assert_close(probe.logits()[0], wanted)
 
 
@@ -71,7 +71,7 @@ def test_a_gpt_says_what_follows_each_token(gpt: Pair) -> None:
     numbers = probe.ids.tolist()
     assert probe.positions == tuple(range(1, len(numbers) + 1))
     assert probe.targets[-1] == "next token"
-    with probe.evaluating():
+    with probe.evaluation_mode():
         found = probe.logits()[0]
         for count in range(1, len(numbers) + 1):
             alone = pretrained_probe(*gpt, tokenizer.decode(numbers[:count]))
@@ -106,7 +106,7 @@ def test_fewer_places_are_evenly_spread(bert: Pair) -> None:
     probe = pretrained_probe(*bert, TEXT, at="masked")
     few = subsample_targets(probe, 3)
     assert few.positions == (1, 4, 7) and few.targets == tuple(probe.targets[i] for i in (0, 3, 6))
-    with probe.evaluating():
+    with probe.evaluation_mode():
         torch.testing.assert_close(few.logits()[0], probe.logits()[0, [0, 3, 6]])
     assert subsample_targets(probe, 9) is probe
     plain = pretrained_probe(*bert, TEXT, at="plain")

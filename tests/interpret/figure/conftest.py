@@ -23,13 +23,14 @@ class Drawn:
     model: nn.Module
     reader: TextTokenizer
     text: str
-    kept: dict[str, Figure] = field(default_factory=dict)
+    figures: dict[str, Figure] = field(default_factory=dict)
 
-    def figure(self, switches: str = "") -> Figure:
-        """Of the text, made once."""
-        if switches not in self.kept:
-            self.kept[switches] = draw_figure(self.model, self.reader, self.text, without=switches, name="m")
-        return self.kept[switches]
+    def figure(self, without: str = "") -> Figure:
+        """The figure of the text, without the components that are named; made once."""
+        if without not in self.figures:
+            names = without.split(",") if without else []
+            self.figures[without] = draw_figure(self.model, self.reader, self.text, without=names, name="m")
+        return self.figures[without]
 
 
 @pytest.fixture(params=KINDS, scope="session")

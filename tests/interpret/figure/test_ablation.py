@@ -8,16 +8,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.inference.perplexity import measure_perplexity
 from regard.inference.translation.model import as_translation_model, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords
-from regard.interpret.figure import ablation as damage
-from regard.interpret.figure.ablation import ablate_components
+from regard.interpret.figure import ablation
+from regard.interpret.figure.ablation import (
+    ENGLISH,
+    PAIRS,
+    ablate_components,
+    built_in_sentences,
+    without_components,
+)
 from regard.interpret.figure.figure import draw_figure
 from regard.interpret.figure.figure_model import figure_model_of
-from regard.interpret.figure.sentences import ENGLISH, PAIRS, sentences_for
-from regard.interpret.figure.switches import without_components
 from regard.models import Gpt
 from regard.nn import Padded
 from tests.interpret.conftest import translator
@@ -27,9 +31,9 @@ from tests.interpret.figure.conftest import Drawn
 def reference(drawn: Drawn, found: object) -> float:
     """The loss of the text by the library's own measures."""
     if isinstance(drawn.reader, Subwords):
-        model, sentence = as_translation_model(drawn.model), found.sentence  # type: ignore[attr-defined]
-        wanted = torch.tensor([sentence.wanted])
-        scores = teacher_forced_logits(model, torch.tensor([sentence.source]), Padded(), wanted)[0]
+        model, sentence = as_translation_model(drawn.model), found.inputs  # type: ignore[attr-defined]
+        wanted = torch.tensor([sentence.target_ids])
+        scores = teacher_forced_logits(model, torch.tensor([sentence.source_ids]), Padded(), wanted)[0]
         return float(F.cross_entropy(scores, wanted[0]))
     measured = measure_perplexity(drawn.model, drawn.reader, drawn.text)
     return math.log(measured.perplexity)
@@ -37,77 +41,79 @@ def reference(drawn: Drawn, found: object) -> float:
 
 def test_losses_are_the_librarys_own(drawn: Drawn) -> None:
     found = drawn.figure()
-    with evaluating(drawn.model):
+    with evaluation_mode(drawn.model):
         assert found.ablation.outcomes[0].loss == pytest.approx(reference(drawn, found), rel=1e-4)
         if isinstance(drawn.reader, Subwords):
             with without_components(drawn.model, ["scaling"]):
-                assert found.ablation.of(["scaling"]).loss == pytest.approx(reference(drawn, found), rel=1e-4)
+                assert found.ablation.find(["scaling"]).loss == pytest.approx(reference(drawn, found), rel=1e-4)
 
 
 def test_every_switch_alone_and_those_that_are_off_together(drawn: Drawn) -> None:
     found = drawn.figure("residual,positions")
-    able = [(), *((name,) for name in ("mask", "positions", "scaling", "residual") if name not in found.disabled)]
-    assert [one.without for one in found.ablation.outcomes] == [*able, ("positions", "residual")]
+    able = [[], *([name] for name in ("mask", "positions", "scaling", "residual") if name not in found.disabled)]
+    assert [one.without for one in found.ablation.outcomes] == [*able, ["positions", "residual"]]
     losses = [one.loss for one in found.ablation.outcomes]
     assert len(set(losses)) == len(losses)
     for one in found.ablation.outcomes:
-        known = [math.log(place.probability) for place in one.places if place.probability]
+        known = [math.log(place.probability) for place in one.predictions if place.probability]
         assert one.loss == pytest.approx(-sum(known) / len(known), rel=1e-3)
-        assert all(place.best[0][1] >= (place.probability or 0) - 1e-6 for place in one.places)
+        assert all(place.best[0][1] >= (place.probability or 0) - 1e-6 for place in one.predictions)
 
 
 def test_sentences_of_ours_are_measured_once(drawn: Drawn) -> None:
     subject = figure_model_of(drawn.model, drawn.reader)
-    known: damage.LossCache = {}
+    known: ablation.LossCache = {}
     pairs = [("the day was good", "der Tag" if isinstance(drawn.reader, Subwords) else None)]
-    with evaluating(drawn.model):
-        sentence = subject.read(drawn.text, limit=20)
-        first = ablate_components(subject, sentence, (), sentences=pairs, limit=20, known=known)
-        alone = subject.read(*pairs[0], limit=20)
-        again = ablate_components(subject, alone, (), sentences=pairs, limit=20, known=dict.fromkeys(known, 7.0))
-    # The one sentence of ours, as a text of its own, has the loss that was measured over the sentences.
+    with evaluation_mode(drawn.model):
+        sentence = subject.read(drawn.text, max_tokens=20)
+        first = ablate_components(subject, sentence, (), sentences=pairs, max_tokens=20, loss_cache=known)
+        alone = subject.read(*pairs[0], max_tokens=20)
+        again = ablate_components(
+            subject, alone, (), sentences=pairs, max_tokens=20, loss_cache=dict.fromkeys(known, 7.0)
+        )
+    # The one built-in sentence, as a text of its own, has the loss that was measured over the sentences.
     assert [one.loss for one in again.outcomes] == pytest.approx([one.sentences_loss for one in first.outcomes])
     assert {one.sentences_loss for one in again.outcomes} == {7.0}
-    assert known.keys() == {one.without for one in first.outcomes}
+    assert known.keys() == {tuple(one.without) for one in first.outcomes}
 
 
-HERE, OURS = "for this text (from 2.00 to ", "over the 5 sentences of ours (from 4.00 to "
+HERE, OURS = "for this text (from 2.00 to ", "over the 5 built-in sentences (from 4.00 to "
 
 
 @pytest.mark.parametrize(
     ("loss", "ours", "said"),
     [
-        (1.0, None, ["It falls for this text (from 2.00 to 1.00): that is a leak and no gain."]),
-        (3.0, None, ["It does not even fall for this text (from 2.00 to 3.00)", "has not learnt"]),
-        (1.0, 3.5, [f"It falls {HERE}1.00) and {OURS}3.50): that is a leak and no gain."]),
-        (3.0, 4.5, [f"It does not even fall {HERE}3.00) or {OURS}4.50)", "has not learnt"]),
-        (3.0, 3.5, [f"It falls {OURS}3.50): that is a leak", f"It does not fall {HERE}3.00): trained with the mask"]),
-        (1.0, 4.5, [f"It falls {HERE}1.00): that is a leak", f"It does not fall {OURS}4.50): trained with the mask"]),
+        (1.0, None, ["It falls for this text (from 2.00 to 1.00): this is a leak"]),
+        (3.0, None, ["It does not even fall for this text (from 2.00 to 3.00)", "has not learned"]),
+        (1.0, 3.5, [f"It falls {HERE}1.00) and {OURS}3.50): this is a leak"]),
+        (3.0, 4.5, [f"It does not even fall {HERE}3.00) or {OURS}4.50)", "has not learned"]),
+        (3.0, 3.5, [f"It falls {OURS}3.50): this is a leak", f"It does not fall {HERE}3.00): trained with the mask"]),
+        (1.0, 4.5, [f"It falls {HERE}1.00): this is a leak", f"It does not fall {OURS}4.50): trained with the mask"]),
     ],
 )
 def test_a_model_that_sees_the_future_is_not_praised(loss: float, ours: float | None, said: list[str]) -> None:
-    before = damage.AblationOutcome((), 2.0, None if ours is None else 4.0, "", ())
-    (remark,) = damage._remarks([before, damage.AblationOutcome(("mask",), loss, ours, "", ())], 5)
-    assert all(part in remark for part in ["sees the very token it should say", *said])
-    assert ("leak" in remark) == ("It falls" in remark) and ("has not learnt" in remark) != ("leak" in remark)
+    before = ablation.AblationOutcome([], 2.0, None if ours is None else 4.0, "", [])
+    (remark,) = ablation._remarks([before, ablation.AblationOutcome(["mask"], loss, ours, "", [])], 5)
+    assert all(part in remark for part in ["sees the token that it should predict", *said])
+    assert ("leak" in remark) == ("It falls" in remark) and ("has not learned" in remark) != ("leak" in remark)
 
 
 def test_without_a_mask_the_future_changes_the_past(drawn: Drawn) -> None:
     if not isinstance(drawn.model, Gpt):
         return
     subject = figure_model_of(drawn.model, drawn.reader)
-    with evaluating(drawn.model):
-        short, long = (subject.read(text, limit=20) for text in ("the film was", "the film was good"))
+    with evaluation_mode(drawn.model):
+        short, long = (subject.read(text, max_tokens=20) for text in ("the film was", "the film was good"))
         assert torch.allclose(subject.run(short)[1], subject.run(long)[1], atol=1e-5)
         with without_components(drawn.model, ["mask"]):
             assert not torch.allclose(subject.run(short)[1], subject.run(long)[1], atol=1e-2)
 
 
 def test_a_translators_languages_are_in_its_name(subwords: Subwords) -> None:
-    assert sentences_for("regard-de-en", translates=True)[0] == (PAIRS["de"][0], PAIRS["en"][0])
-    assert sentences_for("/tmp/some/fr-en/", translates=True)[1] == (PAIRS["fr"][1], PAIRS["en"][1])
-    assert sentences_for("my-model", translates=True) == sentences_for("code-en", translates=True) == ()
-    assert sentences_for("regard-de-en", translates=False) == tuple((text, None) for text in ENGLISH)
+    assert built_in_sentences("regard-de-en", translates=True)[0] == (PAIRS["de"][0], PAIRS["en"][0])
+    assert built_in_sentences("/tmp/some/fr-en/", translates=True)[1] == (PAIRS["fr"][1], PAIRS["en"][1])
+    assert built_in_sentences("my-model", translates=True) == built_in_sentences("code-en", translates=True) == []
+    assert built_in_sentences("regard-de-en", translates=False) == [(text, None) for text in ENGLISH]
     model = translator(subwords)
     assert draw_figure(model, subwords, "a dog", name="x-en-de").ablation.outcomes[0].sentences_loss is not None
     assert draw_figure(model, subwords, "a dog").ablation.outcomes[0].sentences_loss is None

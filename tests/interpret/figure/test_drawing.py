@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.inference.load_model import load_model
-from regard.interpret.figure import drawing as drawing
-from regard.interpret.figure.drawing import figure_picture
+from regard.interpret.figure import drawing
 from regard.interpret.figure.figure import draw_figure
 from regard.render.drawing import ACCENT, COLORS, OTHER, QUIET, TEXT, Drawing, Label, Tile, blend
 
@@ -48,7 +47,7 @@ def ground(picture: Drawing, name: str) -> list[int]:
 
 def test_boxes_have_the_colour_of_their_kind(tiny_bert_folder: Path) -> None:
     pair = load_model(tiny_bert_folder)
-    whole, off = (figure_picture(draw_figure(*pair, "the film", without=names)) for names in ("", "positions"))
+    whole, off = (draw_figure(*pair, "the film", without=names).to_drawing() for names in ([], ["positions"]))
     # 28% of #56b4e9 and 72% of white
     assert ground(whole, "Feed Forward") == [208, 234, 249]
     for name, number in (("Attention", 4), ("Linear", 0), ("Softmax", 2), ("Input Embedding", 3)):

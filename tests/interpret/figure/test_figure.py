@@ -7,14 +7,14 @@ import math
 import pytest
 import torch
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
+from regard.interpret.figure.ablation import COMPONENTS, missing_components, without_components
 from regard.interpret.figure.boxes import NamedTensor, run_box
 from regard.interpret.figure.equations import run
 from regard.interpret.figure.figure import Figure, draw_figure, max_tokens_of
 from regard.interpret.figure.figure_model import figure_model_of
-from regard.interpret.figure.switches import COMPONENTS, missing_components, without_components
 from regard.models import Seq2Seq
 from regard.nn import Padded
 from regard.nn.recording import record
@@ -23,34 +23,34 @@ from tests.interpret.figure.conftest import Drawn
 
 
 def of(found: Figure, box: str, name: str, layer: int = 0) -> torch.Tensor:
-    return next(one.tensor for one in found.box(box).steps[layer].values if one.name == name)
+    return next(one.tensor for one in found.box(box).passes[layer].tensors if one.name == name)
 
 
 @pytest.mark.parametrize("off", ["", "mask", "positions", "scaling", "residual", "mask,positions,scaling,residual"])
 def test_every_snippet_gives_the_models_own_numbers(drawn: Drawn, off: str) -> None:
     switches = ",".join(name for name in off.split(",") if name and name not in missing_components(drawn.model))
     found = drawn.figure(switches)
-    for box in found.boxes:
-        assert len(box.steps) == (found.depth if box.group == "layer" else 1)
-        for one in box.steps:
-            size = max(1.0, float(one.values[-1].tensor.abs().max()))
-            assert one.values[-1].name == "out" and one.difference <= 2e-5 * size, (box.name, one.difference)
+    for box in found.model_boxes:
+        assert len(box.passes) == (found.depth if box.group == "layer" else 1)
+        for one in box.passes:
+            size = max(1.0, float(one.tensors[-1].tensor.abs().max()))
+            assert one.tensors[-1].name == "out" and one.difference <= 2e-5 * size, (box.name, one.difference)
 
 
 def test_a_wrong_snippet_would_be_seen() -> None:
     x = torch.tensor([[1.0, 2.0]])
-    wrong = run_box("out = x * 3", [NamedTensor("x", x)], {}, x * 2, shown=[("out", None, None)])
+    wrong = run_box("out = x * 3", [NamedTensor("x", x)], {}, x * 2, tensors=[("out", None, None)])
     assert wrong.difference == 2.0
-    assert torch.equal(wrong.values[-1].tensor, x * 2)  # and what is shown is the model's
+    assert torch.equal(wrong.tensors[-1].tensor, x * 2)  # and what is shown is the model's
 
 
 def test_tensors_are_those_that_are_recorded(drawn: Drawn) -> None:
     found = drawn.figure()
     subject = figure_model_of(drawn.model, drawn.reader)
-    with evaluating(drawn.model):
-        sentence = subject.read(drawn.text, limit=max_tokens_of(subject.model))
+    with evaluation_mode(drawn.model):
+        inputs = subject.read(drawn.text, max_tokens=max_tokens_of(subject.model))
         with record(drawn.model) as tape:
-            logits = subject.run(sentence)
+            logits = subject.run(inputs)
     last = subject.parts[-1]
     torch.testing.assert_close(of(found, f"{last}.linear", "out"), logits)
     torch.testing.assert_close(of(found, f"{last}.softmax", "out"), logits.softmax(-1))
@@ -69,7 +69,7 @@ def test_tensors_are_those_that_are_recorded(drawn: Drawn) -> None:
 
 def test_boxes_are_those_of_the_paper_or_of_what_it_became(drawn: Drawn) -> None:
     found = drawn.figure()
-    titles = [box.title for box in found.boxes]
+    titles = [box.title for box in found.model_boxes]
     before = drawn.kind in ("decoder", "pre")
     assert found.norm_first == before
     around = (lambda title: ["Norm", title, "Add"]) if before else (lambda title: [title, "Add & Norm"])
@@ -112,16 +112,16 @@ def test_the_code_shows_what_is_switched_off(drawn: Drawn) -> None:
 def test_a_translator_decodes_its_own_words_or_the_targets(subwords: Subwords) -> None:
     model = translator(subwords)
     told = draw_figure(model, subwords, "a dog", "ein Hund")
-    assert told.sentence.target == "ein Hund"
-    assert told.sentence.wanted == tuple(subwords.encode_targets(["ein Hund"])[0])
-    assert told.sentence.heard == (subwords.begin, *told.sentence.wanted[:-1])
-    own = draw_figure(model, subwords, "a dog", without="residual")
-    with evaluating(model):
-        logits = figure_model_of(model, subwords).run(own.sentence)
-    assert own.sentence.wanted is not None
-    best = logits.argmax(-1).tolist()[: len(own.sentence.wanted)]
+    assert told.inputs.target == "ein Hund"
+    assert told.inputs.target_ids == tuple(subwords.encode_targets(["ein Hund"])[0])
+    assert told.inputs.decoder_ids == (subwords.begin, *told.inputs.target_ids[:-1])
+    own = draw_figure(model, subwords, "a dog", without=["residual"])
+    with evaluation_mode(model):
+        logits = figure_model_of(model, subwords).run(own.inputs)
+    assert own.inputs.target_ids is not None
+    best = logits.argmax(-1).tolist()[: len(own.inputs.target_ids)]
     # What the whole model says, whatever is switched off; the last one may be put there for want of room.
-    assert best[:-1] == list(own.sentence.wanted[:-1])
+    assert best[:-1] == list(own.inputs.target_ids[:-1])
 
 
 def test_blanks_are_masked(drawn: Drawn) -> None:
@@ -129,27 +129,25 @@ def test_blanks_are_masked(drawn: Drawn) -> None:
         return
     found = draw_figure(drawn.model, drawn.reader, "the _ was good")
     assert found.tokens["encoder"][2] == "[MASK]"
-    assert [place.token for place in found.ablation.outcomes[0].places] == ["the", None, "was", "good"]
+    assert [place.token for place in found.ablation.outcomes[0].predictions] == ["the", None, "was", "good"]
 
 
 def test_a_long_text_is_cut_and_said_so(drawn: Drawn) -> None:
     found = draw_figure(drawn.model, drawn.reader, "good day " * 60)
     assert len(next(iter(found.tokens.values()))) <= 32
-    assert "did not fit" in found.notes()[0]
+    assert "did not fit" in found.notes[0]
 
 
-def test_documents(drawn: Drawn) -> None:
+def test_the_document(drawn: Drawn) -> None:
     found = drawn.figure()
-    document = found.document(layer=1)
-    boxes = document["boxes"]
-    assert isinstance(boxes, list)
-    one = next(box for box in boxes if box["name"].endswith(".attention"))
+    document = found.at_layer(1).to_dict()
+    one = next(box for box in document["boxes"] if box["name"].endswith(".attention"))
     weights = next(tensor for tensor in one["tensors"] if tensor["name"] == "weights")
     expected = of(found, one["name"], "weights", 1)
     assert weights["shape"] == list(expected.shape)
     torch.testing.assert_close(torch.tensor(weights["first"][0]), expected[0, 0, :4])
-    with pytest.raises(InputError, match="the layer is 9"):
-        found.document(layer=9)
+    with pytest.raises(InputError, match="layer is 9"):
+        found.at_layer(9)
 
 
 def test_what_cannot_be_drawn_is_told(subwords: Subwords, t5: Both, bert: Both) -> None:

@@ -16,7 +16,7 @@ def apart(a: BoxShape, b: BoxShape) -> bool:
 def test_boxes_are_apart_inside_and_in_order(drawn: Drawn) -> None:
     found = drawn.figure()
     layout = found.layout()
-    assert [shape.box for shape in layout.shapes] == [box.name for box in found.boxes]
+    assert [shape.box for shape in layout.shapes] == [box.name for box in found.model_boxes]
     assert all(apart(a, b) for a, b in combinations(layout.shapes, 2))
     for shape in layout.shapes:
         assert shape.x >= 0 and shape.x + shape.width <= layout.width
@@ -52,7 +52,7 @@ def test_a_mask_that_is_off_is_named(drawn: Drawn) -> None:
     assert found.box("decoder.attention").title == title and drawn.figure().box("decoder.attention").title != title
     shape = next(one for one in found.layout().shapes if one.box == "decoder.attention")
     assert " ".join(shape.lines) == title
-    assert [box.name for box in found.boxes if box.title == title] == ["decoder.attention"]
+    assert [box.name for box in found.model_boxes if box.title == title] == ["decoder.attention"]
 
 
 def test_the_encoders_top_goes_to_the_cross_attention(drawn: Drawn) -> None:

@@ -167,7 +167,14 @@ def tables(pattern: str | None, step: int = 0) -> tuple[torch.Tensor, torch.Tens
 
 
 def planted(layout: list[list[tuple[str | None, int]]]) -> Bert:
-    config = BertConfig(vocabulary=V, width=D * HEADS, depth=len(layout), heads=HEADS, ffn=4, positions=PLACES)
+    config = BertConfig(
+        vocab_size=V,
+        hidden_size=D * HEADS,
+        num_hidden_layers=len(layout),
+        num_attention_heads=HEADS,
+        intermediate_size=4,
+        max_position_embeddings=PLACES,
+    )
     model = Bert(config, heads=()).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -270,7 +277,16 @@ def test_the_document_and_the_counts(taken: tuple[list[list[tuple[str | None, in
 
 
 def test_a_gpt_reads_each_text_by_itself(tokenizer: Tokenizer) -> None:
-    model = Gpt(GptConfig(vocabulary=V, width=32, depth=2, heads=4, ffn=64, positions=64)).eval()
+    model = Gpt(
+        GptConfig(
+            vocab_size=V,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            max_position_embeddings=64,
+        )
+    ).eval()
     found = head_census(model, tokenizer, written(0, 6))
     assert (found.read, len(found.heads)) == (12, 8)
     ahead = found.heads[0].findings[PATTERNS.index(NEXT)]
@@ -304,7 +320,7 @@ def test_what_was_left_out_and_cut_is_told(tokenizer: Tokenizer) -> None:
     word = written(0, 1)[0][0].split()[0]
     whole = head_census(model, tokenizer, read_text_pairs([word, word]))
     assert (whole.left_out, whole.truncated, whole.to_dict()["notes"]) == (0, 0, [])
-    longest = min(128, model.config.positions)
+    longest = min(128, model.config.max_position_embeddings)
     found = head_census(model, tokenizer, read_text_pairs([f"{word} " * longest, word, word, word, word], limit=2))
     assert (found.left_out, found.truncated) == (1, 1)
     notes = [

@@ -60,10 +60,17 @@ def test_every_layer_is_what_transformers_says(word: str, tiny_bert_folder: Path
 def test_a_word_of_several_pieces_in_a_gpt_and_an_elmo(tiny_bert_folder: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     letters = byte_level(tmp_path / "letters", specials=["<|endoftext|>"], kind="gpt2")
-    shape = GptConfig(vocabulary=letters.size, width=8, depth=2, heads=2, ffn=12, positions=40)
+    shape = GptConfig(
+        vocab_size=letters.size,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=40,
+    )
     regard.save(Gpt(shape), tmp_path / "gpt", letters)
     words = Tokenizer.open(tiny_bert_folder)
-    elmo = Elmo(ElmoConfig(vocabulary=words.size, characters=0, width=6, cell=6, depth=2))
+    elmo = Elmo(ElmoConfig(vocab_size=words.size, num_characters=0, hidden_size=6, cell_size=6, num_hidden_layers=2))
     regard.save(elmo, tmp_path / "elmo", words)
     models = [str(tmp_path / "gpt"), str(tmp_path / "elmo")]
     found = compare_senses("film", TEXTS[:2], models=models, device="cpu")

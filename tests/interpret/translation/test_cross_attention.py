@@ -94,7 +94,11 @@ def test_scores_of_a_recurrent_model_are_the_papers(made: Callable[[str], Transl
         np.testing.assert_allclose(found.seen.states, memory.numpy(), atol=1e-6)
         expected = []
         for number, token in enumerate(
-            [model.config.begin, *translator.subwords.encode_targets([""])[0][:0], *told.translation.ids]
+            [
+                model.config.decoder_start_token_id,
+                *translator.subwords.encode_targets([""])[0][:0],
+                *told.translation.ids,
+            ]
         ):
             if number == len(told.steps):
                 break

@@ -13,7 +13,7 @@ from regard.errors import InputError, RegardError
 from regard.inference.generation import Sampling, greedy_search, sample
 from regard.nn import Padded, recording
 from regard.nn.fast import cuda_graphs as bursts_module
-from regard.nn.fast.cuda_graphs import bursting
+from regard.nn.fast.cuda_graphs import cuda_graph_mode
 from tests.inference.generation.models import family
 
 PROMPTS = [
@@ -38,7 +38,7 @@ def made(model: Any) -> Any:
 def test_greedy_is_the_same(ids: torch.Tensor, layout: Padded | None, end: int | None) -> None:
     model = family("gpt")
     expected = greedy_search(model, ids, layout, end=end, max_new_tokens=30)
-    with bursting("plain"):
+    with cuda_graph_mode("plain"):
         found = greedy_search(model, ids, layout, end=end, max_new_tokens=30)
     assert [one.ids for one in found] == [one.ids for one in expected]
     assert [one.finished for one in found] == [one.finished for one in expected]
@@ -51,9 +51,9 @@ def test_greedy_is_the_same(ids: torch.Tensor, layout: Padded | None, end: int |
 @pytest.mark.parametrize(("ids", "layout"), PROMPTS)
 def test_samples_are_the_same(sampling: Sampling | None, ids: torch.Tensor, layout: Padded | None) -> None:
     model = family("gpt")
-    settings: dict[str, Any] = {"sampling": sampling, "end": 5, "max_tokens": 30, "seed": 3, "rows": [4, 0, 9]}
+    settings: dict[str, Any] = {"sampling": sampling, "end": 5, "max_new_tokens": 30, "seed": 3, "rows": [4, 0, 9]}
     expected = list(sample(model, ids, layout, **settings))
-    with bursting("plain"):
+    with cuda_graph_mode("plain"):
         found = list(sample(model, ids, layout, **settings))
         again = list(sample(model, ids, layout, **settings))
     assert found == again == expected
@@ -64,7 +64,7 @@ def test_rows_the_caller_ends_say_no_more() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     over: set[int] = set()
     found = []
-    with bursting("plain"):
+    with cuda_graph_mode("plain"):
         for step in sample(model, ids, layout, sampling=None, end=None, max_new_tokens=30, finished=over):
             found.append(step)
             if len(found) == 7:
@@ -78,7 +78,7 @@ def test_rows_the_caller_ends_say_no_more() -> None:
 
 def test_what_was_made_serves_again_until_weights_move() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
-    with bursting("plain"):
+    with cuda_graph_mode("plain"):
         greedy_search(model, ids, layout, end=None, max_new_tokens=9)
         first = made(model)
         with torch.no_grad():
@@ -95,7 +95,7 @@ def test_what_was_made_serves_again_until_weights_move() -> None:
 
 def test_it_goes_with_its_model() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
-    with bursting("plain"):
+    with cuda_graph_mode("plain"):
         greedy_search(model, ids, layout, end=None, max_new_tokens=9)
     before = len(bursts_module._kept)
     del model
@@ -106,19 +106,19 @@ def test_it_goes_with_its_model() -> None:
 def test_single_steps_where_somebody_watches_or_nothing_is_gained() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     greedy_search(model, ids, layout, end=None, max_new_tokens=9)  # a processor
-    with bursting("off"):
+    with cuda_graph_mode("off"):
         greedy_search(model, ids, layout, end=None, max_new_tokens=9)
-    with bursting("plain"), recording.record(model) as tape:
+    with cuda_graph_mode("plain"), recording.record(model) as tape:
         greedy_search(model, ids, layout, end=None, max_new_tokens=4)
     assert model not in bursts_module._kept
-    assert len(next(iter(tape.readings.values()))) == 4
+    assert len(next(iter(tape.calls.values()))) == 4
 
 
 def test_numbers_that_are_none_are_refused() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     with torch.no_grad():
         model.embedding.positions.weight[6] = torch.nan
-    with bursting("plain"):
+    with cuda_graph_mode("plain"):
         with pytest.raises(RegardError, match="NaN"):
             greedy_search(model, ids, layout, end=None, max_new_tokens=9)
         with pytest.raises(RegardError, match="NaN"):
@@ -126,15 +126,15 @@ def test_numbers_that_are_none_are_refused() -> None:
 
 
 def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(InputError, match="mode"), bursting("fast"):  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="mode"), cuda_graph_mode("fast"):  # type: ignore[arg-type]
         pass
 
 
 def test_two_texts_that_are_written_in_turns_do_not_disturb_each_other() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
-    settings: dict[str, Any] = {"sampling": Sampling(), "end": None, "max_tokens": 30}
+    settings: dict[str, Any] = {"sampling": Sampling(), "end": None, "max_new_tokens": 30}
     expected = [list(sample(model, ids, layout, **settings, seed=seed)) for seed in (1, 2)]
-    with bursting("plain"):
+    with cuda_graph_mode("plain"):
         both = zip(*(sample(model, ids, layout, **settings, seed=seed) for seed in (1, 2)), strict=True)
         found = [list(one) for one in zip(*both, strict=True)]
     assert found == expected
@@ -151,7 +151,7 @@ def test_texts_of_several_threads_do_not_disturb_each_other(mode: Any, monkeypat
     model, ids = family("gpt").to(device), PROMPTS[0][0].to(device)
 
     def said(seed: int, mode: Any) -> list[list[int | None]]:
-        with bursting(mode):
+        with cuda_graph_mode(mode):
             return list(sample(model, ids, sampling=Sampling(), end=None, max_new_tokens=20 + seed, seed=seed))
 
     seeds = range(4)

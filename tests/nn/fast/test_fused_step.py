@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from regard.nn import Padded, recording
-from regard.nn.fast.fused_step import Straight, can_go_straight
-from regard.nn.fast.packed_linear import Packing
+from regard.nn.fast.fused_step import FusedStep, supports_fused_step
+from regard.nn.fast.packed_linear import PackedLinear
 from tests.inference.generation.models import VOCABULARY, family
 
 SOURCE = torch.tensor([[3, 1, 4, 1], [5, 9, 2, 0], [6, 5, 0, 0]])
@@ -21,13 +21,13 @@ def logits_of(model: Any, *, straight: bool, index: list[int] | None, layout: Pa
     found = []
     with torch.inference_mode():
         _, state = model.start(SOURCE, layout)
-        steps = Straight(model.decoder, Packing().linear)
+        steps = FusedStep(model.decoder, PackedLinear().linear)
         for number, tokens in enumerate(TOKENS):
             if number == 1 and index is not None:
                 state.reorder(torch.tensor(index))
             tokens = tokens if number == 0 or index is None else tokens.repeat(4)[: len(index)]
             if straight:
-                logits = model.logits(steps(model.hear(tokens, state)[:, 0], state))
+                logits = model.logits(steps(model.embed_next(tokens, state)[:, 0], state))
             else:
                 logits, state = model.step(tokens, state)
             found.append(logits)
@@ -73,17 +73,17 @@ def test_a_beam_copies_no_source() -> None:
 def test_where_it_may_be_used() -> None:
     model = family("t5")
     stack = model.decoder
-    assert not can_go_straight(stack), "gradients are wanted"
+    assert not supports_fused_step(stack), "gradients are wanted"
     with torch.inference_mode():
-        assert can_go_straight(stack)
+        assert supports_fused_step(stack)
         with torch.autocast("cpu", torch.bfloat16):
-            assert not can_go_straight(stack)
+            assert not supports_fused_step(stack)
         hook = stack.layers[1].ffn.register_forward_hook(lambda *_: None)
-        assert not can_go_straight(stack)
+        assert not supports_fused_step(stack)
         hook.remove()
         with recording.record(model):
-            assert not can_go_straight(stack)
-        assert can_go_straight(stack.eval())
-        assert not can_go_straight(stack.train())
+            assert not supports_fused_step(stack)
+        assert supports_fused_step(stack.eval())
+        assert not supports_fused_step(stack.train())
         stack.eval().layers[0].ffn.outer = torch.nn.Sequential(torch.nn.Linear(12, 8))
-        assert not can_go_straight(stack)
+        assert not supports_fused_step(stack)

@@ -13,7 +13,7 @@ from regard.inference.generation import sample
 from regard.inference.generation.fast_decoder import reuse_packed_weights
 from regard.models import Gpt, GptConfig
 from regard.nn.fast import int8_argmax as screening_module
-from regard.nn.fast.int8_argmax import Screening
+from regard.nn.fast.int8_argmax import Int8ArgmaxFilter
 
 WIDTH, OUTPUTS = 128, 8192
 
@@ -68,7 +68,7 @@ def small_matrices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("make", MATRICES)
 @pytest.mark.parametrize("rows", [1, 2, 8, 13])
 def test_the_highest_is_that_of_the_whole_product(make: Callable[[], Tensor], rows: int) -> None:
-    weight, screening = make(), Screening()
+    weight, screening = make(), Int8ArgmaxFilter()
     for scale in (1.0, 1e-6, 1e6):
         x = scale * torch.randn(rows, WIDTH)
         x[:, 3] *= 20
@@ -81,12 +81,12 @@ def test_the_highest_is_that_of_the_whole_product(make: Callable[[], Tensor], ro
 
 
 def test_few_are_computed_where_numbers_differ() -> None:
-    found = Screening().linear(torch.randn(8, WIDTH), gaussian())
+    found = Int8ArgmaxFilter().linear(torch.randn(8, WIDTH), gaussian())
     assert 8 <= int((found > -torch.inf).sum()) < 8 * 40
 
 
 def test_rows_that_end_leave_the_others_as_they_are() -> None:
-    weight, x, screening = gaussian(), torch.randn(8, WIDTH), Screening()
+    weight, x, screening = gaussian(), torch.randn(8, WIDTH), Int8ArgmaxFilter()
     whole = screening.linear(x, weight)
     torch.testing.assert_close(screening.linear(x[:5], weight), whole[:5])
     assert len(screening.layers) == 1
@@ -94,7 +94,7 @@ def test_rows_that_end_leave_the_others_as_they_are() -> None:
 
 @pytest.mark.parametrize("value", [0.0, torch.nan, torch.inf])
 def test_vectors_without_a_scale_get_the_whole_product(value: float) -> None:
-    weight, x, screening = gaussian(), torch.randn(2, WIDTH), Screening()
+    weight, x, screening = gaussian(), torch.randn(2, WIDTH), Int8ArgmaxFilter()
     x[1] = value
     assert torch.equal(screening.linear(x, weight).nan_to_num(7.0), F.linear(x, weight).nan_to_num(7.0))
 
@@ -102,7 +102,7 @@ def test_vectors_without_a_scale_get_the_whole_product(value: float) -> None:
 def test_after_one_in_vain_it_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screening_module, "PAUSE", 3)
     weight, x, calls = torch.ones(OUTPUTS, WIDTH), torch.randn(1, WIDTH), []
-    screening = Screening(lambda *args: calls.append(1) or F.linear(*args))  # type: ignore[func-returns-value]
+    screening = Int8ArgmaxFilter(lambda *args: calls.append(1) or F.linear(*args))  # type: ignore[func-returns-value]
     real = screening_module._Rounded._product
     monkeypatch.setattr(screening_module._Rounded, "_product", lambda self, x: calls.append(0) or real(self, x))  # type: ignore[func-returns-value]
     for _ in range(4):
@@ -111,7 +111,7 @@ def test_after_one_in_vain_it_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_no_output_layer_is_left_alone() -> None:
-    screening, x = Screening(), torch.randn(2, WIDTH)
+    screening, x = Int8ArgmaxFilter(), torch.randn(2, WIDTH)
     weight, bias = gaussian(), torch.randn(OUTPUTS)
     assert torch.equal(screening.linear(x, weight, bias), F.linear(x, weight, bias))
     for other in (weight.double(), weight[:512], weight[:, :64]):
@@ -124,7 +124,16 @@ def test_what_is_no_output_layer_is_left_alone() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_model_says_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Gpt(GptConfig(vocabulary=OUTPUTS, width=WIDTH, depth=1, heads=4, ffn=256, positions=64)).eval()
+    model = Gpt(
+        GptConfig(
+            vocab_size=OUTPUTS,
+            hidden_size=WIDTH,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            intermediate_size=256,
+            max_position_embeddings=64,
+        )
+    ).eval()
     for parameter in model.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))
     ids, end = torch.randint(OUTPUTS, (rows, 4)), 5

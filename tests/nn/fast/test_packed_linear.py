@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn.fast.packed_linear import Packing
+from regard.nn.fast.packed_linear import PackedLinear
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this torch has no MKL")
 
 
-def packed(packing: Packing) -> int:
+def packed(packing: PackedLinear) -> int:
     return sum(pack is not None for _, pack in packing.packs.values())
 
 
@@ -22,7 +22,7 @@ def packed(packing: Packing) -> int:
 @pytest.mark.parametrize("bias", [True, False])
 def test_products_are_the_same(shape: tuple[int, ...], bias: bool) -> None:
     layer = nn.Linear(256, 512, bias=bias)
-    with torch.inference_mode(), Packing() as packing:
+    with torch.inference_mode(), PackedLinear() as packing:
         for number in range(4):
             x = torch.randn(shape)
             torch.testing.assert_close(
@@ -41,7 +41,7 @@ def test_each_number_of_rows_has_its_own(one_thread: None) -> None:
     x = torch.randn(8, 256)
     with torch.inference_mode():
         expected = layer(x)
-        with Packing() as packing:
+        with PackedLinear() as packing:
             for rows in (8, 8, 3, 8, 3, 3, 1, 1):
                 torch.testing.assert_close(layer(x[:rows]), expected[:rows])
     assert packed(packing) == 2
@@ -56,14 +56,14 @@ def test_others_stay_as_they_are(kind: str) -> None:
         layer, x = layer.bfloat16(), x.bfloat16()
     with torch.set_grad_enabled(kind == "gradients"):
         expected = layer(x)
-        with Packing() as packing:
+        with PackedLinear() as packing:
             for _ in range(3):
                 assert torch.equal(layer(x), expected)
     assert packed(packing) == 0
 
 
 def test_it_may_be_entered_again_and_is_of_one_thread() -> None:
-    layer, x, packing = nn.Linear(256, 512), torch.randn(8, 256), Packing()
+    layer, x, packing = nn.Linear(256, 512), torch.randn(8, 256), PackedLinear()
     with torch.inference_mode():
         for _ in range(3):
             with packing:

@@ -19,10 +19,10 @@ from regard.models import Gpt, GptConfig
 from regard.nn import DecoderState, LayerConfig, LearnedPositions, RelativePositionBias, Stack, TextEmbedding
 from regard.nn.fast import cuda_graphs as bursts_module
 from regard.nn.fast import single_row as one_row_module
-from regard.nn.fast.cuda_graphs import bursting
-from regard.nn.fast.fused_step import Straight
-from regard.nn.fast.single_row import OneRow, Sizes, can_go_in_one_row
-from regard.nn.fast.static_cache import FixedStore
+from regard.nn.fast.cuda_graphs import cuda_graph_mode
+from regard.nn.fast.fused_step import FusedStep
+from regard.nn.fast.single_row import BlockSizes, SingleRowKernels, supports_single_row
+from regard.nn.fast.static_cache import StaticCache
 
 LAYER = LayerConfig(width=96, heads=6, ffn=200, norm_first=True, activation="gelu-tanh", eps=1e-5)
 ROOM = 300  # places
@@ -47,7 +47,7 @@ def place() -> Any:
         patch.delitem(sys.modules, "regard.nn.fast.single_row_kernels", raising=False)
         patch.delattr(nn_module, "one_row_kernels", raising=False)
         # The interpreter runs one program after the other, and takes long for each.
-        patch.setattr(one_row_module, "Sizes", partial(Sizes, programs=4))
+        patch.setattr(one_row_module, "Sizes", partial(BlockSizes, programs=4))
         if not _counts():
             pytest.skip("this Triton's interpreter and this numpy do not go together: it cannot count to a tensor")
         one_row_module._works.cache_clear()
@@ -81,11 +81,11 @@ def made(randomised: Callable[..., Any]) -> Callable[..., Stack]:
     return make
 
 
-def stored(stack: Stack, length: int, room: int = ROOM) -> FixedStore:
+def stored(stack: Stack, length: int, room: int = ROOM) -> StaticCache:
     """A store with keys and values of all its places, of which those from `length` on must not matter."""
     weight, heads = stack.layers[0].ffn.inner.weight, stack.layers[0].attention.heads
     width = stack.layers[0].attention.output.in_features // heads
-    store = FixedStore(
+    store = StaticCache(
         len(stack.layers), rows=1, heads=heads, room=room, width=width, dtype=weight.dtype, device=weight.device
     )
     generator = torch.Generator().manual_seed(length)
@@ -97,13 +97,13 @@ def stored(stack: Stack, length: int, room: int = ROOM) -> FixedStore:
 
 
 @torch.no_grad()
-def compared(stack: Stack, length: int, span: int, sizes: Sizes | None = None) -> None:
+def compared(stack: Stack, length: int, span: int, sizes: BlockSizes | None = None) -> None:
     """The next token behind `length` others: the same vector, and the same in the store."""
     width, kind = stack.norm.weight.shape[0], stack.norm.weight.dtype
     x = torch.randn(1, width, generator=torch.Generator().manual_seed(1)).to(stack.norm.weight)
     ours, theirs = stored(stack, length), stored(stack, length)
-    expected = Straight(stack)(x, DecoderState(theirs.cache(span), theirs.keep(span)))
-    found = OneRow(stack, sizes)(x, DecoderState(ours.cache(span), ours.keep(span)))
+    expected = FusedStep(stack)(x, DecoderState(theirs.cache(span), theirs.keep(span)))
+    found = SingleRowKernels(stack, sizes)(x, DecoderState(ours.cache(span), ours.keep(span)))
     assert found.shape == expected.shape and found.dtype == kind
     torch.testing.assert_close(found.float(), expected.float(), **TOLERANCE[kind])
     for pair, other in zip(ours.pairs, theirs.pairs, strict=True):
@@ -116,7 +116,7 @@ def compared(stack: Stack, length: int, span: int, sizes: Sizes | None = None) -
 @pytest.mark.parametrize("length", [0, 1, 63, 64, 65, 127, 128, 129, 255])
 def test_lengths_around_the_blocks(place: torch.device, made: Callable[..., Stack], length: int) -> None:
     stack = made(replace(LAYER, width=48, heads=3, ffn=64), depth=1).to(place)
-    compared(stack, length, span=256, sizes=Sizes(programs=4, look=64 * 16))
+    compared(stack, length, span=256, sizes=BlockSizes(programs=4, look=64 * 16))
 
 
 @pytest.mark.parametrize("kind", TOLERANCE)
@@ -136,8 +136,10 @@ def test_shapes(place: torch.device, made: Callable[..., Stack], width: int, hea
     compared(stack, 40, span=64)
 
 
-@pytest.mark.parametrize("sizes", [Sizes(rows=1), Sizes(programs=3), Sizes(programs=1, rows=4, warps=1, look=1024)])
-def test_sizes_do_not_matter(place: torch.device, made: Callable[..., Stack], sizes: Sizes) -> None:
+@pytest.mark.parametrize(
+    "sizes", [BlockSizes(rows=1), BlockSizes(programs=3), BlockSizes(programs=1, rows=4, warps=1, look=1024)]
+)
+def test_sizes_do_not_matter(place: torch.device, made: Callable[..., Stack], sizes: BlockSizes) -> None:
     compared(made().to(place), 70, span=128, sizes=sizes)
 
 
@@ -154,16 +156,16 @@ def test_other_layers(place: torch.device, made: Callable[..., Stack]) -> None:
 def test_the_vector_and_the_logits(place: torch.device, made: Callable[..., Stack]) -> None:
     embedding = TextEmbedding(133, 96, positions=LearnedPositions(50, 96, offset=2)).eval().to(place)
     stack = made().to(place)
-    assert can_go_in_one_row(stack, embedding)
-    weight, steps = embedding.tokens.weight, OneRow(stack)
+    assert supports_single_row(stack, embedding)
+    weight, steps = embedding.tokens.weight, SingleRowKernels(stack)
     for token, position in ((0, 0), (132, 7), (50, 49), (50, 60)):
         tokens, places = torch.tensor([token], device=place), torch.tensor([position], device=place)
-        x = steps.hear(embedding, tokens, places)
+        x = steps.embed(embedding, tokens, places)
         expected = weight[token] + embedding.positions.weight[min(position, 49) + 2]
         assert torch.equal(x, expected[None])
     ours, theirs = stored(stack, 5), stored(stack, 5)
     found = steps.logits(x, DecoderState(ours.cache(8), ours.keep(8)), weight)
-    hidden = Straight(stack)(x, DecoderState(theirs.cache(8), theirs.keep(8)))
+    hidden = FusedStep(stack)(x, DecoderState(theirs.cache(8), theirs.keep(8)))
     torch.testing.assert_close(found, hidden @ weight.T, **TOLERANCE[torch.float32])
 
 
@@ -172,12 +174,12 @@ def test_nothing_that_is_no_number_is_hidden(place: torch.device, made: Callable
     stack = made(replace(LAYER, activation="relu")).to(place)
     store = stored(stack, 5)
     store.pairs[1][0][0, 2, 3, 4] = torch.nan
-    found = OneRow(stack)(torch.ones(1, 96, device=place), DecoderState(store.cache(8), store.keep(8)))
+    found = SingleRowKernels(stack)(torch.ones(1, 96, device=place), DecoderState(store.cache(8), store.keep(8)))
     assert found.isnan().all()
 
 
 def test_where_it_may_be_used(place: torch.device, made: Callable[..., Stack]) -> None:
-    assert can_go_in_one_row(made().to(place))
+    assert supports_single_row(made().to(place))
     others = [
         replace(LAYER, norm_first=False),
         replace(LAYER, norm="rms"),
@@ -187,22 +189,22 @@ def test_where_it_may_be_used(place: torch.device, made: Callable[..., Stack]) -
         replace(LAYER, head_width=256),
     ]
     for layer in others:
-        assert not can_go_in_one_row(made(layer).to(place)), layer
-    assert not can_go_in_one_row(made(final_norm=False).to(place))
-    assert not can_go_in_one_row(made(relative=RelativePositionBias(6)).to(place))
-    assert not can_go_in_one_row(made().to(place, torch.double))
+        assert not supports_single_row(made(layer).to(place)), layer
+    assert not supports_single_row(made(final_norm=False).to(place))
+    assert not supports_single_row(made(relative=RelativePositionBias(6)).to(place))
+    assert not supports_single_row(made().to(place, torch.double))
     mixed = made().to(place)
     mixed.norm.bfloat16()
-    assert not can_go_in_one_row(mixed)
+    assert not supports_single_row(mixed)
     other = made().to(place)
     other.layers[1].ffn.activation = torch.sigmoid
-    assert not can_go_in_one_row(other)
+    assert not supports_single_row(other)
     turned = made(replace(LAYER, ffn=96)).to(place)
     turned.layers[0].ffn.inner.weight = nn.Parameter(turned.layers[0].ffn.inner.weight.detach().T)
-    assert not can_go_in_one_row(turned)
+    assert not supports_single_row(turned)
     scaled = TextEmbedding(9, 96, positions=LearnedPositions(8, 96), scaled=True).eval().to(place)
-    assert not can_go_in_one_row(made().to(place), scaled)
-    assert not can_go_in_one_row(made().to(place), TextEmbedding(9, 96, positions=LearnedPositions(8, 96)).to(place))
+    assert not supports_single_row(made().to(place), scaled)
+    assert not supports_single_row(made().to(place), TextEmbedding(9, 96, positions=LearnedPositions(8, 96)).to(place))
 
 
 def test_without_triton_or_where_it_fails_it_is_not_used(
@@ -215,16 +217,16 @@ def test_without_triton_or_where_it_fails_it_is_not_used(
     one_row_module._works.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(one_row_module, "_kernels", broken)
-        assert not can_go_in_one_row(stack)
+        assert not supports_single_row(stack)
         patch.setattr(importlib.util, "find_spec", lambda name: None)
         one_row_module._works.cache_clear()
-        assert not can_go_in_one_row(stack)
+        assert not supports_single_row(stack)
     one_row_module._works.cache_clear()
 
 
 @pytest.mark.parametrize(("outputs", "inputs"), [(2304, 768), (768, 3072), (50257, 768), (1, 1), (7, 16384)])
 def test_programs_cover_their_work(outputs: int, inputs: int) -> None:
-    rows, block, warps = Sizes().of_product(outputs, inputs)
+    rows, block, warps = BlockSizes().of_product(outputs, inputs)
     assert block >= inputs and block < 2 * max(inputs, 16)
     assert {bin(number).count("1") for number in (rows, block, warps)} == {1}, "powers of two"
     assert rows * block <= one_row_module.LONGEST
@@ -233,7 +235,14 @@ def test_programs_cover_their_work(outputs: int, inputs: int) -> None:
 
 def speaker(place: torch.device, kind: torch.dtype = torch.float32) -> Gpt:
     torch.manual_seed(5)
-    shape: dict[str, Any] = {"vocabulary": 61, "width": 48, "depth": 2, "heads": 3, "ffn": 96, "positions": 300}
+    shape: dict[str, Any] = {
+        "vocab_size": 61,
+        "hidden_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "intermediate_size": 96,
+        "max_position_embeddings": 300,
+    }
     model = Gpt(GptConfig(**shape)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -243,8 +252,8 @@ def speaker(place: torch.device, kind: torch.dtype = torch.float32) -> Gpt:
 
 def said_by(model: Gpt, ids: Tensor, mode: Any, count: int) -> tuple[Any, ...]:
     """Tokens by greedy search and by chance, and what took the steps."""
-    settings: dict[str, Any] = {"end": None, "max_tokens": count}
-    with bursting(mode):
+    settings: dict[str, Any] = {"end": None, "max_new_tokens": count}
+    with cuda_graph_mode(mode):
         sure = [one.ids for one in greedy_search(model, ids, **settings)]
         used = bursts_module._kept[model][1].alone if mode != "off" else None
         return sure, list(sample(model, ids, sampling=Sampling(temperature=0.8), seed=2, **settings)), used
@@ -254,7 +263,7 @@ def test_bursts_of_one_row_say_the_same(place: torch.device) -> None:
     model, ids = speaker(place), torch.tensor([[3, 1, 4]], device=place)
     expected = said_by(model, ids, "off", 10)
     found = said_by(model, ids, "plain", 10)
-    assert isinstance(found[2], OneRow) and list(bursts_module._kept[model][1].steps) == [128]
+    assert isinstance(found[2], SingleRowKernels) and list(bursts_module._kept[model][1].steps) == [128]
     assert found[:2] == expected[:2]
     assert len(set(expected[0][0])) > 3, "it does not just say one token again and again"
 
@@ -266,5 +275,5 @@ def test_recorded_bursts_say_the_same(rows: int) -> None:
     model, ids = speaker(place), torch.tensor([[3, 1, 4]] * rows, device=place)
     expected = said_by(model, ids, "off", 200)
     found = said_by(model, ids, "graphs", 200)
-    assert isinstance(found[2], OneRow) == (rows == 1)
+    assert isinstance(found[2], SingleRowKernels) == (rows == 1)
     assert found[:2] == expected[:2] == said_by(model, ids, "graphs", 200)[:2]

@@ -26,7 +26,9 @@ def uncased(shared_data: Shared, tmp_path_factory: pytest.TempPathFactory) -> Ex
     """A tiny new BERT with BERT's own vocabulary."""
     folder = tmp_path_factory.mktemp("uncased")
     torch.manual_seed(0)
-    config = BertConfig(width=32, depth=2, heads=4, ffn=64, positions=512)
+    config = BertConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, max_position_embeddings=512
+    )
     regard.save(Bert(config), folder, tokenizer=Tokenizer.open(shared_data("vocab-bert-base-uncased")))
     return load_examined_model(folder)
 

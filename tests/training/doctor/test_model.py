@@ -30,7 +30,17 @@ PAIR = InputSequence([2, 5, 6, 3, 7, 3], [0, 0, 0, 0, 1, 1], [0])
 @pytest.fixture
 def bert() -> Bert:
     """As at the start of pretraining, where attention is nearly flat and a mistake hardest to see."""
-    return Bert(BertConfig(vocabulary=40, width=32, depth=2, heads=4, ffn=64, positions=32), heads=()).eval()
+    return Bert(
+        BertConfig(
+            vocab_size=40,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            max_position_embeddings=32,
+        ),
+        heads=(),
+    ).eval()
 
 
 def unmasked(
@@ -93,7 +103,17 @@ def test_dropout_on_off_and_of_no_effect(bert: Bert) -> None:
     found = dropout_on(bert, packed(bert), SHORT)
     assert found.status == "error"
     assert "such as encoder.layers.1" in found.evidence
-    still = Bert(BertConfig(vocabulary=40, width=32, depth=1, heads=4, ffn=64, dropout=0, attention_dropout=0))
+    still = Bert(
+        BertConfig(
+            vocab_size=40,
+            hidden_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            intermediate_size=64,
+            dropout=0,
+            attention_dropout=0,
+        )
+    )
     assert dropout_on(still, packed(still), SHORT).status == "warning"
 
 
@@ -165,6 +185,18 @@ def test_models_without_segments(make: Callable[[Path], Path], tmp_path: Path) -
 
 
 def test_a_model_without_words_cannot_be_examined(tmp_path: Path) -> None:
-    regard.save(Vit(VitConfig(image=(8, 8), patch=(4, 4), width=16, depth=1, heads=2, ffn=32)), tmp_path / "vit")
+    regard.save(
+        Vit(
+            VitConfig(
+                image_size=(8, 8),
+                patch_size=(4, 4),
+                hidden_size=16,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                intermediate_size=32,
+            )
+        ),
+        tmp_path / "vit",
+    )
     with pytest.raises(InputError, match="looks at pictures and was not tuned for their classes"):
         load_examined_model(tmp_path / "vit")

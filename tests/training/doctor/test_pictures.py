@@ -38,7 +38,18 @@ def pictures(count: int, *, first: int = 0, size: tuple[int, ...] = (8, 8)) -> E
 def solved() -> FineTunedModel:
     """A model that tells the halves apart without having learned it."""
     torch.manual_seed(0)
-    model = Vit(VitConfig(width=16, depth=1, heads=2, ffn=32, image=(8, 8), patch=(4, 4), channels=1, labels=2))
+    model = Vit(
+        VitConfig(
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+            image_size=(8, 8),
+            patch_size=(4, 4),
+            num_channels=1,
+            num_labels=2,
+        )
+    )
     solved = FineTunedModel(ImageTask(["a", "b"]), ImageClassifier(model), None, 0)
     train = pictures(40)
     items = solved.task.preprocess(train.examples, FRAME)

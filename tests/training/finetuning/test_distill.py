@@ -34,7 +34,7 @@ def test_a_student_is_half_of_its_teacher(teacher: Path) -> None:
     solved = load_fine_tuned(teacher)
     student = StudentFactory(solved, layers=1, length=0)
     model = student.new(0)
-    assert student.length == 32 and model.encoder.config.depth == len(model.encoder.encoder.layers) == 1  # type: ignore[union-attr]
+    assert student.length == 32 and model.encoder.config.num_hidden_layers == len(model.encoder.encoder.layers) == 1  # type: ignore[union-attr]
     mine, whole = dict(model.named_parameters()), dict(solved.model.named_parameters())
     assert mine.keys() < whole.keys()
     assert all(torch.equal(parameter, whole[name]) for name, parameter in mine.items())
@@ -104,4 +104,4 @@ def test_a_student_is_taught_and_is_a_folder_like_any_other(teacher: Path, files
     )
     assert report.task == "classify" and report.model == f"{teacher}, 1 of 2 layers"
     student = load_fine_tuned(tmp_path / "student")
-    assert student.model.encoder.config.depth == 1 and student.task.labels == ("neg", "pos")
+    assert student.model.encoder.config.num_hidden_layers == 1 and student.task.labels == ("neg", "pos")

@@ -27,18 +27,24 @@ from regard.training.stopping import Stop
 CPU = torch.device("cpu")
 TASK = TextClassification(["bad", "good"])
 EXAMPLES = [TextExample(f"the {label} film, number {n}", label=label) for n in range(8) for label in ("bad", "good")]
-SHAPE: dict[str, Any] = {"width": 16, "depth": 3, "heads": 2, "ffn": 24, "positions": 32}
+SHAPE: dict[str, Any] = {
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 32,
+}
 
 
 def tuned(family: str, size: int) -> EncoderWithHead:
     torch.manual_seed(0)
     encoder: Bert | Gpt | Elmo
     if family == "bert":
-        encoder = Bert(BertConfig(vocabulary=size, **SHAPE))
+        encoder = Bert(BertConfig(vocab_size=size, **SHAPE))
     elif family == "gpt":
-        encoder = Gpt(GptConfig(vocabulary=size, **SHAPE))
+        encoder = Gpt(GptConfig(vocab_size=size, **SHAPE))
     else:
-        encoder = Elmo(ElmoConfig(vocabulary=size, characters=0, width=8, cell=8, depth=3))
+        encoder = Elmo(ElmoConfig(vocab_size=size, num_characters=0, hidden_size=8, cell_size=8, num_hidden_layers=3))
     return EncoderWithHead.from_encoder(encoder, TASK)
 
 
@@ -225,7 +231,11 @@ def test_an_elmo_learns_at_a_rate_of_its_own(tokenizer: Tokenizer) -> None:
 
 def test_a_tuned_elmo_learns_and_comes_back(tune: Any, tmp_path: Path, tokenizer: Tokenizer) -> None:
     torch.manual_seed(0)
-    elmo = Elmo(ElmoConfig(vocabulary=tokenizer.size, characters=0, width=16, cell=16, depth=2, dropout=0.0))
+    elmo = Elmo(
+        ElmoConfig(
+            vocab_size=tokenizer.size, num_characters=0, hidden_size=16, cell_size=16, num_hidden_layers=2, dropout=0.0
+        )
+    )
     regard.save(elmo, tmp_path / "elmo", tokenizer)
     report = tune(
         tmp_path / "run", "training.learning_rate=2e-2", "training.num_epochs=6", model=str(tmp_path / "elmo")

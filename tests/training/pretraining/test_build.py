@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import regard
-from regard.device import half_type
+from regard.device import autocast_dtype
 from regard.errors import InputError
 from regard.models import T5, Bert, Elmo, Gpt
 from regard.text import Tokenizer
@@ -41,9 +41,15 @@ def test_a_bert(tokenizer: Tokenizer) -> None:
     model = new_model(config(model_dropout=0.2, model_attention_dropout=0.3, model_activation="relu"), tokenizer)
     assert isinstance(model, Bert)
     found = model.config
-    assert (found.width, found.depth, found.heads, found.ffn, found.positions) == (32, 2, 2, 64, 32)
-    assert (found.dropout, found.attention_dropout, found.activation) == (0.2, 0.3, "relu")
-    assert (found.vocabulary, found.padding) == (tokenizer.size, tokenizer.pad)
+    assert (
+        found.hidden_size,
+        found.num_hidden_layers,
+        found.num_attention_heads,
+        found.intermediate_size,
+        found.max_position_embeddings,
+    ) == (32, 2, 2, 64, 32)
+    assert (found.dropout, found.attention_dropout, found.hidden_act) == (0.2, 0.3, "relu")
+    assert (found.vocab_size, found.pad_token_id) == (tokenizer.size, tokenizer.pad)
     assert model.masked is not None and model.pooler is not None and model.next is not None
 
 
@@ -57,8 +63,13 @@ def test_a_gpt(tokenizer: Tokenizer) -> None:
     model = new_model(config("gpt", model_num_hidden_layers=3), tokenizer)
     assert isinstance(model, Gpt)
     found = model.config
-    assert (found.family, found.depth, found.vocabulary, found.activation) == ("gpt2", 3, tokenizer.size, "gelu-tanh")
-    assert (found.begin, found.end) == (tokenizer.bos, tokenizer.eos)
+    assert (found.family, found.num_hidden_layers, found.vocab_size, found.hidden_act) == (
+        "gpt2",
+        3,
+        tokenizer.size,
+        "gelu-tanh",
+    )
+    assert (found.bos_token_id, found.eos_token_id) == (tokenizer.bos, tokenizer.eos)
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +85,19 @@ def test_a_t5(with_sentinels: Dataset) -> None:
     model = new_model(config("t5", model_num_hidden_layers=3), tokenizer)
     assert isinstance(model, T5)
     found = model.config
-    assert (found.depth, found.decoder_depth, found.heads, found.head_width, found.ffn) == (3, 3, 2, 16, 64)
-    assert (found.padding, found.begin, found.end) == (tokenizer.pad, tokenizer.pad, tokenizer.eos)
-    assert (found.vocabulary, found.activation, found.scaled, model.output) == (400, "relu", True, None)
+    assert (
+        found.num_hidden_layers,
+        found.num_decoder_layers,
+        found.num_attention_heads,
+        found.head_dim,
+        found.intermediate_size,
+    ) == (3, 3, 2, 16, 64)
+    assert (found.pad_token_id, found.decoder_start_token_id, found.eos_token_id) == (
+        tokenizer.pad,
+        tokenizer.pad,
+        tokenizer.eos,
+    )
+    assert (found.vocab_size, found.hidden_act, found.scale_decoder_outputs, model.output) == (400, "relu", True, None)
 
 
 def test_portions_of_a_t5_fill_its_rows(with_sentinels: Dataset) -> None:
@@ -93,7 +114,7 @@ def test_portions_of_a_t5_fill_its_rows(with_sentinels: Dataset) -> None:
 def test_an_elmo(tokenizer: Tokenizer, material: Dataset) -> None:
     model = new_model(config("elmo"), tokenizer)
     assert isinstance(model, Elmo) and model.output is not None
-    assert (model.config.width, model.config.cell, model.config.characters) == (32, 64, 0)
+    assert (model.config.hidden_size, model.config.cell_size, model.config.num_characters) == (32, 64, 0)
     assert isinstance(objective_for(config("elmo"), model, tokenizer, CPU), BidirectionalLanguageModeling)
     portion = portions_for(config("elmo"), material, 256).portion(0, 0)
     assert portion.ids.shape == (8, 32) and {*portion.ids[:, 0].tolist()} == {tokenizer.cls}
@@ -109,7 +130,7 @@ def test_others_start_from_one_of_their_own(
     model = started_model(config(family, model_dropout=0.4), words, str(tmp_path))
     assert model.config.dropout == 0.4 and type(model) is type(before)
     assert all(torch.equal(tensor, before.state_dict()[name]) for name, tensor in model.state_dict().items())
-    with pytest.raises(InputError, match="depth was 2 and is 1"):
+    with pytest.raises(InputError, match="num_hidden_layers was 2 and is 1"):
         started_model(config(family, model_num_hidden_layers=1), words, str(tmp_path))
     with pytest.raises(InputError, match="is no bert; start from a model of that family"):
         started_model(config(), words, str(tmp_path))
@@ -138,11 +159,11 @@ def test_a_start_gives_its_weights(pairs: str, finished: str, tokenizer: Tokeniz
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model_hidden_size": 64}, "another shape than .model. says: width was 32 and is 64"),
-        ({"model_num_hidden_layers": 1}, "depth was 2 and is 1"),
+        ({"model_hidden_size": 64}, "another shape than .model. says: hidden_size was 32 and is 64"),
+        ({"model_num_hidden_layers": 1}, "num_hidden_layers was 2 and is 1"),
         ({"model_num_attention_heads": 4}, "heads was 2 and is 4"),  # the weights have the same shapes
-        ({"model_activation": "relu"}, "activation was 'gelu' and is 'relu'"),
-        ({"model_max_position_embeddings": 64}, "positions was 32 and is 64"),
+        ({"model_activation": "relu"}, "hidden_act was 'gelu' and is 'relu'"),
+        ({"model_max_position_embeddings": 64}, "max_position_embeddings was 32 and is 64"),
     ],
 )
 def test_a_start_of_another_shape_is_refused(
@@ -168,8 +189,8 @@ def test_a_start_without_the_heads_is_refused(tokenizer: Tokenizer, tmp_path: Pa
 def test_a_start_keeps_what_no_setting_says(tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = new_model(config(), tokenizer)
     assert isinstance(model, Bert)
-    regard.save(Bert(type(model.config)(**{**vars(model.config), "eps": 1e-5})), tmp_path, tokenizer)
-    assert started_model(config(), tokenizer, str(tmp_path)).config.eps == 1e-5
+    regard.save(Bert(type(model.config)(**{**vars(model.config), "layer_norm_eps": 1e-5})), tmp_path, tokenizer)
+    assert started_model(config(), tokenizer, str(tmp_path)).config.layer_norm_eps == 1e-5
 
 
 def test_what_is_learned(tokenizer: Tokenizer) -> None:
@@ -216,7 +237,7 @@ def test_order_and_seed_matter(material: Dataset) -> None:
 
 def test_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen(precision: str, device: str = "cpu") -> torch.dtype | None:
-        return half_type(config(run_precision=precision).run.precision, torch.device(device))
+        return autocast_dtype(config(run_precision=precision).run.precision, torch.device(device))
 
     assert (chosen("auto"), chosen("fp32"), chosen("bf16")) == (None, None, torch.bfloat16)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)

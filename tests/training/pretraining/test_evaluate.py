@@ -34,7 +34,14 @@ from tests.training.pretraining.texts import CLS, DOCUMENTS, FIRST, MASK, SEP, T
 BOOK = [[3, 4, 5, 2], [6, 1], [4, 4, 4], [7], [2, 2, 2, 2, 2]] * 4
 TEXT = made(BOOK, pieces=3)
 VOCABULARY = TEXT.tokens + FIRST
-SHAPE: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 8, "depth": 2, "heads": 2, "ffn": 12, "positions": 32}
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 32,
+}
 MASKING = Masking(torch.arange(VOCABULARY) < FIRST, mask=MASK)
 Randomise = Callable[..., Any]
 
@@ -252,7 +259,9 @@ def test_next_words_against_one_token_after_the_other(gpt: Gpt, length: int, row
 
 @pytest.mark.parametrize("rows", [3, 999])
 def test_both_ways_against_one_token_after_the_other(rows: int, randomised: Randomise) -> None:
-    shape = ElmoConfig(vocabulary=VOCABULARY, characters=0, width=6, cell=6, depth=2, dropout=0.3)
+    shape = ElmoConfig(
+        vocab_size=VOCABULARY, num_characters=0, hidden_size=6, cell_size=6, num_hidden_layers=2, dropout=0.3
+    )
     model: Elmo = randomised(Elmo(shape))
     ahead, back = both_ways(model, TEXT, TOKENIZER, length=9, rows=rows)
     model.eval()
@@ -269,7 +278,15 @@ def test_both_ways_against_one_token_after_the_other(rows: int, randomised: Rand
 
 
 def test_dropped_spans_against_one_token_after_the_other(randomised: Randomise) -> None:
-    shape = T5Config(vocabulary=VOCABULARY + 20, width=8, head_width=4, depth=2, decoder_depth=2, heads=2, ffn=12)
+    shape = T5Config(
+        vocab_size=VOCABULARY + 20,
+        hidden_size=8,
+        head_dim=4,
+        num_hidden_layers=2,
+        num_decoder_layers=2,
+        num_attention_heads=2,
+        intermediate_size=12,
+    )
     model: T5 = randomised(T5(shape))
     sizes = SpanSizes.filling(14, rate=0.3, span=2.0)
     corruption = SpanCorruption(sizes, sentinels=[*range(VOCABULARY + 19, VOCABULARY, -1)], end=1)

@@ -34,7 +34,14 @@ from tests.training.pretraining.texts import FIRST, MASK, TOKENIZER, made
 TEXT = made([[3, 4, 5, 2], [6, 1], [4, 4, 4], [7], [2, 2, 2, 2, 2]] * 4)
 LONG = made([[3, 4, 5, 2], [6, 8], [4, 4, 5], [3] * 5] * 4)  # every document fills a row
 VOCABULARY = LONG.tokens + FIRST
-SHAPE: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 8, "depth": 2, "heads": 2, "ffn": 12, "positions": 32}
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 32,
+}
 LENGTH = 16
 NEAR: dict[str, float] = {"atol": 1e-5, "rtol": 0}
 Randomise = Callable[..., Any]
@@ -158,16 +165,16 @@ def test_next_words_as_in_transformers(randomised: Randomise, tmp_path: Path) ->
 @pytest.mark.parametrize("heads", [(), ("output",)])
 def test_dropped_spans_as_in_transformers(heads: tuple[str, ...], randomised: Randomise, tmp_path: Path) -> None:
     shape = T5Config(
-        vocabulary=VOCABULARY + 9,
-        width=8,
-        head_width=4,
-        depth=2,
-        decoder_depth=2,
-        heads=2,
-        ffn=12,
-        scaled=not heads,
-        begin=4,
-        padding=4,
+        vocab_size=VOCABULARY + 9,
+        hidden_size=8,
+        head_dim=4,
+        num_hidden_layers=2,
+        num_decoder_layers=2,
+        num_attention_heads=2,
+        intermediate_size=12,
+        scale_decoder_outputs=not heads,
+        decoder_start_token_id=4,
+        pad_token_id=4,
     )
     model: T5 = randomised(T5(shape, heads=heads)).eval()
     sizes = SpanSizes.filling(12, rate=0.3, span=2.0)
@@ -187,7 +194,7 @@ def test_dropped_spans_as_in_transformers(heads: tuple[str, ...], randomised: Ra
 
 
 def test_both_ways_against_every_word(randomised: Randomise) -> None:
-    shape = ElmoConfig(vocabulary=VOCABULARY, characters=0, width=6, cell=6, depth=2)
+    shape = ElmoConfig(vocab_size=VOCABULARY, num_characters=0, hidden_size=6, cell_size=6, num_hidden_layers=2)
     model: Elmo = randomised(Elmo(shape)).eval()
     portion = portion_of("single")
     objective = BidirectionalLanguageModeling(model)

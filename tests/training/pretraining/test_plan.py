@@ -26,7 +26,16 @@ def counted(work: Callable[[], torch.Tensor]) -> int:
 
 
 def test_the_work_of_a_gpt_is_what_torch_counts() -> None:
-    model = Gpt(GptConfig(vocabulary=VOCABULARY, width=32, depth=2, heads=2, ffn=64, positions=32))
+    model = Gpt(
+        GptConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            max_position_embeddings=32,
+        )
+    )
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
     work = counted(lambda: model.logits(model(ids)))
     # On the way back torch computes the attention scores once more: a product that we do not count.
@@ -34,8 +43,15 @@ def test_the_work_of_a_gpt_is_what_torch_counts() -> None:
 
 
 def test_the_work_of_a_t5_is_what_torch_counts() -> None:
-    shape = {"width": 32, "head_width": 16, "depth": 2, "decoder_depth": 2, "heads": 2, "ffn": 64}
-    model = T5(T5Config(vocabulary=VOCABULARY, **shape))  # type: ignore[arg-type]
+    shape = {
+        "hidden_size": 32,
+        "head_dim": 16,
+        "num_hidden_layers": 2,
+        "num_decoder_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
+    model = T5(T5Config(vocab_size=VOCABULARY, **shape))  # type: ignore[arg-type]
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
     said = torch.randint(VOCABULARY, (ROWS, SpanSizes.filling(LENGTH, rate=0.15, span=3.0).targets))
     work = counted(lambda: model.logits(model(ids, said)))
@@ -52,7 +68,14 @@ def test_the_work_of_an_elmo_by_hand() -> None:
 
 @pytest.mark.parametrize("rate", [0.15, 0.5])
 def test_the_work_of_a_bert_ends_with_the_hidden_words(rate: float) -> None:
-    shape = BertConfig(vocabulary=VOCABULARY, width=32, depth=8, heads=2, ffn=64, positions=32)
+    shape = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        num_hidden_layers=8,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+    )
     model = Bert(shape, heads=("masked",))
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
     rows = torch.arange(round(rate * ids.numel()))

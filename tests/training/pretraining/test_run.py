@@ -162,7 +162,7 @@ def test_an_elmo_is_loaded_again(source: Path, tmp_path: Path) -> None:
     trained(source, tmp_path, family="elmo", model_intermediate_size=32)
     model, tokenizer = regard.load(tmp_path)
     assert isinstance(model, Elmo) and model.output is not None and tokenizer is not None
-    assert (model.config.width, model.config.cell, model.config.characters) == (32, 32, 0)
+    assert (model.config.hidden_size, model.config.cell_size, model.config.num_characters) == (32, 32, 0)
     vectors = regard.Embedder(tmp_path, layers="concat(:)").transform([*SENTENCES])
     assert vectors.shape == (2, 3 * 64)
     ids = torch.tensor([tokenizer.encode(SENTENCES[0]).ids])

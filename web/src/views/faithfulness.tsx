@@ -4,7 +4,8 @@ import { type Part, stack, textPart, tokenStripPart } from "../drawings";
 import { decimal, fixedPercent, percent } from "../format";
 import { currentRoute, formatRoute, setParameters } from "../route";
 import { colors } from "../theme";
-import { ABOUT_GRADIENT, aboutIntegratedGradients, type Attribution, type TokenStrip, TokenStrips } from "../token_strips";
+import { ABOUT_GRADIENT, aboutIntegratedGradients, type TokenStrip, TokenStrips } from "../token_strips";
+import type { Attribution } from "../types";
 import type { Drawing, Payload, Table, View } from "../view";
 import "./faithfulness/faithfulness.css";
 

@@ -1,4 +1,4 @@
-// Figure 1: the diagram of the Transformer with the tensors of a sentence in every box, switches, and positional encodings.
+// Figure 1: the diagram of the Transformer with the tensors of a sentence in every box, parts that can be removed, and positional encodings.
 import { useMemo } from "preact/hooks";
 import { Notes } from "../components";
 import { currentRoute, setParameters } from "../route";
@@ -8,7 +8,7 @@ import { Diagram } from "./figure/diagram";
 import { Encodings } from "./figure/encodings";
 import { drawing, table } from "./figure/export";
 import "./figure/figure.css";
-import { PartRemoval, Switches } from "./figure/part_removal";
+import { PartRemoval, RemoveButtons } from "./figure/part_removal";
 import { type FigurePayload, selectionOf } from "./figure/payload";
 
 function Show({ payload }: { payload: FigurePayload }) {
@@ -38,7 +38,7 @@ function Show({ payload }: { payload: FigurePayload }) {
         <Encodings payload={payload} />
       ) : (
         <>
-          <Switches payload={payload} />
+          <RemoveButtons payload={payload} />
           <div class={halves.length === 2 ? "split" : "split half"}>
             <Diagram payload={payload} selection={selection} />
             <BoxPanel payload={payload} selection={selection} />
@@ -53,13 +53,13 @@ function Show({ payload }: { payload: FigurePayload }) {
 export const figure: View<FigurePayload> = {
   name: "figure",
   title: "Figure 1",
-  about: "The Transformer as drawn in the paper, with the numbers of your sentence in every box. Press a box; switch a part off and see its effect.",
+  about: "The Transformer as drawn in the paper, with the numbers of your sentence in every box. Press a box; remove a part and see the effect.",
   model: true,
   kinds: ["translator", "reader", "writer"],
   fields: [
     { name: "text", label: "Text", start: "Ich muss auf den Markt gehen." },
     { name: "target", label: "Translation (optional, for translators)", start: "", optional: true },
-    { name: "without", label: "Switched off", start: "", hidden: true },
+    { name: "without", label: "Removed parts", start: "", hidden: true },
   ],
   Show,
   drawing,

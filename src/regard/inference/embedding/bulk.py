@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from regard.checkpoints.loading import find
+from regard.checkpoints.loading import find_folder
 from regard.errors import InputError
 from regard.inference.embedding import finished, outputs
 from regard.inference.embedding.embedder import load_engine
@@ -23,7 +23,7 @@ from regard.inference.embedding.groups import blocks, check
 from regard.inference.embedding.manifest import manifest
 from regard.inference.embedding.shards import ShardFolder, locked_shard_folder
 from regard.inference.embedding.texts import BlankLines, InputChanged, InputTexts, scan_texts
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 
 __all__ = ["SHARD_SIZE", "EmbedProgress", "EmbedResult", "embed_file", "partial_folder"]
 
@@ -68,7 +68,7 @@ def embed_file(
     source: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    model: str | os.PathLike[str] = DEFAULT,
+    model: str | os.PathLike[str] = DEFAULT_MODEL,
     layers: int | str = -1,
     pooling: str | None = None,
     normalize: bool = False,
@@ -98,7 +98,7 @@ def embed_file(
     outputs.check(output)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=output.parent) as spool:
         texts = scan_texts(source, column=column, blank=blank, spool=spool)
-        folder = find(model)
+        folder = find_folder(model)
         ready = load_engine(
             folder,
             layers=layers,

@@ -12,13 +12,13 @@ from typing import Any
 
 from torch import nn
 
-from regard.checkpoints.loading import find, load
-from regard.checkpoints.sentence import SentenceSettings, read_settings
-from regard.device import choose
+from regard.checkpoints.loading import find_folder, load
+from regard.checkpoints.sentence import SentenceSettings, read_sentence_settings
+from regard.device import choose_device
 from regard.errors import InputError
 from regard.inference.embedding.engine import EmbeddingEngine, TokenVectors
-from regard.known import DEFAULT
-from regard.parameters import Parameters
+from regard.known import DEFAULT_MODEL
+from regard.parameters import EstimatorParameters
 from regard.text import Tokenizer
 
 __all__ = ["Embedder", "TokenVectors", "load_engine"]
@@ -30,7 +30,7 @@ POOLING = "".join(("me", "an"))
 
 
 def load_engine(
-    model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT,
+    model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT_MODEL,
     *,
     pooling: str | None = None,
     max_length: int | None = None,
@@ -38,12 +38,12 @@ def load_engine(
     **options: Any,
 ) -> EmbeddingEngine:
     """Load a model and make ready to embed. Pooling None: as a sentence-transformers folder states, else the mean."""
-    place = choose(device)
+    place = choose_device(device)
     if isinstance(model, tuple):
         settings, loaded = SentenceSettings(), model
     else:
-        folder = find(model)
-        settings, loaded = read_settings(folder, pooling=pooling is None), load(folder)
+        folder = find_folder(model)
+        settings, loaded = read_sentence_settings(folder, pooling=pooling is None), load(folder)
         if loaded[1] is None and hasattr(loaded[0], "states"):
             Tokenizer.open(folder)  # says what the folder lacks
     pooling = pooling or settings.pooling or "mean"
@@ -52,7 +52,7 @@ def load_engine(
     )
 
 
-class Embedder(Parameters):
+class Embedder(EstimatorParameters):
     """Vectors of texts: float32, one row a text, in the order that came.
 
     `model`: a folder, a built-in name, a Hugging Face hub name, or a (model, tokenizer) pair.
@@ -65,7 +65,7 @@ class Embedder(Parameters):
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT,
+        model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT_MODEL,
         *,
         layers: int | str = -1,
         pooling: str = POOLING,

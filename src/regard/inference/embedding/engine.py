@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from regard.data.batch import collate, group_by_token_budget
 from regard.errors import InputError, check_choice
-from regard.layers import Layers
+from regard.layers import LayerSelection
 from regard.nn.masks import Packed, first_tokens, length_groups
 from regard.text import Tokenizer
 
@@ -87,7 +87,7 @@ class EmbeddingEngine:
         if tokenizer is None or not hasattr(model, "states") or not hasattr(model, "embedding"):
             lacking = "layers" if tokenizer else "tokenizer"
             raise InputError(f"this {family} model cannot embed text: it has no {lacking} for it")
-        if getattr(model.config, "characters", 0):
+        if getattr(model.config, "num_characters", 0):
             raise InputError(f"this {family} model reads characters; expected one that reads a tokenizer's pieces")
         check_choice("pooling", pooling, POOLINGS)
         check_choice("way with long texts", long, LONGS)
@@ -98,11 +98,13 @@ class EmbeddingEngine:
         self.model, self.tokenizer = model.to(device).eval(), tokenizer
         self.device = torch.device(device)
         config: Any = model.config
-        self.layers = Layers.parse(layers, config.depth + 1)
+        self.layers = LayerSelection.parse(layers, config.num_hidden_layers + 1)
         self.pooling, self.normalize, self.long = pooling, normalize, long
         # An ELMo's vectors are those of both directions, one beside the other.
-        self.width: int = getattr(config, "vector_width", config.width) * self.layers.factor
-        self.max_length = _limit(max_length, getattr(config, "positions", None), stated or tokenizer.max_length)
+        self.width: int = getattr(config, "output_size", config.hidden_size) * self.layers.factor
+        self.max_length = _limit(
+            max_length, getattr(config, "max_position_embeddings", None), stated or tokenizer.max_length
+        )
         around = len(tokenizer.encode("").ids)
         if self.max_length is not None and self.max_length <= around:
             raise InputError(

@@ -22,7 +22,7 @@ from regard.inference.generation.decoder import Decoder, StateT, inference_mode
 from regard.inference.generation.fast_decoder import fast_decoder
 from regard.inference.generation.top_k import top_k
 from regard.nn import DecoderState, Padded
-from regard.nn.fast.cuda_graphs import Bursts, bursts_of
+from regard.nn.fast.cuda_graphs import CudaGraphDecoder, cuda_graph_decoder
 
 if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
@@ -137,7 +137,7 @@ def greedy_search(
     with inference_mode(model):
         logits, state = model.start(ids, layout)
         if max_new_tokens > 1 and isinstance(state, DecoderState):
-            bursts = bursts_of(model, state, max_tokens=max_new_tokens, choose=_surest, kind="greedy")
+            bursts = cuda_graph_decoder(model, state, max_tokens=max_new_tokens, choose=_surest, kind="greedy")
             if bursts is not None:
                 return _in_bursts(bursts, state, logits, end=end, max_tokens=max_new_tokens)
         model = fast_decoder(model, ids.device, steps=max_new_tokens)
@@ -163,13 +163,13 @@ def greedy_search(
 
 
 def _in_bursts(
-    bursts: Bursts, state: DecoderState, logits: Tensor, *, end: int | None, max_tokens: int
+    bursts: CudaGraphDecoder, state: DecoderState, logits: Tensor, *, end: int | None, max_tokens: int
 ) -> list[Hypothesis]:
     """The rest of a greedy search where all rows go on until the last has ended."""
     values, tokens = _best(logits)
     said, sums = [[token] for token in tokens.tolist()], values.tolist()
     live = [row for row, words in enumerate(said) if words[-1] != end]
-    for words, numbers in bursts.go_on(state, tokens, count=max_tokens - 1) if live else ():
+    for words, numbers in bursts.generate(state, tokens, count=max_tokens - 1) if live else ():
         for row in live:
             if math.isnan(numbers[row]):
                 check_finite(torch.tensor(numbers))

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import family_of
+from regard.checkpoints.ready import family_name
 from regard.errors import InputError
 from regard.nn import Padded
 
@@ -43,7 +43,7 @@ def as_decoder(model: nn.Module) -> Decoder[ReorderableState]:
     """The model as a speaker; one that only reads, as BERT does, is refused."""
     if not (hasattr(model, "start") and hasattr(model, "step")):
         raise InputError(
-            f"this {family_of(model)} model reads texts and writes none; "
+            f"this {family_name(model)} model reads texts and writes none; "
             "take a GPT-2 or a T5 to write with, or a Transformer or a Seq2Seq to translate with"
         )
     return cast("Decoder[ReorderableState]", model)

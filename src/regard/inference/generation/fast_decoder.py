@@ -19,9 +19,9 @@ from regard.inference.generation.decoder import Decoder, StateT
 from regard.models import Gpt
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn import DecoderState, Padded
-from regard.nn.fast.fused_step import Straight, can_go_straight
-from regard.nn.fast.int8_argmax import Screening
-from regard.nn.fast.packed_linear import Packing
+from regard.nn.fast.fused_step import FusedStep, supports_fused_step
+from regard.nn.fast.int8_argmax import Int8ArgmaxFilter
+from regard.nn.fast.packed_linear import PackedLinear
 
 __all__ = ["fast_decoder", "reuse_packed_weights"]
 
@@ -33,8 +33,8 @@ class _Layouts:
     """What a processor lays out anew."""
 
     def __init__(self, *, patience: int = 0) -> None:
-        self.packing = Packing(patience=patience)
-        self.screening = Screening(self.packing.linear)
+        self.packing = PackedLinear(patience=patience)
+        self.screening = Int8ArgmaxFilter(self.packing.linear)
 
 
 _kept: ContextVar[_Layouts | None] = ContextVar("_kept", default=None)
@@ -89,7 +89,7 @@ class _Stepping:
         self.packing: AbstractContextManager[object] = layouts.packing if layouts else nullcontext()
         self.output = layouts.screening if layouts and highest else self.packing
         self.linear = layouts.packing.linear if layouts else F.linear
-        self.straight: Straight | None = None
+        self.straight: FusedStep | None = None
         self.decided = False
 
     def start(self, ids: Tensor, layout: Padded | None = None, /) -> tuple[Tensor, DecoderState]:
@@ -98,10 +98,12 @@ class _Stepping:
     def step(self, tokens: Tensor, state: DecoderState, /) -> tuple[Tensor, DecoderState]:
         if not self.decided:
             self.decided = True
-            self.straight = Straight(self.model.decoder, self.linear) if can_go_straight(self.model.decoder) else None
+            self.straight = (
+                FusedStep(self.model.decoder, self.linear) if supports_fused_step(self.model.decoder) else None
+            )
         if self.straight is None:
             with self.packing:
                 return self.model.step(tokens, state)
-        hidden = self.straight(self.model.hear(tokens, state)[:, 0], state)
+        hidden = self.straight(self.model.embed_next(tokens, state)[:, 0], state)
         with self.output:
             return self.model.logits(hidden), state

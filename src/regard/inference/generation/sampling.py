@@ -22,7 +22,7 @@ from regard.inference.generation.fast_decoder import fast_decoder
 from regard.inference.generation.logits_filters import Sampling, repetition_penalty
 from regard.inference.generation.top_k import top_k
 from regard.nn import DecoderState, Padded
-from regard.nn.fast.cuda_graphs import Bursts, Choose, bursts_of
+from regard.nn.fast.cuda_graphs import CudaGraphDecoder, SelectTokens, cuda_graph_decoder
 
 if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
@@ -59,7 +59,9 @@ def sample(
         live = list(range(len(logits)))
         numbers = live if rows is None else list(rows)
         if said is None and trace is None and max_new_tokens > 1 and isinstance(state, DecoderState):
-            bursts = bursts_of(model, state, max_tokens=max_new_tokens, choose=_chooser(sampling), kind=sampling)
+            bursts = cuda_graph_decoder(
+                model, state, max_tokens=max_new_tokens, choose=_chooser(sampling), kind=sampling
+            )
             if bursts is not None:
                 chances_at = partial(_chances, seed, numbers)
                 yield from _in_bursts(bursts, state, logits, sampling, chances_at, end, max_new_tokens, finished)
@@ -96,7 +98,7 @@ def sample(
 
 
 def _in_bursts(
-    bursts: Bursts,
+    bursts: CudaGraphDecoder,
     state: DecoderState,
     logits: Tensor,
     sampling: Sampling,
@@ -113,7 +115,7 @@ def _in_bursts(
     live = [place for place, word in enumerate(found) if word is not None and _goes_on(place, word, end, over)]
     if not live:
         return
-    going = bursts.go_on(state, tokens, count=max_tokens - 1, chances=lambda number: chances(number + 2))
+    going = bursts.generate(state, tokens, count=max_tokens - 1, chances=lambda number: chances(number + 2))
     for words, numbers in going:
         check_finite(torch.tensor([numbers[place] for place in live]))
         found = [None] * len(words)
@@ -129,7 +131,7 @@ def _chances(seed: int, rows: Sequence[int], step: int) -> list[float]:
     return [uniform_number(seed, row, step) for row in rows]
 
 
-def _chooser(sampling: Sampling) -> Choose:
+def _chooser(sampling: Sampling) -> SelectTokens:
     """The choice of a token, and the highest logit: NaN where one is. Nothing waits for the device."""
 
     def choose(logits: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:

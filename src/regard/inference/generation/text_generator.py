@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from regard.checkpoints.ready import kind_of, tokenizer_of
+from regard.checkpoints.ready import describe_model, require_tokenizer
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam, beam_search, check_max_new_tokens
 from regard.inference.generation.decoder import Decoder, ReorderableState, as_decoder
@@ -63,16 +63,16 @@ class TextGenerator:
     """A model and its tokenizer, made ready to write."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer | None) -> None:
-        self.tokenizer = tokenizer_of(model, tokenizer)
+        self.tokenizer = require_tokenizer(model, tokenizer)
         self.decoder: Decoder[ReorderableState] = as_decoder(model)
         if not isinstance(model, Gpt | T5):
             raise InputError(
-                f"expected a GPT-2 or a T5 to write with, and this is {kind_of(model)}; "
+                f"expected a GPT-2 or a T5 to write with, and this is {describe_model(model)}; "
                 "`regard translate` takes a translator"
             )
         self.model = model
         self.continues = isinstance(model, Gpt)
-        ends = [number for number in (model.config.end, self.tokenizer.eos) if number is not None]
+        ends = [number for number in (model.config.eos_token_id, self.tokenizer.eos) if number is not None]
         self.end = ends[0] if ends else None
 
     def encode_prompt(self, text: str, *, max_new_tokens: int) -> EncodedPrompt:
@@ -83,7 +83,10 @@ class TextGenerator:
         check_max_new_tokens(max_new_tokens)
         if not isinstance(self.model, Gpt):
             return EncodedPrompt(self.tokenizer.encode(text).ids, 0, "", max_new_tokens)
-        ids, context = self.tokenizer.encode(text, special=False).ids or self._begin(), self.model.config.positions
+        ids, context = (
+            self.tokenizer.encode(text, special=False).ids or self._begin(),
+            self.model.config.max_position_embeddings,
+        )
         # The last token said is not read again, so there is a place more than the context has.
         said = min(max_new_tokens, max(context + 1 - len(ids), context // 2, 1))
         cut = max(0, len(ids) + said - 1 - context)
@@ -140,7 +143,11 @@ class TextGenerator:
 
     def _begin(self) -> list[int]:
         config = self.model.config
-        known = [n for n in (config.begin, self.tokenizer.bos, self.end) if n is not None and n < config.vocabulary]
+        known = [
+            n
+            for n in (getattr(config, "bos_token_id", None), self.tokenizer.bos, self.end)
+            if n is not None and n < config.vocab_size
+        ]
         if not known:
             raise InputError("the prompt is empty, and this model has no begin token to start from; give it a word")
         return known[:1]

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.inference.translation.model import TranslationModel, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords, word_indices
@@ -61,7 +61,9 @@ class Alignment:
 def default_alignment_heads(model: TranslationModel) -> AlignmentHeads:
     """The mean of all heads of a Transformer's last layer but one; what a recurrent model has."""
     if isinstance(model, Transformer):
-        return AlignmentHeads(max(model.config.depth - 2, 0), tuple(range(model.config.heads)))
+        return AlignmentHeads(
+            max(model.config.num_hidden_layers - 2, 0), tuple(range(model.config.num_attention_heads))
+        )
     return AlignmentHeads(0, (0,))
 
 
@@ -96,7 +98,7 @@ def align(
 def _map(model: TranslationModel, source: Sequence[int], target: Sequence[int], looking: AlignmentHeads) -> Tensor:
     """How much each token of the target looks at each of the source, (T, S), on the CPU."""
     device = next(model.parameters()).device
-    with evaluating(model), record(model) as tape:
+    with evaluation_mode(model), record(model) as tape:
         teacher_forced_logits(
             model, torch.tensor([source], device=device), Padded(), torch.tensor([target], device=device)
         )

@@ -38,7 +38,7 @@ def save_translator(translator: Translator, folder: Path, *, files: Mapping[str,
 
 def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
     """What `regard train translate` wrote, or a built-in translator."""
-    folder = loading.find(name_or_path)
+    folder = loading.find_folder(name_or_path)
     if not (folder / TRANSLATE).is_file():
         raise InputError(f"{folder}: no {TRANSLATE}; expected a folder that `regard train translate` wrote")
     looking = _looking(folder / TRANSLATE)

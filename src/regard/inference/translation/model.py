@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import kind_of
+from regard.checkpoints.ready import describe_model
 from regard.errors import InputError
 from regard.models import Seq2Seq, Transformer
 from regard.nn import Padded
@@ -20,7 +20,7 @@ def as_translation_model(model: nn.Module) -> TranslationModel:
     if isinstance(model, Transformer) or (isinstance(model, Seq2Seq) and model.source_embedding is not None):
         return model
     raise InputError(
-        f"{kind_of(model)} does not translate; expected a Transformer or a recurrent model of tokens, as "
+        f"{describe_model(model)} does not translate; expected a Transformer or a recurrent model of tokens, as "
         "`regard train translate` makes them"
     )
 
@@ -28,8 +28,8 @@ def as_translation_model(model: nn.Module) -> TranslationModel:
 def vocab_sizes(model: TranslationModel) -> tuple[int, int]:
     """How many words the model knows of source and target."""
     if isinstance(model, Seq2Seq):
-        return model.config.source, model.config.target
-    return model.config.vocabulary, model.config.target_vocabulary or model.config.vocabulary
+        return model.config.source_size, model.config.target_size
+    return model.config.vocab_size, model.config.target_vocab_size or model.config.vocab_size
 
 
 def teacher_forced_logits(model: TranslationModel, source: Tensor, layout: Padded, target: Tensor) -> Tensor:

@@ -193,8 +193,8 @@ def maps_from_tape(
     is_self_attention: bool = False,
 ) -> AttentionMaps:
     """The maps of one part of a model that was recorded with a single text."""
-    sites = sorted((one for one in tape.readings if (one.part, one.kind) == (part, site)), key=lambda one: one.layer)
-    first = tape.readings[sites[0]][0]
+    sites = sorted((one for one in tape.calls if (one.part, one.kind) == (part, site)), key=lambda one: one.layer)
+    first = tape.calls[sites[0]][0]
     is_product = first.attention.score is None
     weights = _stack(tape.attention(site, part))
     if weights.shape[2:] != (len(rows.tokens), len(columns.tokens)):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.checkpoints.ready import evaluating, family_of, tokenizer_of
+from regard.checkpoints.ready import evaluation_mode, family_name, require_tokenizer
 from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.inference.generation.beam_search import greedy_search
@@ -76,15 +76,15 @@ def record_attention(
     if isinstance(model, Vit):
         return _vision(model, text, image)
     if image is not None:
-        raise InputError(f"this {family_of(model)} model reads text; an image needs a Vision Transformer")
+        raise InputError(f"this {family_name(model)} model reads text; an image needs a Vision Transformer")
     _check_text("text", text)
     if text_b is not None:
         _check_text("second text", text_b)
     if max_tokens is not None and max_tokens < 1:
         raise InputError(f"max_tokens is {max_tokens}; expected at least 1")
-    limits = (MAX_TOKENS, max_tokens, getattr(getattr(model, "config", None), "positions", None))
+    limits = (MAX_TOKENS, max_tokens, getattr(getattr(model, "config", None), "max_position_embeddings", None))
     limit = min(one for one in limits if one is not None)
-    with evaluating(model):
+    with evaluation_mode(model):
         if isinstance(model, Bert):
             return _encoder(model, _tokenizer(model, tokenizer), text, text_b, limit)
         if isinstance(model, Gpt):
@@ -92,13 +92,13 @@ def record_attention(
         if isinstance(model, T5 | Transformer | Seq2Seq):
             return _encoder_decoder(model, tokenizer, text, text_b, limit)
     raise InputError(
-        f"this {family_of(model)} model has no attention; expected a BERT, a GPT, a T5, a translator or a ViT"
+        f"this {family_name(model)} model has no attention; expected a BERT, a GPT, a T5, a translator or a ViT"
     )
 
 
 def _encoder(model: Bert, tokenizer: Tokenizer, text: str, text_b: str | None, limit: int) -> AttentionRecord:
     encoding = tokenizer.encode(text, text_b, max_length=limit)
-    has_segments = max(encoding.segments, default=0) < model.config.segments
+    has_segments = max(encoding.segments, default=0) < model.config.type_vocab_size
     with record(model) as tape:
         model(_tensor(model, encoding.ids), Padded(), _tensor(model, encoding.segments) if has_segments else None)
     axis = axis_of_encoding(tokenizer, encoding)
@@ -121,13 +121,13 @@ def _encoder_decoder(
     """Encoder, decoder and cross-attention; for a recurrent model cross-attention alone."""
     if isinstance(model, T5):
         source = target = _tokenizer(model, tokenizer)
-        end = model.config.end
+        end = model.config.eos_token_id
     elif isinstance(tokenizer, Subwords):
         check_has_attention(as_translation_model(model))
         source, target, end = tokenizer.source, tokenizer.target, tokenizer.end
     else:
         raise InputError(
-            f"this {family_of(model)} model translates, so it needs its Subwords: "
+            f"this {family_name(model)} model translates, so it needs its Subwords: "
             "load it with regard.inference.translation.load_translator"
         )
     source_ids, truncated = _truncate(_encode(source, tokenizer, text), limit, end)
@@ -166,15 +166,15 @@ def _vision(model: Vit, text: str, image: ImageExample | None) -> AttentionRecor
     if text:
         raise InputError("this model reads images and no text; leave the text out")
     config = model.config
-    if config.channels not in (1, 3):
-        raise InputError(f"this model reads {config.channels} channels; expected 1 (gray) or 3 (color)")
-    pixels = ImageTransform(*config.image, config.channels).pixels(image)
+    if config.num_channels not in (1, 3):
+        raise InputError(f"this model reads {config.num_channels} channels; expected 1 (gray) or 3 (color)")
+    pixels = ImageTransform(*config.image_size, config.num_channels).pixels(image)
     parameter = next(model.parameters())
-    with evaluating(model), record(model) as tape:
+    with evaluation_mode(model), record(model) as tape:
         model((pixels[None].to(parameter.device).float() / 127.5 - 1).to(parameter.dtype))
-    grid = (config.image[0] // config.patch[0], config.image[1] // config.patch[1])
+    grid = (config.image_size[0] // config.patch_size[0], config.image_size[1] // config.patch_size[1])
     axis = axis_of_patches(grid)
-    shown = pixels[0] if config.channels == 1 else pixels.permute(1, 2, 0)
+    shown = pixels[0] if config.num_channels == 1 else pixels.permute(1, 2, 0)
     maps = maps_from_tape(tape, "vit", axis, axis, part="encoder", is_self_attention=True)
     result = _record(model, [image.name], [maps], 0)
     return result.model_copy(update={"image": shown.contiguous().numpy(), "grid": grid})
@@ -200,8 +200,8 @@ def _truncate(ids: list[int], limit: int, end: int) -> tuple[list[int], int]:
 
 def _tokenizer(model: nn.Module, reader: TextTokenizer) -> Tokenizer:
     if isinstance(reader, Subwords):
-        raise InputError(f"this {family_of(model)} model does not translate; give it its own tokenizer")
-    return tokenizer_of(model, reader)
+        raise InputError(f"this {family_name(model)} model does not translate; give it its own tokenizer")
+    return require_tokenizer(model, reader)
 
 
 def _tensor(model: nn.Module, ids: Sequence[int]) -> Tensor:

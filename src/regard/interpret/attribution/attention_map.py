@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.checkpoints.ready import BUDGET
+from regard.checkpoints.ready import BATCH_TOKENS
 from regard.errors import InputError
 from regard.interpret.attribution.probe import Probe
 from regard.models import Gpt
@@ -93,7 +93,7 @@ class AttentionMap:
         return torch.cat(logits)
 
     def _batch_size(self) -> int:
-        return max(1, BUDGET[self.weights.device.type] // len(self.weights))
+        return max(1, BATCH_TOKENS[self.weights.device.type] // len(self.weights))
 
 
 @dataclass(frozen=True, eq=False)

@@ -159,7 +159,7 @@ def _summary(item: TaskInput) -> int:
 
 def _maps(probe: Probe) -> Floats:
     """(L, H, T, T)."""
-    with probe.evaluating(), record(probe.encoder) as tape:
+    with probe.evaluation_mode(), record(probe.encoder) as tape:
         probe.logits()
         maps = torch.stack([layer[0] for layer in tape.attention("self")])
     return maps.float().cpu().numpy().astype(np.float32)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.checkpoints.ready import BUDGET
+from regard.checkpoints.ready import BATCH_TOKENS
 from regard.errors import InputError, check_choice
 from regard.interpret.attribution.probe import Probe
 
@@ -75,11 +75,11 @@ def integrated_gradients(
     path = start + fractions[:, None, None] * (end - start)
     gradients = [
         _gradients(probe, part, target, index)[1]
-        for part in torch.split(path, max(1, BUDGET[end.device.type] // len(end)))
+        for part in torch.split(path, max(1, BATCH_TOKENS[end.device.type] // len(end)))
     ]
     mean = torch.einsum("s,stw->tw", torch.from_numpy(weights / 2).to(end.device), torch.cat(gradients))
     scores = (mean * (end - start).double()).sum(-1)
-    with probe.evaluating():
+    with probe.evaluation_mode():
         value, first = (probe.logits(one[None])[0, target, index].item() for one in (end, start))
     return Attribution(
         method="integrated gradients",
@@ -100,7 +100,7 @@ def _output(probe: Probe, target: int, output: str | None) -> tuple[int, str]:
         raise InputError(f"target is {target}; expected 0 to {len(probe.targets) - 1}: this text has so many")
     if output is not None:
         return probe.output_index(output), output
-    with probe.evaluating():
+    with probe.evaluation_mode():
         index = int(probe.logits()[0, target].argmax())
     return index, probe.outputs[index]
 
@@ -123,7 +123,7 @@ def _baseline(probe: Probe, baseline: Baseline | None) -> tuple[Baseline, Tensor
 
 def _gradients(probe: Probe, embeddings: Tensor, target: int, index: int) -> tuple[Tensor, Tensor]:
     """The logit of each copy (B,) and its gradient with respect to the embeddings (B, T, W), in float64."""
-    with probe.evaluating(gradients=True):
+    with probe.evaluation_mode(gradients=True):
         inputs = embeddings.clone().requires_grad_()
         values = probe.logits(inputs)[:, target, index]
         (gradients,) = torch.autograd.grad(values.sum(), inputs)

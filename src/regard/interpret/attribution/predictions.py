@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
-from regard.checkpoints.ready import family_of
+from regard.checkpoints.ready import family_name
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.data.files import STANDARD_INPUT
 from regard.data.readers import split_words
@@ -91,7 +91,7 @@ def predictions_payload(
         "view": "tasks",
         "model": {
             "name": name,
-            "family": family_of(solved.model.encoder),
+            "family": family_name(solved.model.encoder),
             "task": solved.task.name,
             "labels": list(solved.task.labels),
             "several": bool(getattr(solved.task, "multi_label", False)),

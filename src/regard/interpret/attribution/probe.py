@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.checkpoints.ready import Masked, evaluating, family_of, kind_of
+from regard.checkpoints.ready import MaskedLM, describe_model, evaluation_mode, family_name
 from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
 from regard.data.readers import split_words
 from regard.errors import InputError, check_choice
@@ -117,11 +117,11 @@ class Probe:
 
     @property
     def num_layers(self) -> int:
-        return self.encoder.config.depth
+        return self.encoder.config.num_hidden_layers
 
     @property
     def num_heads(self) -> int:
-        return self.encoder.config.heads
+        return self.encoder.config.num_attention_heads
 
     @property
     def summary_position(self) -> int:
@@ -135,7 +135,7 @@ class Probe:
 
     def describe(self) -> ProbedModel:
         labels = () if self.predicts_tokens else self.outputs
-        family = family_of(self.encoder)
+        family = family_name(self.encoder)
         return ProbedModel(self.name, family, self.task, self.kind, self.num_layers, self.num_heads, labels)
 
     def token_embeddings(self) -> Tensor:
@@ -193,9 +193,9 @@ class Probe:
         return self.outputs.index(name)
 
     @contextmanager
-    def evaluating(self, *, gradients: bool = False) -> Iterator[None]:
+    def evaluation_mode(self, *, gradients: bool = False) -> Iterator[None]:
         """Evaluation mode without dropout, and without gradients unless requested."""
-        with evaluating(self.model), torch.inference_mode(not gradients), torch.set_grad_enabled(gradients):
+        with evaluation_mode(self.model), torch.inference_mode(not gradients), torch.set_grad_enabled(gradients):
             yield
 
 
@@ -230,15 +230,15 @@ def pretrained_probe(
     check_choice("--at", at, MODES)
     if not isinstance(model, Bert | Gpt):
         raise InputError(
-            f"expected a BERT or a GPT, or what `regard train` made of one, and this is {kind_of(model)} model"
+            f"expected a BERT or a GPT, or what `regard train` made of one, and this is {describe_model(model)} model"
         )
     if second is not None:
         raise InputError(
-            f"a second text is for a fine-tuned model that reads two, and this is a pretrained {family_of(model)} "
+            f"a second text is for a fine-tuned model that reads two, and this is a pretrained {family_name(model)} "
             "model; leave it out"
         )
     if at not in ("auto", *probe_modes(model)):
-        raise InputError(f"{kind_of(model)} model has no masked tokens: 'masked' is for a BERT; use 'plain'")
+        raise InputError(f"{describe_model(model)} model has no masked tokens: 'masked' is for a BERT; use 'plain'")
     if isinstance(model, Gpt):
         return _next_token(model, tokenizer, text, "plain" if at == "auto" else at)
     if at != "auto":
@@ -265,7 +265,7 @@ def subsample_targets(probe: Probe, count: int) -> Probe:
 
 
 def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
-    asked = Masked.of(model, tokenizer, doing="filling in blanks" if at == "blanks" else "predicting every token")
+    asked = MaskedLM.of(model, tokenizer, doing="filling in blanks" if at == "blanks" else "predicting every token")
     names = asked.tokenizer
     if at == "blanks":
         marked = find_blanks(text, names, asked.mask)
@@ -308,7 +308,7 @@ def _next_token(model: Gpt, tokenizer: Tokenizer | None, text: str, at: str) -> 
     """What a GPT predicts after the text or, with "plain", after each token; the first token is never predicted."""
     generator = TextGenerator(model, tokenizer)
     prompt = generator.encode_prompt(text, max_new_tokens=1)
-    _check_length(len(prompt.ids) + prompt.truncated, model.config.positions)
+    _check_length(len(prompt.ids) + prompt.truncated, model.config.max_position_embeddings)
     every = [f"{n} {display_token(generator.tokenizer, prompt.ids[n]).strip()}" for n in range(1, len(prompt.ids))]
     plain = at == "plain"
     return Probe(
@@ -320,7 +320,7 @@ def _next_token(model: Gpt, tokenizer: Tokenizer | None, text: str, at: str) -> 
         ids=torch.tensor(prompt.ids, device=model.embedding.tokens.weight.device),
         segments=None,
         targets=(*every, "next token") if plain else ("next token",),
-        outputs=_output_names(generator.tokenizer, model.config.vocabulary),
+        outputs=_output_names(generator.tokenizer, model.config.vocab_size),
         kind="one",
         read=model.logits if plain else lambda hidden: model.logits(hidden[:, -1:]),
         positions=tuple(range(1, len(prompt.ids) + 1)) if plain else (len(prompt.ids),),
@@ -340,7 +340,7 @@ def task_probe(solved: FineTunedModel, text: str, second: str | None = None, *, 
     if not isinstance(model, EncoderWithHead) or not isinstance(model.encoder, Bert | Gpt) or name not in TASKS:
         raise InputError(
             f"expected a fine-tuned BERT or GPT that does one of {', '.join(TASKS)}; this is "
-            f"{kind_of(model.encoder)} model for {name}"
+            f"{describe_model(model.encoder)} model for {name}"
         )
     rows, encoder, tokenizer = solved.input_builder, model.encoder, solved.tokenizer
     assert isinstance(rows, InputBuilder)
@@ -369,7 +369,7 @@ def task_probe(solved: FineTunedModel, text: str, second: str | None = None, *, 
         encoder=encoder,
         tokenizer=tokenizer,
         ids=torch.tensor(row.ids, device=device),
-        segments=segments if isinstance(encoder, Bert) and encoder.config.segments else None,
+        segments=segments if isinstance(encoder, Bert) and encoder.config.type_vocab_size else None,
         targets=targets,
         outputs=tuple(map(tokenizer.token, row.ids)) if name == "answer" else task.labels,
         kind="value" if name == "regress" else "several" if getattr(task, "multi_label", False) else "one",

@@ -1,166 +1,311 @@
-"""What a switch costs: how likely the model finds the right words and what it says, before and after.
+"""Component ablation: the effect of removing the mask, the positions, the scaling or the residuals of a model.
 
-Knows a subject and the switches. Knows no tensor of the figure and no page. Losses are means of -ln p, in nats.
+Components are removed by forward hooks while a block runs. Losses are means of -ln p, in nats, over the text and over a
+few built-in sentences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from regard.errors import InputError, check_choice
 from regard.interpret.figure.figure_model import FigureInput, FigureModel
-from regard.interpret.figure.switches import COMPONENTS, missing_components, without_components
+from regard.nn import Attention, Padded, Residual, TextEmbedding
+from regard.nn.attention import attention_weights
+from regard.nn.masks import attention_mask, select_rows
 
-__all__ = ["AblationOutcome", "ComponentAblation", "LossCache", "TokenPrediction", "ablate_components"]
+__all__ = [
+    "COMPONENTS",
+    "AblationOutcome",
+    "ComponentAblation",
+    "LossCache",
+    "TokenPrediction",
+    "ablate_components",
+    "built_in_sentences",
+    "check_components",
+    "missing_components",
+    "without_components",
+]
 
-LossCache: TypeAlias = dict[tuple[str, ...], float | None]  # switches that are off, to the loss over our own sentences
+COMPONENTS = ("mask", "positions", "scaling", "residual")
+NUM_BEST = 3  # likeliest tokens of each prediction
 
-BEST = 3  # words that are told of each place
+LossCache: TypeAlias = dict[tuple[str, ...], float | None]  # removed components -> loss over the built-in sentences
+Hook = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], Any]
+
+ENGLISH = (
+    "The old man walked to the house by the river.",
+    "She opened the window because it was warm.",
+    "The children went to school in the morning.",
+    "He wrote a letter to his brother.",
+    "The king and the queen lived in a castle.",
+)
+
+# The same in three languages; each pair of languages serves translators in both directions.
+PAIRS: dict[str, tuple[str, ...]] = {
+    "en": (
+        "The dog sleeps in the garden.",
+        "I would like to go home now.",
+        "Where is the nearest station?",
+        "My sister has bought a new car.",
+        "We have known each other for many years.",
+    ),
+    "de": (
+        "Der Hund schläft im Garten.",
+        "Ich möchte jetzt nach Hause gehen.",
+        "Wo ist der nächste Bahnhof?",
+        "Meine Schwester hat ein neues Auto gekauft.",
+        "Wir kennen uns seit vielen Jahren.",
+    ),
+    "fr": (
+        "Le chien dort dans le jardin.",
+        "Je voudrais rentrer à la maison maintenant.",
+        "Où est la gare la plus proche ?",
+        "Ma sœur a acheté une nouvelle voiture.",
+        "Nous nous connaissons depuis de nombreuses années.",
+    ),
+}
+LANGUAGES = re.compile(rf"(?:^|[^a-z])({'|'.join(PAIRS)})-({'|'.join(PAIRS)})/?$")
 
 
 @dataclass(frozen=True)
 class TokenPrediction:
-    """One token that was asked for: itself, None at a blank, its probability, and the likeliest tokens."""
+    """One predicted position: the right token (None at a blank), its probability, and the likeliest tokens."""
 
     token: str | None
     probability: float | None
-    best: tuple[tuple[str, float], ...]
-
-    def document(self) -> dict[str, object]:
-        return {"token": self.token, "probability": self.probability, "best": [list(one) for one in self.best]}
+    best: list[tuple[str, float]]
 
 
 @dataclass(frozen=True)
 class AblationOutcome:
-    """With some switches off: the loss of the text, of the sentences of our own, and what the model says."""
+    """With some components removed: the losses of the text and of the built-in sentences, and the model's output."""
 
-    without: tuple[str, ...]
+    without: list[str]
     loss: float | None
     sentences_loss: float | None
-    says: str
-    places: tuple[TokenPrediction, ...]
-
-    def document(self) -> dict[str, object]:
-        return {
-            "without": list(self.without),
-            "loss": self.loss,
-            "sentences_loss": self.sentences_loss,
-            "says": self.says,
-            "places": [place.document() for place in self.places],
-        }
+    output: str
+    predictions: list[TokenPrediction]
 
 
 @dataclass(frozen=True)
 class ComponentAblation:
-    """The whole model first, then each switch alone, then all that are off together where those are several."""
+    """The intact model first, then each component removed alone, then all that are removed together, if several."""
 
     measure: str
-    outcomes: tuple[AblationOutcome, ...]
-    sentences: tuple[tuple[str, str | None], ...]
-    remarks: tuple[str, ...]
+    outcomes: list[AblationOutcome]
+    sentences: list[tuple[str, str | None]]
+    remarks: list[str]
 
-    def of(self, switches: Sequence[str]) -> AblationOutcome:
-        return next(one for one in self.outcomes if set(one.without) == set(switches))
+    def find(self, without: Collection[str]) -> AblationOutcome:
+        return next(outcome for outcome in self.outcomes if set(outcome.without) == set(without))
 
-    def document(self) -> dict[str, object]:
-        return {
-            "measure": self.measure,
-            "outcomes": [one.document() for one in self.outcomes],
-            "sentences": [list(pair) for pair in self.sentences],
-            "remarks": list(self.remarks),
-        }
+
+def built_in_sentences(name: str, *, translates: bool) -> list[tuple[str, str | None]]:
+    """Texts, each with its translation if the model translates.
+
+    The languages of a translator are the end of its name, such as regard-de-en; other names have no sentences.
+    """
+    if not translates:
+        return [(text, None) for text in ENGLISH]
+    languages = LANGUAGES.search(name)
+    return [] if languages is None else list(zip(PAIRS[languages[1]], PAIRS[languages[2]], strict=True))
+
+
+def check_components(names: Collection[str]) -> tuple[str, ...]:
+    """The components in the order of COMPONENTS, each once; InputError for an unknown name."""
+    for name in sorted(names):
+        check_choice("component", name, COMPONENTS)
+    return tuple(name for name in COMPONENTS if name in names)
+
+
+def missing_components(model: nn.Module) -> dict[str, str]:
+    """The components that this model does not have, each with the reason."""
+    attentions = [module for module in model.modules() if isinstance(module, Attention)]
+    embeddings = [module for module in model.modules() if isinstance(module, TextEmbedding)]
+    missing = {}
+    if not any(attention.causal for attention in attentions):
+        missing["mask"] = "an encoder has no causal mask: every token attends to every other"
+    if all(embedding.positions is None for embedding in embeddings):
+        missing["positions"] = "this model adds no positions to its embeddings"
+    if all(attention.scale == 1.0 for attention in attentions):
+        missing["scaling"] = "this model does not scale its scores"
+    return missing
+
+
+@contextmanager
+def without_components(model: nn.Module, components: Collection[str]) -> Iterator[None]:
+    """Run the model without some of its components, in this thread, while the block runs.
+
+    `mask`: decoders see the future. `positions`: zeros are added for them. `scaling`: scores are not divided by the
+    square root of the head's width. `residual`: the input of a sublayer is not added to its output.
+    Batches must be padded, and decoding must not use a cache.
+    """
+    missing = missing_components(model)
+    for name in check_components(components):
+        if name in missing:
+            raise InputError(f"cannot remove {name!r}: {missing[name]}")
+    own_thread = threading.get_ident()
+
+    def in_this_thread(hook: Hook) -> Hook:
+        """Hooks are shared by all threads."""
+
+        def guarded(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+            return hook(module, args, kwargs, result) if threading.get_ident() == own_thread else None
+
+        return guarded
+
+    with ExitStack() as hooks:
+        for module in model.modules():
+            hook = _hook(module, components)
+            if hook is not None:
+                hooks.callback(module.register_forward_hook(in_this_thread(hook), with_kwargs=True).remove)
+            if "positions" in components and isinstance(module, TextEmbedding) and module.positions is not None:
+                zeros = in_this_thread(lambda module, args, kwargs, result: torch.zeros_like(result))
+                hooks.callback(module.positions.register_forward_hook(zeros, with_kwargs=True).remove)
+        yield
+
+
+def _hook(module: nn.Module, components: Collection[str]) -> Hook | None:
+    if isinstance(module, Residual) and "residual" in components:
+        return _sublayer_alone
+    if isinstance(module, Attention):
+        unmasked, unscaled = "mask" in components and module.causal, "scaling" in components
+        if unmasked or unscaled:
+            return lambda module, args, kwargs, result: _attention(
+                module, args, kwargs, causal=module.causal and not unmasked, scaled=not unscaled
+            )
+    return None
+
+
+def _sublayer_alone(module: Residual, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Tensor:
+    """norm(branch(x)), or branch(norm(x)) in a pre-norm model."""
+    x, branch, *rest = args
+    output: Tensor = branch(module.norm(x) if module.first else x, *rest, **kwargs)
+    return output if module.first else module.norm(output).to(output.dtype)
+
+
+def _attention(
+    module: Attention, args: tuple[Any, ...], kwargs: dict[str, Any], *, causal: bool, scaled: bool
+) -> Tensor:
+    x, layout, memory, memory_layout = (*args, None, None)[:4]
+    keys = layout if memory is None else (memory_layout or Padded())
+    if not isinstance(keys, Padded) or kwargs.get("cache") is not None:
+        raise ValueError("without a mask or scaling, a model needs a padded batch and no cache")
+    query, key, value = (
+        one.unflatten(-1, (module.heads, -1)).transpose(1, 2)
+        for one in module.project(x, x if memory is None else memory)
+    )
+    mask = attention_mask(keys, query, query.shape[2], key.shape[2], causal=causal)
+    scale = module.score_scale(query) if scaled else 1.0
+    weights = attention_weights(query, key, scale=scale, score=module.score, bias=kwargs.get("bias"), mask=mask)
+    mixed = (weights.to(value.dtype) @ value).transpose(1, 2).flatten(-2)
+    rows = kwargs.get("rows")
+    result: Tensor = module.output(mixed if rows is None else select_rows(mixed, rows))
+    return result
 
 
 def ablate_components(
-    subject: FigureModel,
-    sentence: FigureInput,
-    off: Sequence[str],
+    figure_model: FigureModel,
+    inputs: FigureInput,
+    without: Sequence[str],
     *,
     sentences: Sequence[tuple[str, str | None]],
-    limit: int,
-    known: LossCache | None = None,
+    max_tokens: int,
+    loss_cache: LossCache | None = None,
 ) -> ComponentAblation:
-    """Of every switch the model has, alone, and of those that are `off`; over the sentence and over others.
+    """Remove each component alone, and those in `without` together; over the text and over the built-in sentences.
 
-    `known` are losses over the others that were measured before, and is filled with what is measured now.
+    `loss_cache` holds losses over the built-in sentences that were measured before, and receives the new ones.
     """
-    gone = missing_components(subject.model)
-    chosen: list[tuple[str, ...]] = [(), *((name,) for name in COMPONENTS if name not in gone)]
-    if len(off) > 1:
-        chosen.append(tuple(off))
-    known = {} if known is None else known
-    for switches in chosen:
-        if switches not in known:
-            others = [subject.read(text, target, limit=limit) for text, target in sentences]
-            known[switches] = _mean_loss(subject, others, switches)
-    outcomes = tuple(_outcome(subject, sentence, switches, known[switches]) for switches in chosen)
-    return ComponentAblation(subject.measure, outcomes, tuple(sentences), tuple(_remarks(outcomes, len(sentences))))
+    missing = missing_components(figure_model.model)
+    removals: list[tuple[str, ...]] = [(), *((name,) for name in COMPONENTS if name not in missing)]
+    if len(without) > 1:
+        removals.append(tuple(without))
+    losses = {} if loss_cache is None else loss_cache
+    for removed in removals:
+        if removed not in losses:
+            others = [figure_model.read(text, target, max_tokens=max_tokens) for text, target in sentences]
+            losses[removed] = _mean_loss(figure_model, others, removed)
+    outcomes = [_outcome(figure_model, inputs, removed, losses[removed]) for removed in removals]
+    return ComponentAblation(figure_model.measure, outcomes, list(sentences), _remarks(outcomes, len(sentences)))
 
 
-def _mean_loss(subject: FigureModel, others: Sequence[FigureInput], off: tuple[str, ...]) -> float | None:
-    with without_components(subject.model, off):
-        losses = [loss for one in others if (loss := _loss(*subject.asked(one))) is not None]
+def _mean_loss(figure_model: FigureModel, inputs: Sequence[FigureInput], removed: tuple[str, ...]) -> float | None:
+    with without_components(figure_model.model, removed):
+        losses = [loss for one in inputs if (loss := _loss(*figure_model.predict(one))) is not None]
     return sum(losses) / len(losses) if losses else None
 
 
 def _outcome(
-    subject: FigureModel, sentence: FigureInput, off: tuple[str, ...], others: float | None
+    figure_model: FigureModel, inputs: FigureInput, removed: tuple[str, ...], sentences_loss: float | None
 ) -> AblationOutcome:
-    with without_components(subject.model, off):
-        logits, wanted = subject.asked(sentence)
-        says = subject.says(sentence, logits)
-    shares = logits.float().softmax(-1)
-    likeliest = shares.topk(min(BEST, shares.shape[-1]))
-    places = []
-    for number, token in enumerate(wanted):
-        best = zip(likeliest.indices[number].tolist(), likeliest.values[number].tolist(), strict=True)
-        places.append(
+    with without_components(figure_model.model, removed):
+        logits, targets = figure_model.predict(inputs)
+        output = figure_model.generate(inputs, logits)
+    probabilities = logits.float().softmax(-1)
+    best = probabilities.topk(min(NUM_BEST, probabilities.shape[-1]))
+    predictions = []
+    for row, target in enumerate(targets):
+        pairs = zip(best.indices[row].tolist(), best.values[row].tolist(), strict=True)
+        predictions.append(
             TokenPrediction(
-                None if token is None else subject.word(token),
-                None if token is None else float(shares[number, token]),
-                tuple((subject.word(one), share) for one, share in best),
+                None if target is None else figure_model.token_text(target),
+                None if target is None else float(probabilities[row, target]),
+                [(figure_model.token_text(token), probability) for token, probability in pairs],
             )
         )
-    return AblationOutcome(off, _loss(logits, wanted), others, says, tuple(places))
+    return AblationOutcome(list(removed), _loss(logits, targets), sentences_loss, output, predictions)
 
 
-def _loss(logits: Tensor, wanted: Sequence[int | None]) -> float | None:
-    """The mean over what is known to be right; None where nothing is."""
-    known = [(place, token) for place, token in enumerate(wanted) if token is not None]
+def _loss(logits: Tensor, targets: Sequence[int | None]) -> float | None:
+    """The mean over the positions whose right token is known; None if there are none."""
+    known = [(row, token) for row, token in enumerate(targets) if token is not None]
     if not known:
         return None
-    places, tokens = (torch.tensor(column, device=logits.device) for column in zip(*known, strict=True))
-    return float(-logits.double().log_softmax(-1)[places, tokens].mean())
+    rows, tokens = (torch.tensor(column, device=logits.device) for column in zip(*known, strict=True))
+    return float(-logits.double().log_softmax(-1)[rows, tokens].mean())
 
 
-def _remarks(outcomes: Sequence[AblationOutcome], count: int) -> list[str]:
-    """What a reader must know about the numbers of a model that sees what it should say; `count` sentences are ours."""
-    whole = outcomes[0]
-    alone = next((one for one in outcomes if one.without == ("mask",)), None)
-    if alone is None:
+def _remarks(outcomes: Sequence[AblationOutcome], num_sentences: int) -> list[str]:
+    """How to read the loss of a model without its mask, which sees the tokens that it should predict."""
+    intact = outcomes[0]
+    unmasked = next((outcome for outcome in outcomes if outcome.without == ["mask"]), None)
+    if unmasked is None:
         return []
-    ours = f"over the {count} sentences of ours" if count > 1 else "over the sentence of ours"
-    losses = [("for this text", whole.loss, alone.loss), (ours, whole.sentences_loss, alone.sentences_loss)]
-    fallen: list[str] = []
-    kept: list[str] = []
+    built_in = f"over the {num_sentences} built-in sentence{'s' if num_sentences > 1 else ''}"
+    losses = [
+        ("for this text", intact.loss, unmasked.loss),
+        (built_in, intact.sentences_loss, unmasked.sentences_loss),
+    ]
+    lower: list[str] = []
+    higher: list[str] = []
     for name, before, after in losses:
         if before is not None and after is not None:
-            (fallen if after < before else kept).append(f"{name} (from {before:.2f} to {after:.2f})")
-    if not fallen and not kept:
+            (lower if after < before else higher).append(f"{name} (from {before:.2f} to {after:.2f})")
+    if not lower and not higher:
         return []
-    told = [f"It falls {' and '.join(fallen)}: that is a leak and no gain."] if fallen else []
-    if kept and fallen:
-        told.append(f"It does not fall {kept[0]}: trained with the mask, the model makes little of what comes later.")
-    elif kept:
-        told.append(
-            f"It does not even fall {' or '.join(kept)}: the model was trained with the mask and has not learnt to use "
-            "what comes later."
+    sentences = [
+        "Without the mask, every position but the last sees the token that it should predict: the loss does not "
+        "measure prediction."
+    ]
+    if lower:
+        sentences.append(f"It falls {' and '.join(lower)}: this is a leak, not an improvement.")
+    if higher and lower:
+        sentences.append(
+            f"It does not fall {higher[0]}: trained with the mask, the model makes little use of later tokens."
         )
-    seen = (
-        "Without the mask every place but the last sees the very token it should say: the loss measures no prediction."
-    )
-    return [" ".join([seen, *told])]
+    elif higher:
+        sentences.append(
+            f"It does not even fall {' or '.join(higher)}: the model was trained with the mask and has not learned to "
+            "use later tokens."
+        )
+    return [" ".join(sentences)]

@@ -1,7 +1,7 @@
-"""The few lines of code of every box. They are shown, and they run: each leaves its result in `out`.
+"""The equations of each box of Figure 1 as a few lines of PyTorch, which the page shows and which run as they are.
 
-Knows the equations of the paper in torch. Knows no model: names such as `x`, `W_o` or `E` are given to them. A switch
-changes the lines as it changes the model.
+Each leaves its result in `out`; `x`, `W_o`, `E` and so on are the inputs and parameters. Removing a component changes
+the lines as it changes the model.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ACTIVATIONS = {"relu": "F.relu({})", "gelu": "F.gelu({})", "gelu-tanh": 'F.gelu(
 
 
 def run(code: str, names: Mapping[str, object]) -> dict[str, object]:
-    """Run a snippet; everything it was given and has named."""
+    """Run the code and return all of its variables."""
     scope: dict[str, object] = {"torch": torch, "F": F, "math": math, **names}
-    exec(code, scope)  # our own lines from this file: nothing of the user is in them
+    exec(code, scope)  # lines of this file only: no user input is part of them
     return scope
 
 
@@ -44,7 +44,7 @@ def embedding(*, scaled: bool, segments: bool) -> str:
 
 
 def positions(arrangement: str | None, *, offset: int = 0, on: bool = True) -> str:
-    """`arrangement` of sinusoids; None for learned vectors, of which `offset` are unused."""
+    """`arrangement` of the sinusoids, or None for learned vectors, of which the first `offset` are unused."""
     if not on:
         return "out = x"
     if arrangement is None:
@@ -62,7 +62,7 @@ def positions(arrangement: str | None, *, offset: int = 0, on: bool = True) -> s
 
 
 def attention(*, heads: int, fused: bool, bias: bool, causal: bool, scale: float | None, scaled: bool) -> str:
-    """`fused`: one matrix for queries, keys and values of one text, else three, keys and values of a memory."""
+    """`fused`: one matrix for queries, keys and values; otherwise three, with keys and values of a memory."""
     plus = {name: f" + b_{name}" if bias else "" for name in ("qkv", "q", "k", "v", "o")}
     if fused:
         lines = [f"q, k, v = (x @ W_qkv.T{plus['qkv']}).chunk(3, dim=-1)"]
@@ -84,7 +84,7 @@ def norm(eps: float) -> str:
 
 
 def add(*, eps: float | None, residual: bool) -> str:
-    """Residual and norm; without `eps` the residual alone, for a norm that came first."""
+    """Residual and norm; without `eps` the residual alone, for pre-norm models."""
     if eps is None:
         return "out = x + sublayer" if residual else "out = sublayer"
     return ("total = x + sublayer\n" if residual else "total = sublayer\n") + NORM.format(x="total", eps=eps)

@@ -1,6 +1,6 @@
-"""Where the boxes of the figure stand, and the lines between them. Our own drawing, from bottom to top as in the paper.
+"""The positions of the boxes of Figure 1 and the lines between them, from bottom to top as in the paper.
 
-Knows a plane and the roles of boxes. Knows no tensor, no colour and no page. y grows downwards.
+Coordinates are in pixels; y grows downwards.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from typing import Literal, Protocol
 
 __all__ = ["BoxShape", "Connector", "FigureLayout", "StackFrame", "TextLabel", "lay_out"]
 
-WIDE, SIDE, GAP, MARGIN = 128, 78, 40, 8  # of a box, of what stands beside it, between the halves, around all
+WIDE, SIDE, GAP, MARGIN = 128, 78, 40, 8  # widths: of a box, beside it, between the halves, around all
 HIGH = {"attention": 44, "add": 24, "norm": 24, "ffn": 32}
-PLAIN, SPACE, FORK = 28, 14, 26  # of other boxes; between boxes; below an attention, where one line becomes three
+PLAIN, SPACE, FORK = (
+    28,
+    14,
+    26,
+)  # heights: of other boxes, between boxes, below an attention
 RING = 9
 LINES = {
     "Masked Multi-Head Attention": ("Masked Multi-", "Head Attention"),
@@ -28,7 +32,7 @@ Role = Literal["flow", "residual", "memory", "positions"]
 
 
 class LayoutBox(Protocol):
-    """What must be known of a box."""
+    """The fields of a box that the layout needs."""
 
     @property
     def name(self) -> str: ...
@@ -55,7 +59,7 @@ class BoxShape:
 
 @dataclass(frozen=True)
 class Connector:
-    """Through points x, y, x, y ...; with an arrow at its end or not."""
+    """A line through points x, y, x, y ..., with or without an arrow at its end."""
 
     points: tuple[float, ...]
     role: Role = "flow"
@@ -80,8 +84,6 @@ class StackFrame:
 
 @dataclass
 class FigureLayout:
-    """A drawing of `width` and `height`."""
-
     width: float = 0.0
     height: float = 0.0
     shapes: list[BoxShape] = field(default_factory=list)
@@ -89,49 +91,39 @@ class FigureLayout:
     marks: list[TextLabel] = field(default_factory=list)
     frames: list[StackFrame] = field(default_factory=list)
 
-    def document(self) -> dict[str, object]:
-        return {
-            "width": self.width,
-            "height": self.height,
-            "shapes": [{**vars(one), "lines": list(one.lines)} for one in self.shapes],
-            "lines": [{**vars(one), "points": list(one.points)} for one in self.lines],
-            "marks": [vars(one) for one in self.marks],
-            "frames": [vars(one) for one in self.frames],
-        }
 
-
-def lay_out(boxes: Sequence[LayoutBox], *, depth: int, off: Collection[str] = ()) -> FigureLayout:
-    """The figure of these boxes; what is switched off is not drawn where it is a line."""
+def lay_out(boxes: Sequence[LayoutBox], *, depth: int, without: Collection[str] = ()) -> FigureLayout:
+    """The layout of these boxes; removed residuals and positions have no lines."""
     parts = list(dict.fromkeys(box.part for box in boxes))
     layout = FigureLayout()
     halves = []
     for number, part in enumerate(parts):
-        said = "Outputs (shifted right)" if number else "Inputs"
-        halves.append(_Half(layout, part, MARGIN + SIDE + number * (WIDE + GAP), said, off))
+        label = "Outputs (shifted right)" if number else "Inputs"
+        halves.append(_Half(layout, part, MARGIN + SIDE + number * (WIDE + GAP), label, without))
     layout.width = 2 * (MARGIN + SIDE) + WIDE * len(parts) + GAP * (len(parts) - 1)
-    heights = [half.tower([box for box in boxes if box.part == half.part], depth=depth) for half in halves]
+    heights = [half.stack_boxes([box for box in boxes if box.part == half.part], depth=depth) for half in halves]
     layout.height = max(heights) + MARGIN
     if len(halves) == 2:
-        _remember(layout, halves[0], halves[1])
-    _up(layout)
+        _connect_memory(layout, halves[0], halves[1])
+    _flip(layout)
     return layout
 
 
 class _Half:
-    """A tower of boxes. Heights are measured upwards while it is built."""
+    """A column of boxes; heights are measured upwards while it is built."""
 
-    def __init__(self, layout: FigureLayout, part: str, left: float, said: str, off: Collection[str]) -> None:
-        self.layout, self.part, self.left, self.said, self.off = layout, part, left, said, off
-        self.outer = -1 if part == "encoder" else 1  # on which side there is room
+    def __init__(self, layout: FigureLayout, part: str, left: float, label: str, without: Collection[str]) -> None:
+        self.layout, self.part, self.left, self.label, self.without = layout, part, left, label, without
+        self.outer = -1 if part == "encoder" else 1  # the side with free space
         self.middle = left + WIDE / 2
-        self.y = 0.0  # how high it is
-        self.from_ = 0.0  # where the line to the next box begins
+        self.y = 0.0  # current height
+        self.from_ = 0.0  # start of the line to the next box
         self.cross: float | None = None
         self.depth = 1
 
-    def tower(self, boxes: Sequence[LayoutBox], *, depth: int) -> float:
+    def stack_boxes(self, boxes: Sequence[LayoutBox], *, depth: int) -> float:
         self.depth = depth
-        self.layout.marks.append(TextLabel(self.middle, MARGIN + 8, self.said))
+        self.layout.marks.append(TextLabel(self.middle, MARGIN + 8, self.label))
         self.y = self.from_ = MARGIN + 18
         for group in ("in", "layer", "out"):
             mine = [box for box in boxes if box.group == group]
@@ -153,7 +145,7 @@ class _Half:
         self._shape(box, self.y + SPACE)
 
     def _positions(self, box: LayoutBox) -> None:
-        """A ring with a plus on the line, and the box beside it."""
+        """A circle with a plus on the line, and the box beside it."""
         middle = self.y + SPACE + RING
         self._to(middle - RING)
         turns = [math.tau * corner / 16 for corner in range(17)]
@@ -164,7 +156,7 @@ class _Half:
         self.layout.marks.append(TextLabel(self.middle, middle, "+"))
         x = self.left - 6 if self.outer < 0 else self.left + WIDE + 6
         edge = self.left - SIDE if self.outer < 0 else self.left + WIDE + 6
-        if "positions" not in self.off:
+        if "positions" not in self.without:
             self.layout.lines.append(Connector((x, middle, self.middle + self.outer * RING, middle), "positions"))
         self.layout.shapes.append(BoxShape(box.name, box.kind, LINES[box.title], edge, middle + 17, SIDE - 6, 34))
         self.y = self.from_ = middle + RING
@@ -183,7 +175,7 @@ class _Half:
             else:
                 self._to(bottom_of)
             self._shape(box, bottom_of)
-            if box.kind == "add" and "residual" not in self.off:
+            if box.kind == "add" and "residual" not in self.without:
                 self._around(begin, bottom_of + HIGH["add"] / 2)
         self.y += SPACE / 2
         x, wide = self.left - 16, WIDE + 32
@@ -192,7 +184,7 @@ class _Half:
         self.layout.marks.append(TextLabel(beside, (bottom + self.y) / 2, f"{self.depth}\u00d7"))
 
     def _fork(self, top: float, *, cross: bool) -> None:
-        """One line becomes queries, keys and values; of a cross-attention it is the queries alone."""
+        """One line becomes queries, keys and values; for cross-attention it is the queries alone."""
         level = top - (17 if cross else 12)
         if cross:
             x = self.middle + WIDE / 4
@@ -219,24 +211,24 @@ class _Half:
         self.y = self.from_ = bottom + high
 
 
-def _remember(layout: FigureLayout, encoder: _Half, decoder: _Half) -> None:
-    """The encoder's top becomes keys and values of the decoder."""
+def _connect_memory(layout: FigureLayout, encoder: _Half, decoder: _Half) -> None:
+    """The encoder's output becomes keys and values of the decoder."""
     if decoder.cross is None:
         return
     top, between = encoder.y + 10, encoder.left + WIDE + GAP / 2
-    level = decoder.cross - 9  # above the queries' line, so that the two do not run into each other
+    level = decoder.cross - 9  # above the queries' line, so that the two stay apart
     for x in (decoder.middle - WIDE / 4, decoder.middle):
         points = (encoder.middle, encoder.from_, encoder.middle, top, between, top, between, level, x, level, x)
         layout.lines.append(Connector((*points, decoder.cross), "memory"))
 
 
-def _up(layout: FigureLayout) -> None:
-    """Heights above the ground become places below the top."""
+def _flip(layout: FigureLayout) -> None:
+    """Convert heights above the bottom to distances from the top."""
     high = layout.height
     layout.shapes = [replace(one, y=high - one.y) for one in layout.shapes]
     layout.frames = [replace(one, y=high - one.y) for one in layout.frames]
     layout.marks = [replace(one, y=high - one.y) for one in layout.marks]
     layout.lines = [
-        replace(one, points=tuple(high - value if place % 2 else value for place, value in enumerate(one.points)))
+        replace(one, points=tuple(high - value if index % 2 else value for index, value in enumerate(one.points)))
         for one in layout.lines
     ]

@@ -1,7 +1,4 @@
-"""Positional encodings as matrices to look at: sinusoids in both layouts, and what a model has learned instead.
-
-Knows formulas and embeddings. Knows no text and no page.
-"""
+"""Positional encodings as matrices: sinusoids in both arrangements, and the vectors that a model has learned."""
 
 from __future__ import annotations
 
@@ -16,25 +13,17 @@ from regard.errors import InputError
 from regard.nn import TextEmbedding, sinusoids
 from regard.nn.positions import Arrangement, LearnedPositions, SinusoidalPositions
 
-__all__ = ["LONGEST", "WIDEST", "PositionalEncoding", "model_positional_encoding", "positional_encoding"]
+__all__ = ["PositionalEncoding", "model_positional_encoding", "positional_encoding"]
 
-LONGEST, WIDEST = 512, 1024
+MAX_POSITIONS, MAX_WIDTH = 512, 1024
 
 
 @dataclass(frozen=True, eq=False)
 class PositionalEncoding:
-    """A matrix (positions, width). `arrangement` is None where it was learned."""
+    """A matrix (positions, width). `arrangement` is None if it was learned."""
 
     matrix: NDArray[np.float32]
     arrangement: Arrangement | None
-
-    def document(self) -> dict[str, object]:
-        return {
-            "width": self.matrix.shape[1],
-            "count": self.matrix.shape[0],
-            "arrangement": self.arrangement,
-            "matrix": self.matrix.tolist(),
-        }
 
 
 def positional_encoding(
@@ -44,21 +33,20 @@ def positional_encoding(
 
     "halves" has all sines before all cosines.
     """
-    if width % 2 or not 2 <= width <= WIDEST:
-        raise InputError(
-            f"the width is {width}; expected an even number from 2 to {WIDEST}: sines and cosines are pairs"
-        )
-    if not 1 <= count <= LONGEST:
-        raise InputError(f"the number of positions is {count}; expected 1 to {LONGEST}")
+    if width % 2 or not 2 <= width <= MAX_WIDTH:
+        raise InputError(f"width is {width}; expected an even number from 2 to {MAX_WIDTH}")
+    if not 1 <= count <= MAX_POSITIONS:
+        raise InputError(f"the number of positions is {count}; expected 1 to {MAX_POSITIONS}")
     return PositionalEncoding(sinusoids(torch.arange(count), width, arrangement=arrangement).numpy(), arrangement)
 
 
 def model_positional_encoding(model: nn.Module, count: int = 50) -> PositionalEncoding | None:
-    """The first vectors that the model adds for places; None where it adds none."""
-    found = next((one.positions for one in model.modules() if isinstance(one, TextEmbedding) and one.positions), None)
-    if isinstance(found, LearnedPositions):
-        rows = found.weight[found.offset : found.offset + min(count, found.count)]
+    """The first vectors that the model adds for positions; None if it adds none."""
+    embeddings = (module for module in model.modules() if isinstance(module, TextEmbedding))
+    positions = next((one.positions for one in embeddings if one.positions), None)
+    if isinstance(positions, LearnedPositions):
+        rows = positions.weight[positions.offset : positions.offset + min(count, positions.count)]
         return PositionalEncoding(rows.detach().float().cpu().numpy(), None)
-    if isinstance(found, SinusoidalPositions):
-        return positional_encoding(found.width, count, found.arrangement)
+    if isinstance(positions, SinusoidalPositions):
+        return positional_encoding(positions.width, count, positions.arrangement)
     return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import family_of
+from regard.checkpoints.ready import family_name
 from regard.inference.generation.decoder import inference_mode
 from regard.inference.generation.logits_filters import Sampling
 from regard.inference.generation.text_generator import FinishReason, GeneratedText, TextGenerator
@@ -60,7 +60,7 @@ class Generation:
         """For JSON; `page` is the file that its command line writes."""
         cli, python = reproduce_lines(self.name, self.prompt_text, self.config, page=page)
         return {
-            "model": {"name": self.name, "family": family_of(self.writer.model)},
+            "model": {"name": self.name, "family": family_name(self.writer.model)},
             "settings": self.config.document(),
             "continues": self.writer.continues,
             "cut": self.prompt.truncated,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from regard.checkpoints.ready import family_of, kind_of, tokenizer_of
+from regard.checkpoints.ready import describe_model, family_name, require_tokenizer
 from regard.errors import InputError
 from regard.events import Progress
 from regard.interpret.attention.recording import record_attention
@@ -180,26 +180,26 @@ def head_census(
 ) -> Generator[Progress, None, HeadCensus]:
     """Score every head for every pattern over the texts. A GPT, which reads no pairs, reads each text by itself."""
     if not isinstance(model, Bert | Gpt):
-        raise InputError(f"a census needs a BERT or a GPT, and this is {kind_of(model)} model")
-    tokenizer = tokenizer_of(model, tokenizer)
+        raise InputError(f"a census needs a BERT or a GPT, and this is {describe_model(model)} model")
+    tokenizer = require_tokenizer(model, tokenizer)
     causal = isinstance(model, Gpt)
     if not texts:
         raise InputError("expected at least one text")
     inputs = [(text, None) for pair in texts for text in pair if text] if causal else list(texts)
-    max_tokens = min(MAX_TOKENS, model.config.positions)
+    max_tokens = min(MAX_TOKENS, model.config.max_position_embeddings)
     encodings = [tokenizer.encode(a, b, max_length=max_tokens) for a, b in inputs]
     tokenized = [_tokenized(tokenizer, encoding) for encoding in encodings]
     vectors: NDArray[np.float32] = model.embedding.tokens.weight.detach().float().cpu().numpy()
     related = related_pairs({token for text in tokenized for token in text.ids}, vectors)
     predictive = predictive_pairs(tokenized)
     random = np.random.default_rng(seed)
-    sums = PatternSums(model.config.depth * model.config.heads, max_examples=MAX_EXAMPLES)
+    sums = PatternSums(model.config.num_hidden_layers * model.config.num_attention_heads, max_examples=MAX_EXAMPLES)
     for index, ((a, b), text) in enumerate(zip(inputs, tokenized, strict=True)):
         maps = record_attention(model, tokenizer, a, b, max_tokens=MAX_TOKENS).map()
         weights = maps.weights.reshape(-1, len(text.ids), len(text.ids))
         sums.add(index, text, weights, targets(text, related, predictive, causal=causal), random, causal=causal)
         yield Progress(stage="reading", done=index + 1, total=len(inputs))
-    heads = _heads(sums, model.config.heads)
+    heads = _heads(sums, model.config.num_attention_heads)
     with_examples = sorted({example.text for head in heads for example in head.examples})
     left_out = texts.left_out if isinstance(texts, TextPairs) else 0
     truncated = sum(encoding.cut > 0 for encoding in encodings)
@@ -210,9 +210,9 @@ def head_census(
         notes.append(f"{truncated:,} of {len(inputs):,} texts were truncated to {max_tokens} tokens")
     return HeadCensus(
         model=name,
-        family=family_of(model),
-        layers=model.config.depth,
-        heads_each=model.config.heads,
+        family=family_name(model),
+        layers=model.config.num_hidden_layers,
+        heads_each=model.config.num_attention_heads,
         read=len(inputs),
         left_out=left_out,
         truncated=truncated,

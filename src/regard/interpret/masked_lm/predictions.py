@@ -1,12 +1,13 @@
-"""What models answer at the blank of a sentence: a logit for every token of the vocabulary; or such logits from files.
+"""What masked language models predict at the blank of a sentence, or for each of its words masked in turn.
 
-Knows models, tokenizers and files of logits. Knows nothing of charts, templates or the command line.
+Predictions are logits over the vocabulary, computed by a model or read from files.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,46 +15,35 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
-from regard.checkpoints.loading import load
-from regard.checkpoints.ready import Masked, evaluating, family_of
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.checkpoints.ready import MaskedLM, evaluation_mode, family_name
 from regard.data.batch import group_by_token_budget
 from regard.data.files import display_name, read_all_bytes, read_all_lines
 from regard.errors import InputError
-from regard.inference.masked_lm import find_blanks
-from regard.text import Tokenizer
+from regard.inference.masked_lm import BLANK_PATTERN, Candidate, find_blanks
+from regard.text import Encoding
 
-__all__ = ["MaskedPrediction", "MaskedPredictions", "NamedModel", "load_models", "predict_blanks", "read_predictions"]
+__all__ = [
+    "MaskedPrediction",
+    "MaskedPredictions",
+    "MaskedWord",
+    "complete_words",
+    "predict_blanks",
+    "read_predictions",
+    "short_name",
+]
 
 Logits = NDArray[np.float32]
 
-CALLED = {"bert": "BERT", "distilbert": "DistilBERT", "roberta": "RoBERTa"}
-
-
-@dataclass(frozen=True, eq=False)
-class NamedModel:
-    """A loaded model with the name it was asked for by."""
-
-    name: str
-    model: nn.Module
-    tokenizer: Tokenizer | None
-
-    @property
-    def label(self) -> str:
-        """The last part of the name, which fits an axis more often than a path does."""
-        return Path(self.name).name or self.name
-
-    @property
-    def family_name(self) -> str:
-        """How a caption calls it."""
-        family = family_of(self.model)
-        return CALLED.get(family, family)
+FAMILY_NAMES = {"bert": "BERT", "distilbert": "DistilBERT", "roberta": "RoBERTa"}
+TOP = 90  # completions of each word
+MAX_WORDS = 100  # each takes a pass over the whole text
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedPrediction:
-    """A logit for each token at the blank of `text`; `total` is the logarithm of the sum of all exponentials."""
+    """The logit of each token at the blank of `text`; `total` is the log-sum-exp over the whole vocabulary."""
 
     text: str
     model: str
@@ -67,61 +57,71 @@ class MaskedPrediction:
 
 @dataclass(frozen=True, eq=False)
 class MaskedPredictions:
-    """Answers over the same tokens. `called` is the model in a caption."""
+    """Predictions over the same tokens. `model_name` is the model as captions call it."""
 
     tokens: list[str]
     rows: list[MaskedPrediction]
     model_name: str
 
 
-def load_models(names: Sequence[str], *, device: str = "auto") -> list[NamedModel]:
-    """Load one or two models; the same name twice is loaded once."""
-    from regard.device import choose
+@dataclass(frozen=True)
+class MaskedWord:
+    """A word of the text ("_" for a blank), whether a space precedes it, and the likeliest tokens in its place."""
 
-    place = choose(device)
-    found = {name: NamedModel(name, *load(name, device=place)) for name in dict.fromkeys(names)}
-    return list(found.values())
+    word: str
+    spaced: bool
+    completions: list[Candidate]
 
 
-def predict_blanks(subjects: Sequence[NamedModel], texts: Sequence[str]) -> MaskedPredictions:
-    """Every model's logits at the one blank of every text, models first, over the tokens that all models have."""
-    told = [_ask(subject, texts) for subject in subjects]
-    tokens = list(told[0][0])
-    for vocabulary, _, _ in told[1:]:
+def short_name(loaded: LoadedModel) -> str:
+    """The last part of the model's name, which fits an axis better than a path."""
+    return Path(loaded.name).name or loaded.name
+
+
+def predict_blanks(models: Sequence[LoadedModel], texts: Sequence[str]) -> MaskedPredictions:
+    """The predictions of every model for the one blank of every text, over the tokens that all models have."""
+    predictions = [_predict(loaded, texts) for loaded in models]
+    tokens = list(predictions[0][0])
+    for vocabulary, _, _ in predictions[1:]:
         tokens = [token for token in tokens if token in vocabulary]
     if not tokens:
         raise InputError("these models have no token in common; compare models of the same vocabulary")
-    answers = []
-    for subject, (vocabulary, logits, totals) in zip(subjects, told, strict=True):
+    rows = []
+    for loaded, (vocabulary, logits, totals) in zip(models, predictions, strict=True):
         columns = [vocabulary[token] for token in tokens]
         for text, row, total in zip(texts, logits[:, columns], totals.tolist(), strict=True):
-            answers.append(MaskedPrediction(text, subject.label, row, total))
-    return MaskedPredictions(tokens, answers, subjects[0].family_name)
+            rows.append(MaskedPrediction(text, short_name(loaded), row, total))
+    family = family_name(models[0].model)
+    return MaskedPredictions(tokens, rows, FAMILY_NAMES.get(family, family))
 
 
-def _ask(subject: NamedModel, texts: Sequence[str]) -> tuple[dict[str, int], Logits, NDArray[np.float64]]:
-    """Tokens with their columns, the logits (texts, V), and the logarithm of each row's sum of exponentials."""
-    asked = Masked.of(subject.model, subject.tokenizer, doing="comparing blanks")
-    rows, places = [], []
+def _predict(loaded: LoadedModel, texts: Sequence[str]) -> tuple[dict[str, int], Logits, NDArray[np.float64]]:
+    """Tokens with their columns, the logits (texts, V), and the log-sum-exp of each row."""
+    masked = MaskedLM.of(loaded.model, loaded.tokenizer, doing="comparing blanks")
+    rows, positions = [], []
     for text in texts:
-        marked = find_blanks(text, asked.tokenizer, asked.mask)
+        marked = find_blanks(text, masked.tokenizer, masked.mask)
         if len(marked.positions) != 1:
             raise InputError(f"expected one blank in {text[:80]!r}, found {len(marked.positions)}; leave one _ of them")
-        if len(marked.ids) > asked.limit:
-            raise InputError(
-                f"a sentence has {len(marked.ids)} tokens, special ones included, and {subject.label} reads "
-                f"{asked.limit}; shorten it by {len(marked.ids) - asked.limit}"
-            )
+        _check_length(len(marked.ids), masked.limit, loaded)
         rows.append(marked.ids)
-        places.append(marked.positions[0])
-    count = len(asked.head.bias)
-    found = np.empty((len(rows), count), dtype=np.float32)
-    with evaluating(asked.model):
-        for group in group_by_token_budget([len(row) for row in rows], asked.budget):
-            wanted = [(number, places[row]) for number, row in enumerate(group)]
-            found[group] = asked.logits([rows[row] for row in group], wanted).cpu().numpy()
-    known = {token: number for token, number in asked.tokenizer.vocabulary.items() if number < count}
-    return known, found, _totals(found)
+        positions.append(marked.positions[0])
+    count = len(masked.head.bias)
+    logits = np.empty((len(rows), count), dtype=np.float32)
+    with evaluation_mode(masked.model):
+        for group in group_by_token_budget([len(row) for row in rows], masked.budget):
+            where = [(index, positions[row]) for index, row in enumerate(group)]
+            logits[group] = masked.logits([rows[row] for row in group], where).cpu().numpy()
+    vocabulary = {token: number for token, number in masked.tokenizer.vocabulary.items() if number < count}
+    return vocabulary, logits, _log_sum_exp(logits)
+
+
+def _check_length(tokens: int, limit: int, loaded: LoadedModel) -> None:
+    if tokens > limit:
+        raise InputError(
+            f"the text has {tokens} tokens, special ones included, and {short_name(loaded)} reads {limit}; "
+            f"shorten it by {tokens - limit}"
+        )
 
 
 def read_predictions(
@@ -130,46 +130,106 @@ def read_predictions(
     *,
     texts: Sequence[str] | None = None,
 ) -> MaskedPredictions:
-    """Stored logits: one JSON list of numbers a file, compressed or not, one for each line of the vocabulary.
+    """Stored logits: one JSON list of numbers per file, compressed or not, one number per line of the vocabulary.
 
-    `texts` are the sentences they belong to; without them the files' names stand for them.
+    `texts` are the sentences they belong to; by default made from the file names.
     """
     tokens = read_all_lines(vocabulary)
-    answers = []
-    for path, text in zip(paths, texts or [_title(path) for path in paths], strict=True):
-        logits = _stored(path)
+    rows = []
+    for path, text in zip(paths, texts or [_text_of_file_name(path) for path in paths], strict=True):
+        logits = _read_logits(path)
         if len(logits) != len(tokens):
             raise InputError(
                 f"{display_name(path)} holds {len(logits):,} logits, but {display_name(vocabulary)} has "
                 f"{len(tokens):,} tokens; "
                 "expected the vocabulary of the model that made them"
             )
-        answers.append(MaskedPrediction(text, "stored logits", logits, float(_totals(logits[None])[0])))
-    return MaskedPredictions(tokens, answers, "The model")
+        rows.append(MaskedPrediction(text, "stored logits", logits, float(_log_sum_exp(logits[None])[0])))
+    return MaskedPredictions(tokens, rows, "The model")
 
 
-def _stored(path: str | os.PathLike[str]) -> Logits:
-    wanted = "expected one JSON list of finite numbers"
+def _read_logits(path: str | os.PathLike[str]) -> Logits:
+    expected = "expected one JSON list of finite numbers"
     try:
         numbers = json.loads(read_all_bytes(path))
     except InputError:
         raise
     except (ValueError, RecursionError, EOFError, OSError) as error:
-        raise InputError(f"{display_name(path)}: {wanted}, but it cannot be read as JSON ({error})") from None
+        raise InputError(f"{display_name(path)}: {expected}, but it cannot be read as JSON ({error})") from None
     if not isinstance(numbers, list) or not numbers or not all(type(number) in (int, float) for number in numbers):
-        raise InputError(f"{display_name(path)}: {wanted}, got something else; write logits as [-4.8, -5.7, ...]")
+        raise InputError(f"{display_name(path)}: {expected}, got something else; write logits as [-4.8, -5.7, ...]")
     logits = np.array(numbers, dtype=np.float64).astype(np.float32)
     if not np.isfinite(logits).all():
-        raise InputError(f"{display_name(path)}: {wanted}, but number {int(np.argmin(np.isfinite(logits))) + 1} is not")
+        raise InputError(
+            f"{display_name(path)}: {expected}, but number {int(np.argmin(np.isfinite(logits))) + 1} is not"
+        )
     return logits
 
 
-def _title(path: str | os.PathLike[str]) -> str:
+def _text_of_file_name(path: str | os.PathLike[str]) -> str:
     """in-texas-they-like-to-buy.json.gz: "in texas they like to buy _"."""
     name = Path(path).name.split(".")[0]
     return f"{name.replace('-', ' ').replace('_', ' ').strip()} _"
 
 
-def _totals(logits: Logits) -> NDArray[np.float64]:
+def _log_sum_exp(logits: Logits) -> NDArray[np.float64]:
     totals: NDArray[np.float64] = torch.from_numpy(logits).double().logsumexp(-1).numpy()
     return totals
+
+
+def complete_words(loaded: LoadedModel, text: str, *, top: int = TOP) -> list[MaskedWord]:
+    """The `top` likeliest tokens for every word of a text of at most MAX_WORDS, each word masked in turn.
+
+    A word of several tokens is replaced by one mask, so that every completion is one token. Blanks stay blanks.
+    """
+    masked = MaskedLM.of(loaded.model, loaded.tokenizer, doing="masking words")
+    mask = masked.tokenizer.token(masked.mask)
+    written = re.sub(f"{re.escape(mask)}|{BLANK_PATTERN}", lambda _: mask, text)
+    encoded = masked.tokenizer.encode(written)
+    words = _words(encoded)
+    if not words:
+        raise InputError(f"expected a sentence, got {text[:60]!r}; give one such as 'In Texas, they like to buy _.'")
+    if len(words) > MAX_WORDS:
+        raise InputError(
+            f"the text has {len(words):,} words and signs, and each is masked in turn; at most {MAX_WORDS} can be. "
+            f"Shorten it by {len(words) - MAX_WORDS:,}, or give two texts with a blank _ to compare them"
+        )
+    _check_length(len(encoded), masked.limit, loaded)
+    rows = [[*encoded.ids[: word[0]], masked.mask, *encoded.ids[word[-1] + 1 :]] for word in words]
+    completions = _top_candidates(masked, rows, [word[0] for word in words], top)
+    result = []
+    for word, candidates in zip(words, completions, strict=True):
+        start, end = encoded.offsets[word[0]][0], encoded.offsets[word[-1]][1]
+        spelled = written[start:end].strip()
+        around = written[max(0, start - 1) : start + 1]
+        result.append(MaskedWord("_" if spelled == mask else spelled, around.strip() != around, candidates))
+    return result
+
+
+def _words(encoded: Encoding) -> list[list[int]]:
+    """The positions of the tokens of each word."""
+    words: list[list[int]] = []
+    before: int | None = None
+    for position, (word, special) in enumerate(zip(encoded.words, encoded.special, strict=True)):
+        if special:
+            continue
+        if words and word is not None and word == before:
+            words[-1].append(position)
+        else:
+            words.append([position])
+        before = word
+    return words
+
+
+def _top_candidates(masked: MaskedLM, rows: list[list[int]], positions: list[int], top: int) -> list[list[Candidate]]:
+    """The likeliest tokens at one position of each row."""
+    known = torch.tensor([number for number in masked.tokenizer.vocabulary.values() if number < len(masked.head.bias)])
+    candidates: list[list[Candidate]] = [[] for _ in rows]
+    with evaluation_mode(masked.model):
+        for group in group_by_token_budget([len(row) for row in rows], masked.budget):
+            where = [(index, positions[row]) for index, row in enumerate(group)]
+            probabilities = masked.logits([rows[row] for row in group], where).softmax(-1).cpu()[:, known]
+            best = probabilities.topk(min(top, len(known)))
+            for row, ids, values in zip(group, known[best.indices].tolist(), best.values.tolist(), strict=True):
+                candidates[row] = [Candidate(masked.tokenizer.token(n), n, p) for n, p in zip(ids, values, strict=True)]
+    return candidates

@@ -19,7 +19,7 @@ from regard.errors import InputError
 from regard.inference.embedding.embedder import load_engine
 from regard.inference.embedding.engine import EmbeddingEngine
 from regard.interpret.probes.static import read_static
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 
 __all__ = ["Senses", "compare_senses", "cosines", "place_of", "units", "word_vectors"]
 
@@ -40,7 +40,7 @@ def compare_senses(
     word: str,
     texts: Sequence[str],
     *,
-    models: Iterable[str] = (DEFAULT,),
+    models: Iterable[str] = (DEFAULT_MODEL,),
     static: str | os.PathLike[str] | None = None,
     device: str = "auto",
 ) -> Senses:

@@ -54,8 +54,8 @@ class CrossAttentionRecord:
 
 def cross_attention_of(tape: Tape, *, steps: list[int]) -> CrossAttentionRecord:
     """From the tape of one decoding of several hypotheses of one source; `steps` is how many each of them has."""
-    sites = sorted((site for site in tape.readings if site.kind == "cross"), key=lambda site: site.layer)
-    modules = [tape.readings[site][0].attention for site in sites]
+    sites = sorted((site for site in tape.calls if site.kind == "cross"), key=lambda site: site.layer)
+    modules = [tape.calls[site][0].attention for site in sites]
     queries, weights = tape.queries("cross", "decoder"), tape.attention("cross", "decoder")
     keys, memory = tape.keys("cross", "decoder"), tape.hidden("encoder")[-1]
     scores = [_scores(*three) for three in zip(modules, queries, keys, strict=True)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import as_decoder
@@ -152,7 +152,7 @@ def _said_again(model: TranslationModel, source: list[int], told: list[list[int]
     A hypothesis that is over repeats its last token until the others are; no row minds another.
     """
     speaker, device = as_decoder(model), next(model.parameters()).device
-    with evaluating(model), record(model) as tape:
+    with evaluation_mode(model), record(model) as tape:
         logits, state = speaker.start(torch.tensor([source] * len(told), device=device))
         found = [logits]
         for step in range(max(map(len, told)) - 1):

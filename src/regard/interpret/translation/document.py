@@ -53,7 +53,7 @@ def _model(found: TranslationSteps) -> dict[str, object]:
         "kind": model.config.cell if isinstance(model, Seq2Seq) else "transformer",
         "score": model.config.score if isinstance(model, Seq2Seq) else "scaled dot",
         "recipe": model.config.recipe if isinstance(model, Seq2Seq) else None,
-        "width": model.config.units if isinstance(model, Seq2Seq) else model.config.width,
+        "width": model.config.hidden_size,
         "layers": shape[0],
         "heads": shape[1],
         "scale": None if seen is None or recurrent else seen.scale,

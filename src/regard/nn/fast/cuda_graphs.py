@@ -22,14 +22,16 @@ from torch import Tensor
 from regard.errors import check_choice
 from regard.models import Gpt
 from regard.nn import DecoderState, Padded
-from regard.nn.fast.fused_step import Straight, can_go_straight
-from regard.nn.fast.single_row import OneRow, can_go_in_one_row
-from regard.nn.fast.static_cache import FixedStore
+from regard.nn.fast.fused_step import FusedStep, supports_fused_step
+from regard.nn.fast.single_row import SingleRowKernels, supports_single_row
+from regard.nn.fast.static_cache import StaticCache
 
-__all__ = ["Bursts", "Choose", "bursting", "bursts_of"]
+__all__ = ["CudaGraphDecoder", "SelectTokens", "cuda_graph_decoder", "cuda_graph_mode"]
 
 Mode = Literal["off", "graphs", "plain"]
-Choose = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # logits (B, V) and chances (B,) to tokens and numbers (B,)
+SelectTokens = Callable[
+    [Tensor, Tensor], tuple[Tensor, Tensor]
+]  # logits (B, V) and chances (B,) to tokens and numbers (B,)
 
 BURST = 16  # steps
 WORTH = 64  # steps from which on recording pays
@@ -40,7 +42,7 @@ _mode: ContextVar[Mode] = ContextVar("mode", default="graphs")
 
 
 @contextmanager
-def bursting(mode: Mode) -> Iterator[None]:
+def cuda_graph_mode(mode: Mode) -> Iterator[None]:
     """How GPTs on a GPU say tokens inside, where 64 or more are asked for.
 
     "graphs", which needs no asking for, plays recorded steps. "off": one step at a time. "plain": bursts on any device
@@ -54,20 +56,20 @@ def bursting(mode: Mode) -> Iterator[None]:
         _mode.reset(before)
 
 
-class Bursts:
+class CudaGraphDecoder:
     """Steps of `rows` rows of one model, up to `room` tokens each, prompts included."""
 
-    def __init__(self, model: Gpt, *, rows: int, room: int, choose: Choose, mode: Mode) -> None:
+    def __init__(self, model: Gpt, *, rows: int, room: int, choose: SelectTokens, mode: Mode) -> None:
         # The model itself is not kept: it may go, and these steps with it.
         weight, config = model.embedding.tokens.weight, model.config
         self.embedding, self.choose, self.mode = model.embedding, choose, mode
-        alone = rows == 1 and can_go_in_one_row(model.decoder, model.embedding)
-        self.alone = OneRow(model.decoder) if alone else None
-        self.straight, self.last = Straight(model.decoder), config.positions - 1
+        alone = rows == 1 and supports_single_row(model.decoder, model.embedding)
+        self.alone = SingleRowKernels(model.decoder) if alone else None
+        self.straight, self.last = FusedStep(model.decoder), config.max_position_embeddings - 1
         self.weights = _places(model)
-        device, heads = weight.device, config.heads
-        shape = {"rows": rows, "heads": heads, "room": room, "width": config.width // heads}
-        self.store = FixedStore(config.depth, **shape, dtype=weight.dtype, device=device)
+        device, heads = weight.device, config.num_attention_heads
+        shape = {"rows": rows, "heads": heads, "room": room, "width": config.hidden_size // heads}
+        self.store = StaticCache(config.num_hidden_layers, **shape, dtype=weight.dtype, device=device)
         self.tokens = torch.zeros(rows, dtype=torch.long, device=device)
         self.number = torch.zeros(1, dtype=torch.long, device=device)  # of the step in its burst
         self.chances = torch.zeros(BURST, rows, dtype=torch.double, device=device)
@@ -77,7 +79,7 @@ class Bursts:
         self.steps: dict[int, Callable[[], None]] = {}
         self.busy = False  # it was lent: store and tokens belong to somebody who has not ended
 
-    def go_on(
+    def generate(
         self,
         state: DecoderState,
         tokens: Tensor,
@@ -144,7 +146,7 @@ class Bursts:
         """Trial steps stand at a place that no text has, and there may be no position for it."""
         weight = self.embedding.tokens.weight
         if self.alone is not None:
-            return self.alone.logits(self.alone.hear(self.embedding, self.tokens, self.store.places), state, weight)
+            return self.alone.logits(self.alone.embed(self.embedding, self.tokens, self.store.places), state, weight)
         state.mask = self.store.keep(span)
         places = self.store.places.clamp(max=self.last)
         x = self.embedding(self.tokens[:, None], Padded(), start=places[:, None])[:, 0]
@@ -171,20 +173,22 @@ class Bursts:
         return graph.replay
 
 
-_kept: WeakKeyDictionary[Gpt, tuple[object, Bursts]] = WeakKeyDictionary()  # the last of each model
+_kept: WeakKeyDictionary[Gpt, tuple[object, CudaGraphDecoder]] = WeakKeyDictionary()  # the last of each model
 
 
-def bursts_of(model: object, state: object, *, max_tokens: int, choose: Choose, kind: object) -> Bursts | None:
+def cuda_graph_decoder(
+    model: object, state: object, *, max_tokens: int, choose: SelectTokens, kind: object
+) -> CudaGraphDecoder | None:
     """Bursts for what `state` begins, or None where single steps serve as well. Equal `kind`s choose alike."""
     mode = _mode.get()
     if mode == "off" or not isinstance(model, Gpt) or not isinstance(state, DecoderState):
         return None
     if mode != "plain" and not (state.mask.is_cuda and max_tokens >= WORTH):
         return None
-    if state.cache.length + max_tokens - 1 > model.config.positions:  # single steps say where it ends
+    if state.cache.length + max_tokens - 1 > model.config.max_position_embeddings:  # single steps say where it ends
         return None
     with torch.no_grad():
-        if not can_go_straight(model.decoder):
+        if not supports_fused_step(model.decoder):
             return None
     rows, needed = len(state.mask), state.cache.length + max_tokens
     room = -(-needed // SHORTEST) * SHORTEST
@@ -193,7 +197,7 @@ def bursts_of(model: object, state: object, *, max_tokens: int, choose: Choose, 
     if found is None or old != key or found.busy or found.weights != _places(model):
         _kept.pop(model, None)
         with _static():
-            found = Bursts(model, rows=rows, room=room, choose=choose, mode=mode)
+            found = CudaGraphDecoder(model, rows=rows, room=room, choose=choose, mode=mode)
         _kept[model] = key, found
     found.busy = True
     return found

@@ -20,7 +20,7 @@ from regard.nn.dropout import Dropout
 from regard.nn.positions import RelativePositionBias
 from regard.nn.stack import Stack
 
-__all__ = ["Straight", "can_go_straight"]
+__all__ = ["FusedStep", "supports_fused_step"]
 
 Linear = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 Map = Callable[[Tensor], Tensor]
@@ -41,9 +41,9 @@ _KNOWN = {
 }
 
 
-def can_go_straight(stack: Stack) -> bool:
+def supports_fused_step(stack: Stack) -> bool:
     """Whether nobody watches or changes what the modules do: no gradients, recordings, hooks, autocast or new parts."""
-    watched = torch.is_grad_enabled() or recording.recorded()
+    watched = torch.is_grad_enabled() or recording.is_recording()
     watched = watched or any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
     return not watched and not any(
         type(part) not in _KNOWN or part.training or part._forward_hooks or part._forward_pre_hooks
@@ -51,7 +51,7 @@ def can_go_straight(stack: Stack) -> bool:
     )
 
 
-class Straight:
+class FusedStep:
     """A stack's step without its modules; `linear` multiplies. Weights are looked up once: do not replace them."""
 
     def __init__(self, stack: Stack, linear: Linear = F.linear) -> None:

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.nn.linears import Linears
+from regard.nn.linears import LinearOverride
 
-__all__ = ["Screening"]
+__all__ = ["Int8ArgmaxFilter"]
 
 LEAST = 1 << 24  # numbers of a matrix; a smaller one stays near the processor, and is read quickly as it is
 TALL = 4  # times as many outputs as inputs, or more: an output layer
@@ -30,7 +30,7 @@ STEPS = 127  # on either side of zero
 Linear = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
-class Screening(Linears):
+class Int8ArgmaxFilter(LinearOverride):
     """Inside, an output layer gives the highest number of each row and -inf for what cannot be it.
 
     Of this thread, without gradients, for float32; elsewhere, and where nothing would be gained, `otherwise` serves.

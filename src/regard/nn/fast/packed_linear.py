@@ -10,15 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.nn.linears import Linears
+from regard.nn.linears import LinearOverride
 
-__all__ = ["Packing"]
+__all__ = ["PackedLinear"]
 
 ROWS = range(3, 65)  # one or two wait for memory whatever is done, and many rows are fast as they are
 LEAST = 1 << 16  # numbers of a matrix
 
 
-class Packing(Linears):
+class PackedLinear(LinearOverride):
     """Of this thread, without gradients, for float32 on a processor; elsewhere nothing changes.
 
     Weights must stay as they are inside. The copies are as large as the matrices and go with the object.

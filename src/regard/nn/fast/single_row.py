@@ -22,11 +22,11 @@ from regard.nn.attention import HALF, FusedProjection
 from regard.nn.block import ACTIVATIONS, Block
 from regard.nn.cache import DecoderState, KVCache
 from regard.nn.embedding import TextEmbedding
-from regard.nn.fast.static_cache import FixedPairs
+from regard.nn.fast.static_cache import StaticKVCache
 from regard.nn.positions import LearnedPositions
 from regard.nn.stack import Stack
 
-__all__ = ["OneRow", "Sizes", "can_go_in_one_row"]
+__all__ = ["BlockSizes", "SingleRowKernels", "supports_single_row"]
 
 LONGEST = 16384  # numbers of a vector that a program holds as a whole
 HEAD_WIDTHS = (16, 32, 64, 128)
@@ -36,7 +36,7 @@ _names: dict[Callable[[Tensor], Tensor], str] = {ACTIVATIONS[name]: name for nam
 
 
 @dataclass(frozen=True)
-class Sizes:
+class BlockSizes:
     """How work is cut into programs; all are powers of two but the first. The results do not depend on it."""
 
     programs: int = 264  # of a product, at least, where it has so many outputs: two a multiprocessor of an H200
@@ -54,7 +54,7 @@ class Sizes:
         return rows, block, min(max(rows * block // (32 * self.each), self.warps), 8)
 
 
-def can_go_in_one_row(stack: Stack, embedding: TextEmbedding | None = None) -> bool:
+def supports_single_row(stack: Stack, embedding: TextEmbedding | None = None) -> bool:
     """Whether the kernels serve this stack, and this embedding, beyond what `can_go_straight` asks for."""
     parts: list[nn.Module] = [stack] if embedding is None else [stack, embedding]
     first, *others = [parameter for part in parts for parameter in part.parameters()]
@@ -66,11 +66,11 @@ def can_go_in_one_row(stack: Stack, embedding: TextEmbedding | None = None) -> b
     return known and _works(first.device, first.dtype)
 
 
-class OneRow:
+class SingleRowKernels:
     """A stack's step for one row. Weights are looked up once: do not replace them."""
 
-    def __init__(self, stack: Stack, sizes: Sizes | None = None) -> None:
-        self.sizes = sizes or Sizes()
+    def __init__(self, stack: Stack, sizes: BlockSizes | None = None) -> None:
+        self.sizes = sizes or BlockSizes()
         self.layers = [_Layer(block, self.sizes) for block in stack.layers if isinstance(block, Block)]
         self.norm = stack.norm
 
@@ -87,14 +87,14 @@ class OneRow:
         with _at(x.device):
             return last(x)
 
-    def hear(self, embedding: TextEmbedding, tokens: Tensor, places: Tensor) -> Tensor:
+    def embed(self, embedding: TextEmbedding, tokens: Tensor, places: Tensor) -> Tensor:
         """The vector (1, W) of the token (1,) at its place (1,), or at the last one where it stands behind that."""
         words, positions = embedding.tokens.weight, embedding.positions
         assert isinstance(positions, LearnedPositions)
         width = words.shape[1]
         out = words.new_empty(1, width)
         with _at(words.device):
-            _kernels().hear[(1,)](
+            _kernels().embed[(1,)](
                 *(tokens, places, words, positions.weight, out, positions.count - 1, positions.offset),
                 WIDTH=width,
                 BLOCK=_power(width),
@@ -109,7 +109,7 @@ class OneRow:
 
 
 class _Layer:
-    def __init__(self, block: Block, sizes: Sizes) -> None:
+    def __init__(self, block: Block, sizes: BlockSizes) -> None:
         own, ffn = block.attention, block.ffn
         project, output, inner, outer = _linear(own.project), _linear(own.output), ffn.inner, ffn.outer
         self.project = _Product(project.weight, project.bias, norm=block.attended.norm, sizes=sizes)
@@ -126,7 +126,7 @@ class _Layer:
         return self.outer(self.inner(x), before=x)
 
     def _look(self, projected: Tensor, pairs: KVCache) -> Tensor:
-        assert isinstance(pairs, FixedPairs), "a store of a fixed size holds the row's keys and values"
+        assert isinstance(pairs, StaticKVCache), "a store of a fixed size holds the row's keys and values"
         out = projected.new_empty(1, self.heads * self.width)
         _kernels().look[(self.heads,)](
             *(projected, pairs.keys, pairs.values, pairs.places, out, self.scale, pairs.keys.stride(1), pairs.span),
@@ -146,7 +146,7 @@ class _Product:
         weight: Tensor,
         bias: Tensor | None,
         *,
-        sizes: Sizes,
+        sizes: BlockSizes,
         norm: nn.Module | None = None,
         activation: str = "none",
     ) -> None:
@@ -217,7 +217,7 @@ def _works(device: torch.device, kind: torch.dtype) -> bool:
     out = torch.zeros(16, dtype=kind, device=device)
     try:
         with _at(device):
-            _kernels().hear[(1,)](number, number, words, words, out, 1, 1, WIDTH=16, BLOCK=16)
+            _kernels().embed[(1,)](number, number, words, words, out, 1, 1, WIDTH=16, BLOCK=16)
         return torch.equal(out, words[1] + words[2])
     except Exception:  # of whatever kind: the other way always works
         return False

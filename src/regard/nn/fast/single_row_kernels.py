@@ -15,7 +15,7 @@ import triton.language as tl
 
 from regard.nn.gelu import CUBIC, SLOPE
 
-__all__ = ["hear", "look", "product"]
+__all__ = ["embed", "look", "product"]
 
 HALF_ROOT = tl.constexpr(0.5**0.5)
 GELU_SLOPE, GELU_CUBIC = tl.constexpr(SLOPE), tl.constexpr(CUBIC)
@@ -130,7 +130,7 @@ def look(
 
 
 @triton.jit
-def hear(tokens, places, words, positions, out, last, offset, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+def embed(tokens, places, words, positions, out, last, offset, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """The vector of a token and that of its place, added. No place is behind the last one."""
     columns = tl.arange(0, BLOCK)
     inside = columns < WIDTH

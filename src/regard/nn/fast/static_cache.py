@@ -10,10 +10,10 @@ from torch import Tensor
 
 from regard.nn.cache import KVCache, StackCache
 
-__all__ = ["FixedPairs", "FixedStore"]
+__all__ = ["StaticCache", "StaticKVCache"]
 
 
-class FixedPairs(KVCache):
+class StaticKVCache(KVCache):
     """One attention's share: a row's next pair goes to the row's own place, and the first `span` places are seen."""
 
     def __init__(self, stored: tuple[Tensor, Tensor], rows: Tensor, places: Tensor, span: int) -> None:
@@ -28,7 +28,7 @@ class FixedPairs(KVCache):
         return self.keys[:, :, : self.span], self.values[:, :, : self.span]
 
 
-class FixedStore:
+class StaticCache:
     """The keys and values (B, H, S, D) of all layers, and `places` (B,), where the next pair of each row belongs.
 
     There is one place more than `room`, which no span reaches: what is written there is never seen.
@@ -59,7 +59,7 @@ class FixedStore:
         """A cache over the first `span` places."""
         found = StackCache(len(self.pairs))
         for layer, pair in zip(found.layers, self.pairs, strict=True):
-            layer.self_attention = FixedPairs(pair, self.rows, self.places, span)
+            layer.self_attention = StaticKVCache(pair, self.rows, self.places, span)
         return found
 
     def keep(self, span: int) -> Tensor:

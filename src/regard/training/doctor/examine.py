@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from regard.checkpoints import loading
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TextExample
 from regard.data.readers import ExampleSet
 from regard.errors import InputError
@@ -63,7 +63,7 @@ class ExaminedModel:
 
 def load_examined_model(name: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> ExaminedModel:
     """A tuned folder or a pretrained model, to examine."""
-    folder = loading.find(name)
+    folder = loading.find_folder(name)
     inputs = TokenizerConfig.open(folder).inputs
     solved = load_fine_tuned(folder, device=device) if is_fine_tuned(folder) else None
     encoder, tokenizer = (
@@ -104,7 +104,7 @@ def examine(
     kind: Task[Any] | None = solved.task if solved else None
     if kind is None and sound:
         kind = get_task(name).from_examples((train or data).examples)
-    positions = encoder.config.positions
+    positions = encoder.config.max_position_embeddings
     length = solved.length if solved else min(get_task(name).max_length, positions)
     rows = InputBuilder(tokenizer, family=encoder.config.family, limit=length)
     for finding in _model(subject, rows, data.examples):
@@ -147,10 +147,10 @@ def _model(subject: ExaminedModel, rows: InputBuilder, examples: Sequence[Exampl
     made = sorted(rows.sequences([(text, None) for text in some if text.strip()] or [("a", None)]), key=len)
     long = rows.sequences([(" ".join(some[:LONG]), None)])[0]
     dropout = dropout_on(whole, packed(encoder), made[0])
-    with evaluating(whole):  # so that what dropout does is not taken for another mistake
+    with evaluation_mode(whole):  # so that what dropout does is not taken for another mistake
         asks = {"padded": padded(encoder, padding=rows.tokenizer.pad or 0), "packed": packed(encoder)}
         mask = missing_mask(asks, made[0], long, inputs=subject.inputs)
-        if not isinstance(encoder, Bert) or encoder.config.segments < 2:
+        if not isinstance(encoder, Bert) or encoder.config.type_vocab_size < 2:
             segments = skipped("wrong segment ids", "the model has no segments")
         else:
             needed, pairs = _pairs(examples, rows)

@@ -175,7 +175,7 @@ def packed(encoder: nn.Module) -> Ask:
 
 
 def _hidden(encoder: nn.Module, ids: Tensor, layout: Any, segments: Tensor) -> Tensor:
-    two = isinstance(encoder, Bert) and encoder.config.segments > 1
+    two = isinstance(encoder, Bert) and encoder.config.type_vocab_size > 1
     hidden: Tensor = encoder(ids, layout, segments) if two else encoder(ids, layout)
     return hidden
 

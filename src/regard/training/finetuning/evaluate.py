@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from regard.data.examples import ImageExample
 from regard.data.readers import ExampleSet
-from regard.device import choose
+from regard.device import choose_device
 from regard.tasks.image_classification import ImageTransform
 from regard.tasks.predict import score
 from regard.tasks.task_folder import describe_compute, load_fine_tuned
@@ -40,7 +40,7 @@ def evaluate(
 
     `threshold`, for answers: by how much the best must beat no answer at all.
     """
-    place = choose(device)
+    place = choose_device(device)
     solved = load_fine_tuned(folder, device=place).with_threshold(threshold)
     read = data if isinstance(data, ExampleSet) else read_examples(solved.task.name, data, table=table, labeled=True)
     say(describe_compute(solved, place))

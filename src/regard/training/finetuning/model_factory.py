@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import family_of, tokenizer_of
+from regard.checkpoints.ready import family_name, require_tokenizer
 from regard.errors import InputError
 from regard.models import Bert, Vit, VitConfig
 from regard.nn import init as initial
@@ -80,14 +80,14 @@ class ModelFactory:
 
     def __init__(self, task: Task[Any], encoder: nn.Module, tokenizer: Tokenizer | None, *, length: int) -> None:
         positions: int = getattr(encoder.config, "positions", MAX_LENGTH)
-        self.task, self.encoder, self.tokenizer = task, encoder, tokenizer_of(encoder, tokenizer)
+        self.task, self.encoder, self.tokenizer = task, encoder, require_tokenizer(encoder, tokenizer)
         self.length = min(length or task.max_length, positions)
 
     @property
     def rows(self) -> InputBuilder | ImageTransform:
         """What makes of examples that which the models read."""
         assert self.tokenizer is not None
-        return InputBuilder(self.tokenizer, family=family_of(self.encoder), limit=self.length)
+        return InputBuilder(self.tokenizer, family=family_name(self.encoder), limit=self.length)
 
     def new(self, seed: int) -> EncoderWithHead | ImageClassifier:
         torch.manual_seed(seed)
@@ -121,9 +121,9 @@ class ImageModelFactory(ModelFactory):
         if self.given is None:
             return ImageClassifier(Vit(self._config()), shift=self.vision.max_shift)
         model = copy.deepcopy(self.given)
-        model.classifier = nn.Linear(model.config.width, self.task.num_outputs)
-        model.config = replace(model.config, labels=self.task.num_outputs)
-        initial.normal(model.classifier)
+        model.classifier = nn.Linear(model.config.hidden_size, self.task.num_outputs)
+        model.config = replace(model.config, num_labels=self.task.num_outputs)
+        initial.normal_init(model.classifier)
         return ImageClassifier(model, shift=self.vision.max_shift)
 
     def _config(self) -> VitConfig:
@@ -134,14 +134,14 @@ class ImageModelFactory(ModelFactory):
                 f"vision.hidden_size, {vision.hidden_size}"
             )
         return VitConfig(
-            width=vision.hidden_size,
-            depth=vision.num_hidden_layers,
-            heads=vision.num_attention_heads,
-            ffn=vision.intermediate_size,
-            image=(frame.height, frame.width),
-            patch=(vision.patch_size, vision.patch_size),
-            channels=frame.channels,
-            labels=self.task.num_outputs,
+            hidden_size=vision.hidden_size,
+            num_hidden_layers=vision.num_hidden_layers,
+            num_attention_heads=vision.num_attention_heads,
+            intermediate_size=vision.intermediate_size,
+            image_size=(frame.height, frame.width),
+            patch_size=(vision.patch_size, vision.patch_size),
+            num_channels=frame.channels,
+            num_labels=self.task.num_outputs,
         )
 
 
@@ -150,7 +150,7 @@ class StudentFactory(ModelFactory):
 
     def __init__(self, teacher: FineTunedModel, *, layers: int, length: int) -> None:
         encoder = teacher.model.encoder
-        depth = encoder.config.depth
+        depth = encoder.config.num_hidden_layers
         if not isinstance(encoder, Bert) or not isinstance(teacher.model, EncoderWithHead):
             raise InputError("only a BERT can be distilled; train the teacher from one")
         if not 1 <= layers < depth:
@@ -162,11 +162,11 @@ class StudentFactory(ModelFactory):
         student = copy.deepcopy(self.teacher)
         encoder = student.encoder
         assert isinstance(encoder, Bert)
-        depth = encoder.config.depth
+        depth = encoder.config.num_hidden_layers
         # Evenly spread, the first among them: 0, 2, 4, 6 of 8.
         kept = [number * depth // self.layers for number in range(self.layers)]
         encoder.encoder.layers = nn.ModuleList([encoder.encoder.layers[number] for number in kept])
-        encoder.config = replace(encoder.config, depth=self.layers)
+        encoder.config = replace(encoder.config, num_hidden_layers=self.layers)
         return student
 
     def objective(self, model: EncoderWithHead | ImageClassifier) -> TaskObjective:

@@ -22,10 +22,10 @@ import torch
 from regard.checkpoints import loading
 from regard.data.examples import ImageExample
 from regard.data.readers import ExampleSet
-from regard.device import choose
+from regard.device import choose_device
 from regard.errors import InputError
 from regard.files.json_files import json_bytes
-from regard.known import DEFAULT
+from regard.known import DEFAULT_MODEL
 from regard.models import Vit
 from regard.tasks.image_classification import ImageTask, ImageTransform
 from regard.tasks.predict import score
@@ -51,7 +51,7 @@ def fit(
     train: Source,
     dev: Source | None = None,
     *,
-    model: str = DEFAULT,
+    model: str = DEFAULT_MODEL,
     output: str | os.PathLike[str],
     config: FineTuningConfig | None = None,
     table: TableOptions | None = None,
@@ -121,7 +121,7 @@ def distill(
     data = _told(read_data(solved.task.name, train, dev, table=table, parts=parts), say)
     student = StudentFactory(solved, layers=layers, length=config.training.max_length)
     _examined(student, data, say)
-    name = f"{os.fspath(teacher)}, {layers} of {solved.model.encoder.config.depth} layers"
+    name = f"{os.fspath(teacher)}, {layers} of {solved.model.encoder.config.num_hidden_layers} layers"
     return _run(student, name, data, config, Path(output), resume=resume, device=device, on_event=on_event)
 
 
@@ -148,7 +148,7 @@ def _looking(
     """A model that looks at pictures. The default model reads text, so then it is a new one."""
     pictures = data["train"].examples
     learned = ImageTask.from_examples(pictures)
-    if model == DEFAULT:
+    if model == DEFAULT_MODEL:
         start = ImageModelFactory(
             learned, ImageTransform.for_images(pictures, patch=config.vision.patch_size), config.vision
         )
@@ -159,7 +159,7 @@ def _looking(
         encoder, _ = loading.load(model)
         if not isinstance(encoder, Vit):
             raise InputError(f"{model} is no VisionSection Transformer; name one, or leave --model out for a new one")
-        frame, hint = ImageTransform(*encoder.config.image, encoder.config.channels), ""
+        frame, hint = ImageTransform(*encoder.config.image_size, encoder.config.num_channels), ""
         start = ImageModelFactory(learned, frame, config.vision, encoder=encoder)
     if other := start.frame.count_resized(pictures):
         size = f"{start.frame.height} x {start.frame.width}"
@@ -188,7 +188,7 @@ def _run(
     on_event: Told,
     beside: Mapping[str, Any] | None = None,
 ) -> FineTuningReport:
-    place = choose(device) if isinstance(device, str) else device
+    place = choose_device(device) if isinstance(device, str) else device
     task = start.task
     for read in data.values():
         check_labels(task, read)

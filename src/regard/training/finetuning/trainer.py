@@ -81,7 +81,7 @@ class FineTuner(Epochs):
         settings = config.training
         # A new layer alone learns well at a larger rate, and so do LSTMs.
         faster = settings.frozen or isinstance(model.encoder, Elmo)
-        self.rate = rate = settings.learning_rate or best_rate(model.encoder.config.width) * (10 if faster else 1)
+        self.rate = rate = settings.learning_rate or best_rate(model.encoder.config.hidden_size) * (10 if faster else 1)
         optimizers = optimizer.build(
             self.model,
             name="adamw" if settings.frozen else settings.optimizer,
@@ -89,7 +89,9 @@ class FineTuner(Epochs):
             betas=(0.9, 0.98),
             weight_decay=settings.weight_decay,
         )
-        self.levels = parameter_levels(self.model, model.encoder.config.depth)  # of all that is to learn, now or later
+        self.levels = parameter_levels(
+            self.model, model.encoder.config.num_hidden_layers
+        )  # of all that is to learn, now or later
         if settings.layerwise_lr_decay < 1:
             apply_layerwise_lr_decay(optimizers, self.levels, settings.layerwise_lr_decay)
         super().__init__(
@@ -126,7 +128,7 @@ class FineTuner(Epochs):
         found = layer_starts(
             self.optimizers,
             self.levels,
-            depth=self.model.encoder.config.depth,
+            depth=self.model.encoder.config.num_hidden_layers,
             learning_rate=self.rate,
             unfreeze=settings.unfreeze,
             steps=self.steps,

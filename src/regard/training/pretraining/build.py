@@ -47,13 +47,7 @@ PretrainableModel = Bert | Gpt | T5 | Elmo
 FAMILIES = {"bert": "bert", "gpt": "gpt2", "t5": "t5", "elmo": "elmo"}  # of the models, which differ in one name
 DROPOUTS = ("dropout", "attention_dropout")
 # Settings that the models' own configurations call otherwise.
-SHAPE = {
-    "hidden_size": "width",
-    "num_hidden_layers": "depth",
-    "num_attention_heads": "heads",
-    "intermediate_size": "ffn",
-    "max_position_embeddings": "positions",
-}
+SHAPE = {"activation": "hidden_act"}
 
 
 def new_model(config: PretrainingConfig, tokenizer: Tokenizer) -> PretrainableModel:
@@ -61,27 +55,43 @@ def new_model(config: PretrainingConfig, tokenizer: Tokenizer) -> PretrainableMo
     settings, size = _settings(config), tokenizer.size
     match config.model.family:
         case "gpt":
-            return Gpt(GptConfig(**settings, vocabulary=size, begin=tokenizer.bos, end=tokenizer.eos))
+            return Gpt(GptConfig(**settings, vocab_size=size, bos_token_id=tokenizer.bos, eos_token_id=tokenizer.eos))
         case "t5":
             assert tokenizer.pad is not None and tokenizer.eos is not None
             pad = tokenizer.pad
-            return T5(T5Config(**settings, vocabulary=size, padding=pad, begin=pad, end=tokenizer.eos))
+            return T5(
+                T5Config(
+                    **settings,
+                    vocab_size=size,
+                    pad_token_id=pad,
+                    decoder_start_token_id=pad,
+                    eos_token_id=tokenizer.eos,
+                )
+            )
         case "elmo":
-            return Elmo(ElmoConfig(**settings, vocabulary=size))
-    return Bert(BertConfig(**settings, vocabulary=size, padding=tokenizer.pad or 0), heads=_heads(config))
+            return Elmo(ElmoConfig(**settings, vocab_size=size))
+    return Bert(BertConfig(**settings, vocab_size=size, pad_token_id=tokenizer.pad or 0), heads=_heads(config))
 
 
 def _settings(config: PretrainingConfig) -> dict[str, Any]:
     """The shape of a model in its own family's words."""
     model = config.model
-    shared: dict[str, Any] = {"width": model.hidden_size, "depth": model.num_hidden_layers, "dropout": model.dropout}
+    shared: dict[str, Any] = {
+        "hidden_size": model.hidden_size,
+        "num_hidden_layers": model.num_hidden_layers,
+        "dropout": model.dropout,
+    }
     if model.family == "elmo":
-        return shared | {"cell": model.intermediate_size, "characters": 0}
+        return shared | {"cell_size": model.intermediate_size, "num_characters": 0}
     if model.family == "t5":
-        shared |= {"heads": model.num_attention_heads, "ffn": model.intermediate_size, "activation": model.activation}
+        shared |= {
+            "num_attention_heads": model.num_attention_heads,
+            "intermediate_size": model.intermediate_size,
+            "hidden_act": model.activation,
+        }
         return shared | {
-            "decoder_depth": model.num_hidden_layers,
-            "head_width": model.hidden_size // model.num_attention_heads,
+            "num_decoder_layers": model.num_hidden_layers,
+            "head_dim": model.hidden_size // model.num_attention_heads,
         }
     return {SHAPE.get(key, key): value for key, value in model if key != "family"}
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.data.batch import collate
 from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
@@ -86,7 +86,7 @@ def words(
     device = next(model.parameters()).device
     total, right, count = 0.0, 0, 0
     size = max(TOKENS // length, 1)
-    with evaluating(model):
+    with evaluation_mode(model):
         for part, answers in zip(torch.split(masked.ids, size), torch.split(asked, size * length), strict=True):
             places = (answers != IGNORE_INDEX).nonzero().squeeze(1)
             targets = answers[places].to(device)
@@ -126,7 +126,7 @@ def pairs(
     asked = next_pairs(text, tokenizer, length=length, count=count, seed=seed)
     total, right = 0.0, 0
     size = max(TOKENS // length, 1)
-    with evaluating(model):
+    with evaluation_mode(model):
         for at in range(0, len(asked), size):
             part = asked[at : at + size]
             batch = collate([ids for ids, _, _ in part], packed=False, padding=tokenizer.pad or 0).to(device)
@@ -190,7 +190,7 @@ def next_words(model: Gpt, text: TokenStream, *, length: int, rows: int = 512) -
     rows = min(rows, text.tokens // length)
     ids = _beginning(text, rows * length).view(rows, length)
     total = 0.0
-    with evaluating(model):
+    with evaluation_mode(model):
         for part in torch.split(ids, max(TOKENS // 4 // length, 1)):
             part = part.to(device)
             logits = model.logits(model(part[:, :-1])).float()
@@ -210,7 +210,7 @@ def both_ways(
     ids = blanked(text, tokenizer, length=length, rows=rows)
     asked = ids[:, 1:-1].numel()
     totals = [0.0, 0.0]
-    with evaluating(model):
+    with evaluation_mode(model):
         for part in torch.split(ids, max(TOKENS // 4 // length, 1)):
             part = part.to(device)
             ahead, back = model.logits(model(part))
@@ -229,7 +229,7 @@ def dropped_spans(
     corrupted = corruption(ids, torch.Generator().manual_seed(seed))
     total = 0.0
     size = max(TOKENS // 4 // corruption.sizes.inputs, 1)
-    with evaluating(model):
+    with evaluation_mode(model):
         for given, targets in zip(
             torch.split(corrupted.inputs, size), torch.split(corrupted.targets, size), strict=True
         ):

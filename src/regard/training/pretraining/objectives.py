@@ -125,8 +125,8 @@ class SpanDenoising(PretrainingObjective):
     def forward(self, ids: Tensor, said: Tensor, targets: Tensor) -> dict[str, Tensor]:
         model: Any = self.model
         hidden = model(ids, said)
-        if model.config.scaled:
-            hidden = hidden * model.config.width**-0.5
+        if model.config.scale_decoder_outputs:
+            hidden = hidden * model.config.hidden_size**-0.5
         weight = (model.output or model.embedding.tokens).weight
         loss = word_loss(hidden.flatten(0, 1), weight, None, targets.flatten())
         return {"spans": loss, "loss": loss}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from regard.device import wait
+from regard.device import synchronize
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.sections import ModelSection
 from regard.training.pretraining.span_corruption import SpanSizes
@@ -66,11 +66,11 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     a = torch.randn(size, size, device=device, dtype=dtype)
     best = 0.0
     for _ in range(4):
-        wait(device)
+        synchronize(device)
         begin = time.perf_counter()
         for _ in range(4):
             a @ a
-        wait(device)
+        synchronize(device)
         best = max(best, 4 * 2 * size**3 / (time.perf_counter() - begin))
     return best
 
@@ -83,11 +83,11 @@ def seconds_per_step(step: Callable[[], object], device: torch.device, *, world:
 
 
 def _lasts(step: Callable[[], object], device: torch.device, count: int) -> float:
-    wait(device)
+    synchronize(device)
     begin = time.perf_counter()
     for _ in range(count):
         step()
-    wait(device)
+    synchronize(device)
     return time.perf_counter() - begin
 
 

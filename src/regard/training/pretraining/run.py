@@ -98,7 +98,7 @@ def pretrain(
         def begin() -> None:
             _open(output, config, resume=resume)
             if start:
-                loading.find(start)  # a wrong name should not be found after hours
+                loading.find_folder(start)  # a wrong name should not be found after hours
             stack.enter_context(lock_folder(output))
             FILES.write(output)  # before the first file that it lists
             prepare(config, sources, output, held_out=held_out, verify=verify, say=say, on_progress=on_built)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.checkpoints import loading
-from regard.device import half_type, wait
+from regard.device import autocast_dtype, synchronize
 from regard.errors import InputError
 from regard.training import optimizer
 from regard.training.checkpoint import Checkpoints
@@ -68,7 +68,7 @@ class Pretrainer:
     ) -> None:
         self.config, self.material, self.output = config, material, output
         self.world, self.device, self.say, self.note = world, device, say, note
-        self.half = half_type(config.run.precision, device)
+        self.half = autocast_dtype(config.run.precision, device)
         torch.manual_seed(config.run.seed)
         tokenizer = material.tokenizer
         model = started_model(config, tokenizer, start) if start else new_model(config, tokenizer)
@@ -117,7 +117,7 @@ class Pretrainer:
                 if self._stops(stop):
                     break
                 reporter.after(step)
-            wait(self.device)
+            synchronize(self.device)
             self.watch.pause()
             number = reporter.end()
             if self._stops(stop):

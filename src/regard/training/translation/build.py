@@ -18,32 +18,32 @@ def new_model(settings: TranslatorSection, subwords: Subwords, *, seed: int) -> 
     if settings.family == "transformer":
         return Transformer(
             TransformerConfig(
-                vocabulary=subwords.source.size,
-                target_vocabulary=None if subwords.joint else subwords.target.size,
-                width=settings.hidden_size,
-                depth=settings.num_hidden_layers,
-                heads=settings.num_attention_heads,
-                ffn=settings.intermediate_size,
+                vocab_size=subwords.source.size,
+                target_vocab_size=None if subwords.joint else subwords.target.size,
+                hidden_size=settings.hidden_size,
+                num_hidden_layers=settings.num_hidden_layers,
+                num_attention_heads=settings.num_attention_heads,
+                intermediate_size=settings.intermediate_size,
                 norm_first=settings.norm_first,
                 final_norm=settings.norm_first,
                 dropout=settings.dropout,
-                shared=subwords.joint,
-                padding=subwords.padding,
-                begin=subwords.begin,
-                end=subwords.end,
+                share_embeddings=subwords.joint,
+                pad_token_id=subwords.padding,
+                decoder_start_token_id=subwords.begin,
+                eos_token_id=subwords.end,
             )
         )
     return Seq2Seq(
         Seq2SeqConfig(
-            source=subwords.source.size,
-            target=subwords.target.size,
-            units=settings.hidden_size,
-            embedding=settings.embedding_size,
-            depth=settings.num_hidden_layers,
+            source_size=subwords.source.size,
+            target_size=subwords.target.size,
+            hidden_size=settings.hidden_size,
+            embedding_size=settings.embedding_size,
+            num_hidden_layers=settings.num_hidden_layers,
             bidirectional=settings.bidirectional,
             score=settings.score,
             recipe=settings.recipe,
             dropout=settings.dropout,
-            begin=subwords.begin,
+            decoder_start_token_id=subwords.begin,
         )
     )

@@ -22,7 +22,7 @@ import torch
 from regard.checkpoints.files import checksums, verify
 from regard.data.readers import ExampleSet
 from regard.data.translation_pairs import TranslationPair, pairs_digest
-from regard.device import choose
+from regard.device import choose_device
 from regard.errors import InputError
 from regard.files.disk import replace_folder
 from regard.files.json_files import json_bytes
@@ -66,7 +66,7 @@ def fit(
     `test` is translated once, when all is chosen, and kept beside the model as test.tsv.
     """
     output, config = Path(output), config or TranslationConfig.read()
-    place = choose(device) if isinstance(device, str) else device
+    place = choose_device(device) if isinstance(device, str) else device
     data = {"train": train, "dev": dev, **({"test": test} if test else {})}
     for name, read in data.items():
         say(f"{name}: {count_of(len(read.examples), 'pair')} of {read.path} ({read.description})")

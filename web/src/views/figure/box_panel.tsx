@@ -3,8 +3,9 @@ import { useMemo } from "preact/hooks";
 import { DataTable, LayerSelect, Select } from "../../components";
 import { range } from "../../format";
 import { setParameters } from "../../route";
+import type { TensorView } from "../../types";
 import { SignedHeatMap } from "./draw";
-import { formatNumber, formatShape, matrixOf, rowTokens, visibleToken, type FigurePayload, type Matrix, type Selection, type Tensor } from "./payload";
+import { formatNumber, formatShape, matrixOf, rowTokens, visibleToken, type FigurePayload, type Matrix, type Selection } from "./payload";
 
 const FIRST = 6; // numbers per row
 const WORDS = 5;
@@ -40,7 +41,7 @@ export function BoxPanel({ payload, selection }: { payload: FigurePayload; selec
         </fieldset>
         {tensor.shape.length === 3 && <Select label="Head" options={tensor.shape[0]!} value={head} onSelect={(value) => setParameters({ head: value })} />}
       </div>
-      {matrix && tensor.data !== undefined && <SignedHeatMap matrix={matrix} label={`Heat map of ${tensorName}, ${formatShape(tensor.shape)}`} />}
+      {matrix && tensor.data !== null && <SignedHeatMap matrix={matrix} label={`Heat map of ${tensorName}, ${formatShape(tensor.shape)}`} />}
       {matrix && <Numbers matrix={matrix} tensor={tensor} />}
       {tensor.words && <Words payload={payload} tensor={tensor} isProbability={tensorName === "out" && box.kind === "softmax"} />}
     </section>
@@ -48,7 +49,7 @@ export function BoxPanel({ payload, selection }: { payload: FigurePayload; selec
 }
 
 /** The first numbers of every row; all numbers of a map between tokens. */
-function Numbers({ matrix: { values, width, rows, columns }, tensor }: { matrix: Matrix; tensor: Tensor }) {
+function Numbers({ matrix: { values, width, rows, columns }, tensor }: { matrix: Matrix; tensor: TensorView }) {
   const count = columns ? width : Math.min(width, FIRST);
   const more = width > count;
   const headers = range(count).map((column) => (columns ? visibleToken(columns[column]!) : tensor.values ? "id" : column));
@@ -63,7 +64,7 @@ function Numbers({ matrix: { values, width, rows, columns }, tensor }: { matrix:
   );
 }
 
-function Words({ payload, tensor, isProbability }: { payload: FigurePayload; tensor: Tensor; isProbability: boolean }) {
+function Words({ payload, tensor, isProbability }: { payload: FigurePayload; tensor: TensorView; isProbability: boolean }) {
   const tokens = rowTokens(payload, tensor) ?? [];
   const cell = ([word, value]: readonly [string, number]) => (
     <>

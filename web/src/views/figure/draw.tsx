@@ -3,13 +3,14 @@ import { largestMagnitude, truncate } from "../../format";
 import { HeatMap, type MapLayout } from "../../heat_map";
 import { outline, type Painter } from "../../painter";
 import { colors, series } from "../../theme";
-import { formatNumber, visibleToken, type FigurePayload, type Layout, type Matrix } from "./payload";
+import type { FigureLayout } from "../../types";
+import { formatNumber, visibleToken, type FigurePayload, type Matrix } from "./payload";
 
 const ARROW = 4;
 // As in src/regard/render/figure_picture.py: colors of the kinds of boxes (others are grey), and opacities of the
-// background of a stack, a box, and a box that is switched off.
+// background of a stack, a box, and a removed box.
 const KINDS: Readonly<Record<string, number>> = { attention: 4, ffn: 5, embedding: 3, linear: 0, softmax: 2 };
-const [FRAME, BOX, OFF] = [0.07, 0.28, 0.06];
+const [FRAME, BOX, REMOVED] = [0.07, 0.28, 0.06];
 
 /** The figure at a scale, with its upper left corner at x and y; the selected box has a thick border. */
 export function drawFigure(painter: Painter, payload: FigurePayload, scale: number, selected: string, x = 0, y = 0): void {
@@ -23,21 +24,21 @@ export function drawFigure(painter: Painter, payload: FigurePayload, scale: numb
   for (const line of layout.lines) drawLine(painter, line, scale, x, y);
   for (const shape of layout.shapes) {
     const [left, top, width, height] = scaled(shape);
-    const off = shape.kind === "positions" && payload.without.includes("positions");
+    const removed = shape.kind === "positions" && payload.without.includes("positions");
     const kind = KINDS[shape.kind];
     painter.rect(left, top, width, height, theme.page);
-    painter.rect(left, top, width, height, kind === undefined ? theme.muted : series(kind), off ? OFF : BOX);
-    outline(painter, left, top, width, height, shape.box === selected ? theme.other : theme.ink, off ? 0.3 : 1, shape.box === selected ? 3 : 1);
+    painter.rect(left, top, width, height, kind === undefined ? theme.muted : series(kind), removed ? REMOVED : BOX);
+    outline(painter, left, top, width, height, shape.box === selected ? theme.other : theme.ink, removed ? 0.3 : 1, shape.box === selected ? 3 : 1);
     const spacing = shape.lines.length > 2 ? 12.5 : 14;
     shape.lines.forEach((text, number) => {
       const middle = top + height / 2 + (number - (shape.lines.length - 1) / 2) * spacing * scale;
-      painter.text(text, left + width / 2, middle, { size: 12 * scale, align: "center", color: off ? theme.muted : theme.ink });
+      painter.text(text, left + width / 2, middle, { size: 12 * scale, align: "center", color: removed ? theme.muted : theme.ink });
     });
   }
   for (const mark of layout.marks) painter.text(mark.text, x + mark.x * scale, y + mark.y * scale, { size: 12 * scale, align: "center" });
 }
 
-function drawLine(painter: Painter, line: Layout["lines"][number], scale: number, x: number, y: number): void {
+function drawLine(painter: Painter, line: FigureLayout["lines"][number], scale: number, x: number, y: number): void {
   const theme = colors.get();
   const color = line.role === "memory" ? theme.accent : line.role === "residual" ? theme.muted : theme.ink;
   const points = line.points.map((value, i) => value * scale + (i % 2 ? y : x));

@@ -1,11 +1,12 @@
-// Switches that remove parts of the model, and the effect of each: the loss of the text and the model's output.
+// Buttons that remove parts of the model, and the effect of each: the loss of the text and the model's output.
 import { DataTable } from "../../components";
 import { setParameters } from "../../route";
-import { visibleToken, type FigurePayload, type Outcome, type TokenPrediction } from "./payload";
+import type { AblationOutcome, TokenPrediction } from "../../types";
+import { visibleToken, type FigurePayload } from "./payload";
 
-export function Switches({ payload }: { payload: FigurePayload }) {
+export function RemoveButtons({ payload }: { payload: FigurePayload }) {
   const press = (name: string) => {
-    const off = payload.switches.filter((one) => (one.name === name ? !one.off : one.off)).map((one) => one.name);
+    const off = payload.components.filter((one) => (one.name === name ? !one.removed : one.removed)).map((one) => one.name);
     // With the text: the route does not contain the initial one.
     setParameters({ text: payload.text, target: payload.given, without: off.join(",") });
   };
@@ -13,50 +14,50 @@ export function Switches({ payload }: { payload: FigurePayload }) {
     <>
       <div class="choices">
         <fieldset>
-          <legend>Switch off</legend>
-          {payload.switches.map((one) => (
-            <button key={one.name} type="button" aria-pressed={one.off} disabled={one.disabled !== null || !payload.studio} onClick={() => press(one.name)}>
+          <legend>Remove</legend>
+          {payload.components.map((one) => (
+            <button key={one.name} type="button" aria-pressed={one.removed} disabled={one.disabled !== null || !payload.studio} onClick={() => press(one.name)}>
               {one.title}
             </button>
           ))}
         </fieldset>
       </div>
-      {payload.switches
+      {payload.components
         .filter((one) => one.disabled)
         .map((one) => (
           <p key={one.name} class="muted">
             {one.title}: {one.disabled}.
           </p>
         ))}
-      {!payload.studio && <p class="muted">This file contains one run of the model. For other switches use --without, or the studio.</p>}
+      {!payload.studio && <p class="muted">This file contains one run of the model. To remove other parts, use --without or the studio.</p>}
     </>
   );
 }
 
-const nameOf = ({ without }: Outcome) => without.map((name) => `no ${name}`).join(", ") || "the whole model";
+const nameOf = ({ without }: AblationOutcome) => without.map((name) => `no ${name}`).join(", ") || "intact model";
 
 export function PartRemoval({ payload }: { payload: FigurePayload }) {
-  const { measure, outcomes, sentences, remarks } = payload.damage;
-  const whole = outcomes[0]!;
+  const { measure, outcomes, sentences, remarks } = payload.ablation;
+  const intact = outcomes[0]!;
   const removed = [...payload.without].sort().join();
-  const current = outcomes.find((one) => [...one.without].sort().join() === removed) ?? whole;
+  const current = outcomes.find((one) => [...one.without].sort().join() === removed) ?? intact;
   const wide = (content: string) => ({ content, class: "figure-output" });
   return (
     <section aria-labelledby="part-removal" class="figure-removal">
       <h2 id="part-removal">Effect of removing each part</h2>
       <p class="muted">
-        Loss: {measure}.{payload.target !== null && ` The translation is “${payload.target}”${payload.given ? "" : ", the output of the whole model"}.`}
+        Loss: {measure}.{payload.target !== null && ` The translation is “${payload.target}”${payload.given ? "" : ", the output of the intact model"}.`}
       </p>
       <DataTable
         class="figure-numbers"
-        label="Effect of each switch"
+        label="Effect of removing each part"
         headers={["without", "loss here", "change", ...(sentences.length ? [`loss of ${sentences.length} built-in sentences`, "change"] : []), wide("output")]}
         rows={outcomes.map((one) => [
           nameOf(one),
           formatLoss(one.loss),
-          one === whole ? "" : formatChange(one.loss, whole.loss),
-          ...(sentences.length ? [formatLoss(one.sentences_loss), one === whole ? "" : formatChange(one.sentences_loss, whole.sentences_loss)] : []),
-          wide(one.says || "nothing"),
+          one === intact ? "" : formatChange(one.loss, intact.loss),
+          ...(sentences.length ? [formatLoss(one.sentences_loss), one === intact ? "" : formatChange(one.sentences_loss, intact.sentences_loss)] : []),
+          wide(one.output || "nothing"),
         ])}
         rowProps={(row) => (outcomes[row] === current ? { class: "figure-current", "aria-current": "true" } : {})}
       />
@@ -75,8 +76,8 @@ export function PartRemoval({ payload }: { payload: FigurePayload }) {
       ) : (
         <p class="muted">Only this text is measured: there are no built-in sentences in the languages of this model.</p>
       )}
-      <h3>Token by token{current === whole ? "" : `, ${nameOf(current)}`}</h3>
-      <TokenTable before={whole.places} after={current === whole ? null : current.places} />
+      <h3>Token by token{current === intact ? "" : `, ${nameOf(current)}`}</h3>
+      <TokenTable before={intact.predictions} after={current === intact ? null : current.predictions} />
     </section>
   );
 }
@@ -103,7 +104,7 @@ function TokenTable({ before, after }: { before: readonly TokenPrediction[]; aft
     <DataTable
       class="figure-numbers"
       label="Token by token"
-      headers={["correct token", after ? "whole model" : "probability", ...(after ? ["now"] : []), { content: `most probable${after ? " now" : ""}`, class: "figure-output" }]}
+      headers={["correct token", after ? "intact model" : "probability", ...(after ? ["now"] : []), { content: `most probable${after ? " now" : ""}`, class: "figure-output" }]}
       rows={before.map((one, number) => [
         one.token === null ? "a blank" : visibleToken(one.token),
         formatProbability(one.probability),

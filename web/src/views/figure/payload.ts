@@ -1,101 +1,21 @@
 // The payload of the view of Figure 1, and what the route selects.
 import { bytes, halves } from "../../binary";
 import { integerParameter, type Route } from "../../route";
+import type { BoxPassView, BoxView, FigureView, TensorView } from "../../types";
 import type { Payload } from "../../view";
 
-export type Part = "encoder" | "decoder";
-export type Role = "flow" | "residual" | "memory" | "positions";
-
-export interface Shape {
-  readonly box: string;
-  readonly kind: string;
-  readonly lines: readonly string[];
-  readonly x: number;
-  readonly y: number;
-  readonly width: number;
-  readonly height: number;
-}
-
-export interface Layout {
-  readonly width: number;
-  readonly height: number;
-  readonly shapes: readonly Shape[];
-  readonly lines: readonly { readonly points: readonly number[]; readonly role: Role; readonly arrow: boolean }[];
-  readonly marks: readonly { readonly x: number; readonly y: number; readonly text: string }[];
-  readonly frames: readonly { readonly part: Part; readonly x: number; readonly y: number; readonly width: number; readonly height: number }[];
-}
-
-export interface Tensor {
-  readonly shape: readonly number[];
-  readonly rows: Part | null;
-  readonly columns: Part | null;
-  readonly data?: string;
-  readonly values?: readonly number[];
-  readonly words?: readonly (readonly (readonly [string, number])[])[];
-}
-
-export interface Step {
-  readonly tensors: readonly (readonly [string, number])[];
-  readonly parameters: Readonly<Record<string, readonly number[]>>;
-  readonly difference: number;
-}
-
-export interface Box {
-  readonly part: Part;
-  readonly group: "in" | "layer" | "out";
-  readonly kind: string;
-  readonly title: string;
-  readonly about: string;
-  readonly code: string;
-  readonly steps: readonly Step[];
-}
-
-export interface TokenPrediction {
-  readonly token: string | null;
-  readonly probability: number | null;
-  readonly best: readonly (readonly [string, number])[];
-}
-
-export interface Outcome {
-  readonly without: readonly string[];
-  readonly loss: number | null;
-  readonly sentences_loss: number | null;
-  readonly says: string;
-  readonly places: readonly TokenPrediction[];
-}
-
-export interface FigurePayload extends Payload {
-  readonly model: { readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; readonly width: number; readonly norm_first: boolean };
-  readonly text: string;
-  readonly target: string | null;
-  readonly given: string;
-  readonly without: readonly string[];
-  readonly switches: readonly { readonly name: string; readonly title: string; readonly off: boolean; readonly disabled: string | null }[];
-  readonly tokens: Readonly<Partial<Record<Part, readonly string[]>>>;
-  readonly layout: Layout;
-  readonly boxes: Readonly<Record<string, Box>>;
-  readonly tensors: readonly Tensor[];
-  readonly damage: {
-    readonly measure: string;
-    readonly outcomes: readonly Outcome[];
-    readonly sentences: readonly (readonly [string, string | null])[];
-    readonly remarks: readonly string[];
-  };
-  readonly positions: { readonly arrangement: string | null; readonly shape: readonly [number, number]; readonly data: string | null } | null;
-  readonly notes: readonly string[];
-  /** Whether a server can run the model again. */
-  readonly studio?: boolean;
-}
+/** Without `studio` there is no server that can run the model again. */
+export type FigurePayload = FigureView & Payload & { readonly studio?: boolean };
 
 export interface Selection {
   readonly mode: "figure" | "positions";
   readonly name: string;
-  readonly box: Box;
+  readonly box: BoxView;
   readonly layer: number;
-  readonly step: Step;
+  readonly step: BoxPassView;
   /** The tensor that is shown, and its name in the code. */
   readonly tensorName: string;
-  readonly tensor: Tensor;
+  readonly tensor: TensorView;
   readonly head: number;
 }
 
@@ -129,10 +49,10 @@ export interface Matrix {
   readonly columns: readonly string[] | null;
 }
 
-const decoded = new WeakMap<Tensor, Float32Array>();
+const decoded = new WeakMap<TensorView, Float32Array>();
 
-export function matrixOf(payload: FigurePayload, tensor: Tensor, head: number): Matrix {
-  const all = decoded.get(tensor) ?? (tensor.data === undefined ? Float32Array.from(tensor.values ?? []) : halves(bytes(tensor.data)));
+export function matrixOf(payload: FigurePayload, tensor: TensorView, head: number): Matrix {
+  const all = decoded.get(tensor) ?? (tensor.data === null ? Float32Array.from(tensor.values ?? []) : halves(bytes(tensor.data)));
   decoded.set(tensor, all);
   const width = tensor.shape.length === 1 ? 1 : tensor.shape.at(-1)!;
   const height = tensor.shape.length === 1 ? tensor.shape[0]! : tensor.shape.at(-2)!;
@@ -144,7 +64,7 @@ export function matrixOf(payload: FigurePayload, tensor: Tensor, head: number): 
   };
 }
 
-export const rowTokens = (payload: FigurePayload, { rows }: Tensor) => (rows && payload.tokens[rows]) || null;
+export const rowTokens = (payload: FigurePayload, { rows }: TensorView) => (rows && payload.tokens[rows]) || null;
 
 /** A token with visible whitespace. */
 export const visibleToken = (token: string) => token.replace(/\s+/g, "␣");

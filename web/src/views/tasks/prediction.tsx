@@ -3,7 +3,8 @@ import { DataTable, Select } from "../../components";
 import { percent, slice } from "../../format";
 import { currentRoute, formatRoute, integerParameter, type Route, setParameters } from "../../route";
 import { colors, series } from "../../theme";
-import { ABOUT_GRADIENT, aboutIntegratedGradients, type Attribution, type TokenStrip, TokenStrips } from "../../token_strips";
+import { ABOUT_GRADIENT, aboutIntegratedGradients, type TokenStrip, TokenStrips } from "../../token_strips";
+import type { Attribution } from "../../types";
 import type { Payload } from "../../view";
 
 const probabilityCell = (probability: number) => ({ content: percent(probability), class: "task-number", title: String(probability) });

@@ -8,19 +8,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import evaluating
+from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
+from regard.interpret.figure.ablation import COMPONENTS, check_components, missing_components, without_components
 from regard.interpret.figure.figure_model import figure_model_of
-from regard.interpret.figure.switches import COMPONENTS, missing_components, parse_components, without_components
 from regard.nn import Attention, LayerConfig, Padded, Residual, TextEmbedding
 from tests.interpret.figure.conftest import Drawn
 
 
 def logits(drawn: Drawn, *switches: str) -> Tensor:
     subject = figure_model_of(drawn.model, drawn.reader)
-    with evaluating(drawn.model):
+    with evaluation_mode(drawn.model):
         target = "ein Hund sieht das Haus" if len(subject.parts) == 2 else None
-        sentence = subject.read(drawn.text, target, limit=20)
+        sentence = subject.read(drawn.text, target, max_tokens=20)
         with without_components(drawn.model, switches):
             return subject.run(sentence)
 
@@ -81,7 +81,7 @@ def test_an_encoder_has_no_mask_to_switch_off(drawn: Drawn) -> None:
     gone = missing_components(drawn.model)
     assert list(gone) == (["mask"] if drawn.kind == "encoder" else [])
     if gone:
-        with pytest.raises(InputError, match="cannot switch off 'mask': an encoder has no such mask"):
+        with pytest.raises(InputError, match="cannot remove 'mask': an encoder has no causal mask"):
             logits(drawn, "mask")
 
 
@@ -95,7 +95,7 @@ def test_padding_stays_hidden_without_scaling() -> None:
 
 
 def test_names() -> None:
-    assert parse_components(" residual,mask,mask ") == ("mask", "residual")
-    assert parse_components("") == ()
-    with pytest.raises(InputError, match="unknown switch 'residuals'; did you mean 'residual'"):
-        parse_components("residuals")
+    assert check_components(["residual", "mask", "mask"]) == ("mask", "residual")
+    assert check_components([]) == ()
+    with pytest.raises(InputError, match="did you mean 'residual'"):
+        check_components(["residuals"])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import json
-import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,17 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard
-from regard.cli import compare as command
-from regard.cli.app import run
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.inference import fill_blanks
-from regard.interpret.masked_lm.comparison import compare, compare_models, compare_stored
-from regard.interpret.masked_lm.completions import WordCompletions
-from regard.interpret.masked_lm.grid import ComparisonGrid
-from regard.interpret.masked_lm.pair import PairComparison, check_chart, second_differences
-from regard.interpret.masked_lm.payload import result_payload
-from regard.interpret.masked_lm.predictions import MaskedPrediction, NamedModel, read_predictions
-from regard.interpret.masked_lm.sweep import ComparisonSweep
+from regard.interpret.masked_lm.comparison import (
+    Chart,
+    CompletionsResult,
+    GridResult,
+    PairComparison,
+    PairResult,
+    SweepResult,
+    compare_models,
+    compare_stored,
+    second_differences,
+)
+from regard.interpret.masked_lm.predictions import MaskedPrediction, read_predictions
 
 Shared = Callable[[str], Path]
 TOKENS = ["ox", "ice", "tea", "pie", "cat"]
@@ -44,8 +47,8 @@ def pair() -> PairComparison:
     )
 
 
-def names(pair: PairComparison, number: int, chart: str) -> list[str]:
-    return [TOKENS[place] for place in pair.visible(number, check_chart(number, chart))]
+def names(pair: PairComparison, number: int, chart: Chart) -> list[str]:
+    return [TOKENS[index] for index in pair.visible(number, chart)]
 
 
 def test_likelihoods_show_what_is_in_the_range_of_the_likeliest_of_either(pair: PairComparison) -> None:
@@ -62,7 +65,7 @@ def test_differences_show_the_highest_means(pair: PairComparison) -> None:
 
 
 def test_the_document(pair: PairComparison) -> None:
-    document = pair.document(2, "differences")
+    document = pair.result(2, "differences").to_dict()
     assert list(document) == ["a", "b", "labels", "caption", "tokens"]
     assert document["labels"] == ["Here", "There"]
     tokens = document["tokens"]
@@ -138,7 +141,7 @@ PUBLISHED = [  # softmax in percent, as SOURCE.txt gives them
 def test_published_percentages(name: str, shares: dict[str, float], shared_data: Shared) -> None:
     path = shared_data(f"{FOLDER}/{name}.json.gz")
     found = compare_stored([path, path], shared_data("vocab-bert-base-uncased/vocab.txt"))
-    tokens = found.document()["tokens"]
+    tokens = found.to_dict()["tokens"]
     assert isinstance(tokens, list)
     told = {token["token"]: token for token in tokens}
     for word, percent in shares.items():
@@ -150,7 +153,7 @@ def test_texas_and_new_york_from_stored_logits(shared_data: Shared) -> None:
     paths = [shared_data(f"{FOLDER}/in-{place}-they-like-to-buy.json.gz") for place in ("texas", "new-york")]
     vocabulary = shared_data("vocab-bert-base-uncased/vocab.txt")
     found = compare_stored(paths, vocabulary, chart="differences")
-    document = found.document()
+    document = found.to_dict()
     assert (document["a"], document["labels"]) == ("in texas they like to buy _", ["texas", "new york"])
     tokens = document["tokens"]
     assert isinstance(tokens, list)
@@ -158,7 +161,7 @@ def test_texas_and_new_york_from_stored_logits(shared_data: Shared) -> None:
     assert tokens[0]["token"] == "things"
     assert [token["mean"] for token in tokens] == sorted((token["mean"] for token in tokens), reverse=True)
     said = ["In Texas, they like to buy _.", "In New York, they like to buy _."]
-    named = compare_stored(paths, vocabulary, texts=said).document()
+    named = compare_stored(paths, vocabulary, texts=said).to_dict()
     assert named["labels"] == ["Texas", "New York"]
     assert "potential purchases more with Texas than New York: cattle" in str(named["caption"])
 
@@ -182,105 +185,108 @@ def test_logits_that_cannot_be_used(tmp_path: Path, content: str, said: str) -> 
 
 
 @pytest.fixture(scope="module")
-def subject(tiny_bert_folder: Path) -> NamedModel:
-    return NamedModel("tiny", *regard.load(tiny_bert_folder))
+def subject(tiny_bert_folder: Path) -> LoadedModel:
+    return LoadedModel("tiny", *regard.load(tiny_bert_folder))
 
 
 @pytest.fixture(scope="module")
-def other(tiny_bert_folder: Path) -> NamedModel:
+def other(tiny_bert_folder: Path) -> LoadedModel:
     model, tokenizer = regard.load(tiny_bert_folder)
     model.get_parameter("masked.bias").data.add_(1.0)
-    return NamedModel("folder/other", model, tokenizer)
+    return LoadedModel("folder/other", model, tokenizer)
 
 
-def test_a_model_gives_the_probabilities_of_fill(subject: NamedModel) -> None:
-    found = compare_models(["she had a _ film", "he had a _ film"], [subject], number=0)
-    assert isinstance(found.result, PairComparison)
-    assert found.result.labels == ("she", "he")
-    filled = fill_blanks(subject.model, subject.tokenizer, "she had a _ film", top=5)
-    for candidate in filled.masks[0]:
-        place = list(found.result.tokens).index(candidate.token)
-        assert found.result.a.probabilities[place] == pytest.approx(candidate.probability, rel=1e-5)
+def test_a_model_gives_the_probabilities_of_fill(subject: LoadedModel) -> None:
+    result = compare_models(["she had a _ film", "he had a _ film"], [subject], number=0)
+    assert isinstance(result, PairResult)
+    assert result.labels == ("she", "he")
+    probabilities = {one.token: one.probability_a for one in result.tokens}
+    for candidate in fill_blanks(subject.model, subject.tokenizer, "she had a _ film", top=5).masks[0]:
+        assert probabilities[candidate.token] == pytest.approx(candidate.probability, rel=1e-5)
 
 
-def test_a_slot_of_two_words_is_two_sentences(subject: NamedModel) -> None:
-    one = compare_models(["[she|he] had a _ film"], [subject]).document()
-    two = compare_models(["she had a _ film", "he had a _ film"], [subject]).document()
+def test_a_slot_of_two_words_is_two_sentences(subject: LoadedModel) -> None:
+    one = compare_models(["[she|he] had a _ film"], [subject]).to_dict()
+    two = compare_models(["she had a _ film", "he had a _ film"], [subject]).to_dict()
     assert one == two
 
 
-def test_two_by_two_is_four_pairs_and_two_squares(subject: NamedModel) -> None:
-    found = compare_models(["in [1908|2018] [he|she] was a _"], [subject], number=3, chart="differences")
-    grid = found.result
-    assert isinstance(grid, ComparisonGrid)
-    assert [grid.pair(a, b).labels for a, b in grid.pairs()] == [
+def test_two_by_two_is_four_pairs_and_two_second_differences(subject: LoadedModel) -> None:
+    result = compare_models(["in [1908|2018] [he|she] was a _"], [subject], number=3, chart="differences")
+    assert isinstance(result, GridResult)
+    assert [pair.labels for pair in result.pairs] == [
         ("1908 / he", "1908 / she"),
         ("2018 / he", "2018 / she"),
         ("1908 / he", "2018 / he"),
         ("1908 / she", "2018 / she"),
     ]
-    assert [answer.text for answer in grid.predictions.rows][1:3] == ["in 1908 she was a _", "in 2018 he was a _"]
-    document = found.document()
-    first = document["differences"][0]  # type: ignore[index]
-    assert (first["a"], first["b"]) == (["1908 / he", "1908 / she"], ["2018 / he", "2018 / she"])
-    alone = compare_models(["in 1908 he was a _", "in 1908 she was a _"], [subject], number=0).document()["tokens"]
-    by_token = {token["token"]: token["difference"] for token in alone}  # type: ignore[attr-defined]
-    for token in first["tokens"]:
-        assert token["difference_a"] == pytest.approx(by_token[token["token"]], abs=1e-5)
-        assert token["difference"] == pytest.approx(token["difference_a"] - token["difference_b"])
+    assert (result.pairs[0].b, result.pairs[1].a) == ("in 1908 she was a _", "in 2018 he was a _")
+    first = result.differences[0]
+    assert (first.a, first.b) == (("1908 / he", "1908 / she"), ("2018 / he", "2018 / she"))
+    alone = compare_models(["in 1908 he was a _", "in 1908 she was a _"], [subject], number=0)
+    assert isinstance(alone, PairResult)
+    by_token = {one.token: one.difference for one in alone.tokens}
+    for one in first.tokens:
+        assert one.difference_a == pytest.approx(by_token[one.token], abs=1e-5)
+        assert one.difference == pytest.approx(one.difference_a - one.difference_b)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 3), (2, 3), (3, 4)])
-def test_any_grid(subject: NamedModel, rows: int, columns: int) -> None:
+def test_any_grid(subject: LoadedModel, rows: int, columns: int) -> None:
     years = "|".join(str(1900 + year) for year in range(rows))
     text = f"[{years}] the [{'|'.join('abcdefg'[:columns])}] was _" if rows > 1 else "the [a|b|c] was _"
-    grid = compare_models([text], [subject]).result
-    assert isinstance(grid, ComparisonGrid)
+    grid = compare_models([text], [subject])
+    assert isinstance(grid, GridResult)
     assert (len(grid.rows), len(grid.columns)) == (rows, columns)
     pairs, squares = rows * columns * (columns - 1) // 2, rows * (rows - 1) // 2
-    assert len(grid.pairs()) == pairs + columns * squares
-    assert len(grid.squares()) == columns * (columns - 1) * squares
-    shown = result_payload(grid)
-    assert len(shown["pairs"]) == len(grid.pairs())  # type: ignore[arg-type]
+    assert len(grid.pairs) == pairs + columns * squares
+    assert len(grid.differences) == columns * (columns - 1) * squares
+    data: Any = grid.view_data()
+    assert (len(data["pairs"]), len(data["squares"])) == (len(grid.pairs), len(grid.differences))
 
 
-def test_a_sweep_is_one_difference_a_year(subject: NamedModel) -> None:
-    found = compare_models(["in [1908..1912] [he|she] was a _"], [subject], number=200)
-    sweep = found.result
-    assert isinstance(sweep, ComparisonSweep)
+def test_a_sweep_is_one_difference_a_year(subject: LoadedModel) -> None:
+    sweep = compare_models(["in [1908..1912] [he|she] was a _"], [subject], number=200)
+    assert isinstance(sweep, SweepResult)
     assert sweep.values == (1908, 1909, 1910, 1911, 1912)
-    pair = compare_models(["in 1910 he was a _", "in 1910 she was a _"], [subject]).result
-    assert isinstance(pair, PairComparison)
-    for row, token in enumerate(sweep.tokens):
-        assert sweep.series[row, 2] == pytest.approx(pair.difference[list(pair.tokens).index(token)], abs=1e-5)
-    turned = compare_models(["[he|she] in [1908..1912] was a _"], [subject]).result
-    assert isinstance(turned, ComparisonSweep)
+    pair = compare_models(["in 1910 he was a _", "in 1910 she was a _"], [subject], number=0)
+    assert isinstance(pair, PairResult)
+    by_token = {one.token: one.difference for one in pair.tokens}
+    for one in sweep.tokens:
+        assert one.differences is not None
+        assert one.differences[2] == pytest.approx(by_token[one.token], abs=1e-5)
+    turned = compare_models(["[he|she] in [1908..1912] was a _"], [subject])
+    assert isinstance(turned, SweepResult)
     assert (turned.values, turned.labels) == (sweep.values, ("he", "she"))
-    assert compare_models(["in [1908..1912] he was a _"], [subject]).document()["labels"] == ["logit"]
+    single = compare_models(["in [1908..1912] he was a _"], [subject])
+    assert isinstance(single, SweepResult)
+    assert single.labels == ("logit",)
+    assert single.tokens[0].differences is None and len(single.tokens[0].logits or []) == 5
 
 
-def test_two_models(subject: NamedModel, other: NamedModel) -> None:
-    found = compare_models(["he was a _"], [subject, other], number=5)
-    assert isinstance(found.result, PairComparison)
-    assert (found.result.labels, found.result.kind) == (("tiny", "other"), "models")
-    np.testing.assert_allclose(found.result.difference, -1.0, atol=1e-5)
-    np.testing.assert_allclose(found.result.a.probabilities, found.result.b.probabilities, rtol=1e-4)
-    assert str(found.document()["caption"]).startswith("other gives these words a higher logit than tiny: ")
-    grid = compare_models(["he was a _", "she was a _"], [subject, other]).result
-    assert isinstance(grid, ComparisonGrid)
+def test_two_models(subject: LoadedModel, other: LoadedModel) -> None:
+    result = compare_models(["he was a _"], [subject, other], number=5)
+    assert isinstance(result, PairResult)
+    assert (result.labels, result._pair.kind) == (("tiny", "other"), "models")
+    for one in result.tokens:
+        assert one.difference == pytest.approx(-1.0, abs=1e-5)
+        assert one.probability_a == pytest.approx(one.probability_b, rel=1e-4)
+    assert result.caption.startswith("other gives these words a higher logit than tiny: ")
+    grid = compare_models(["he was a _", "she was a _"], [subject, other])
+    assert isinstance(grid, GridResult)
     assert (grid.rows, grid.columns) == (("tiny", "other"), ("he", "she"))
-    assert isinstance(compare_models(["in [1..3] he was a _"], [subject, other]).result, ComparisonSweep)
+    assert isinstance(compare_models(["in [1..3] he was a _"], [subject, other]), SweepResult)
 
 
-def test_every_word_hidden_in_turn(subject: NamedModel) -> None:
-    found = compare_models(["The film was unlovely, _!"], [subject]).result
-    assert isinstance(found, WordCompletions)
-    assert [word.word for word in found.words] == ["The", "film", "was", "unlovely", ",", "_", "!"]
-    assert [word.spaced for word in found.words] == [False, True, True, True, False, True, False]
+def test_every_word_masked_in_turn(subject: LoadedModel) -> None:
+    result = compare_models(["The film was unlovely, _!"], [subject])
+    assert isinstance(result, CompletionsResult)
+    assert [word.word for word in result.words] == ["The", "film", "was", "unlovely", ",", "_", "!"]
+    assert [word.spaced for word in result.words] == [False, True, True, True, False, True, False]
     filled = fill_blanks(subject.model, subject.tokenizer, "The film was [MASK], [MASK]!", top=90)
-    assert [c.token for c in found.words[3].completions[:5]] == [c.token for c in filled.masks[0][:5]]
-    assert found.words[3].completions[0].probability == pytest.approx(filled.masks[0][0].probability, rel=1e-4)
-    assert {len(word.completions) for word in found.words} == {90}
+    assert [c.token for c in result.words[3].completions[:5]] == [c.token for c in filled.masks[0][:5]]
+    assert result.words[3].completions[0].probability == pytest.approx(filled.masks[0][0].probability, rel=1e-4)
+    assert {len(word.completions) for word in result.words} == {90}
 
 
 @pytest.mark.parametrize(
@@ -298,59 +304,21 @@ def test_every_word_hidden_in_turn(subject: NamedModel) -> None:
         (["he _ " + "word " * 200, "she _"], "shorten"),
     ],
 )
-def test_what_cannot_be_compared(subject: NamedModel, texts: list[str], said: str) -> None:
+def test_what_cannot_be_compared(subject: LoadedModel, texts: list[str], said: str) -> None:
     with pytest.raises(InputError, match=said):
         compare_models(texts, [subject])
 
 
-def test_the_lines_that_make_it_again(tiny_bert_folder: Path) -> None:
-    found = compare(["it's _", "it is _"], models=[str(tiny_bert_folder)], number=200, chart="differences")
-    assert found.cli.startswith("regard compare 'it'\"'\"'s _' 'it is _' --number 200 --chart differences --model ")
-    space: dict[str, object] = {}
-    lines = found.python.splitlines()
-    exec("\n".join([*lines[:-1], f"document = {lines[-1]}"]), space)
-    assert space["document"] == found.document()
-    payload = found.payload()
-    assert json.loads(json.dumps(payload))["view"] == "compare"
-    asked = {"texts": ["it's _", "it is _"], "models": [str(tiny_bert_folder)], "number": 200, "chart": "differences"}
-    assert payload["asked"] == asked
+def test_the_view_has_the_request(subject: LoadedModel) -> None:
+    texts = ["it's _", "it is _"]
+    data: Any = compare_models(texts, [subject], number=200, chart="differences").view_data()
+    assert data["asked"] == {"texts": texts, "models": ["tiny"], "number": 200, "chart": "differences"}
+    assert (data["kind"], len(data["sentences"])) == ("pair", 2)
 
 
-def test_too_many_words_to_hide_each(subject: NamedModel) -> None:
+def test_too_many_words_to_mask_each(subject: LoadedModel) -> None:
     with pytest.raises(InputError, match=r"500 words .*at most 100.* Shorten it by 400"):
         compare_models(["word " * 500], [subject])
-    found = compare_models(["film " * 100], [subject]).result
-    assert isinstance(found, WordCompletions)
-    assert len(found.words) == 100
-
-
-@pytest.mark.parametrize("texts", [["-v _ is", "he _"], ["he _", "--json _"], ["- _ -", "-- _"]])
-def test_the_command_takes_texts_that_begin_with_a_dash(
-    texts: list[str],
-    tiny_bert_folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    found = compare(texts, models=[str(tiny_bert_folder)], number=200, chart="differences")
-    program, verb, *words = shlex.split(found.cli)
-    assert (program, verb) == ("regard", "compare")
-    assert run(["compare", "--json", *words], registers=[command.register]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert [printed["a"], printed["b"]] == texts
-    assert printed == json.loads(json.dumps(found.document()))
-
-
-def test_the_command_for_stored_logits_takes_dashes_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # the command names a page
-    (tmp_path / "vocab.txt").write_text("a\nb\nc\n")
-    for name in ("x.json", "y.json"):
-        (tmp_path / name).write_text("[1.0, 2.0, 3.0]")
-    texts = ["-x _", "-y _"]
-    found = compare_stored([tmp_path / "x.json", tmp_path / "y.json"], tmp_path / "vocab.txt", texts=texts)
-    words = shlex.split(found.cli)
-    assert run(["compare", "--json", *words[2:]], registers=[command.register]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(found.document()))
+    result = compare_models(["film " * 100], [subject])
+    assert isinstance(result, CompletionsResult)
+    assert len(result.words) == 100

@@ -23,7 +23,7 @@ def test_slots() -> None:
 
 def test_ranges() -> None:
     (slot,) = parse_template("In [1860..2018] _").slots
-    assert slot.swept
+    assert slot.is_range
     assert (len(slot.values), slot.values[0], slot.values[-1]) == (159, "1860", "2018")
 
 

@@ -1,0 +1,56 @@
+"""`regard figure`: Figure 1 of the Transformer with the tensors of a sentence, and the effect of removing its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from regard.events import Note
+from regard.known import DEFAULT_MODEL, builtin_folder, builtin_names
+from regard.verbs.base import ModelName, Models, Request, argument, option, verb
+
+if TYPE_CHECKING:
+    from regard.interpret.figure.figure import Figure
+
+__all__ = ["FigureRequest", "figure"]
+
+
+def default_model() -> str:
+    """A built-in translator, which has both halves of the figure, if there is one."""
+    translators = [name for name in builtin_names() if (builtin_folder(name) / "translate.json").is_file()]
+    return translators[0] if translators else DEFAULT_MODEL
+
+
+class FigureRequest(Request):
+    text: str = argument(help="What the model reads.")
+    model: ModelName | None = option(
+        None,
+        "-m",
+        help=f"A model folder, a hub name or a built-in name; by default a built-in translator, or {DEFAULT_MODEL}.",
+        metavar="MODEL",
+    )
+    target: str | None = option(
+        None, help="The output that a translator decodes; by default its own translation.", metavar="TEXT"
+    )
+    without: list[str] = option(
+        [], help="Remove parts of the model: mask, positions, scaling, residual.", metavar="A,B"
+    )
+    layer: int = option(0, help="Layer to show, counted from 0.", metavar="L", ge=0)
+
+
+@verb(FigureRequest, result="regard.interpret.figure.figure:Figure", formats=(".html", ".svg", ".png", ".json"))
+def figure(request: FigureRequest, models: Models) -> Generator[Note, None, Figure]:
+    """Draw Figure 1 of "Attention Is All You Need" for a model and a sentence: every box with its tensors and its code.
+
+    Parts of the model can be removed; the effect is measured for each of them over this text and over a few built-in
+    sentences. A page (.html) shows every layer, the attention maps and the positional encodings.
+
+    Example: regard figure "The cat sat on the mat." --without positions --output page.html
+    """
+    from regard.interpret.figure.figure import figure_of
+
+    with models.use(request.model or default_model()) as loaded:
+        result = figure_of(loaded, request.text, request.target, without=request.without, layer=request.layer)
+    for note in result.notes:
+        yield Note(message=note)
+    return result
