@@ -41,7 +41,7 @@ def library(folder: str, text: str = TEXT, width: int = 3) -> TranslationSteps:
 
 
 def looks_of(found: TranslationSteps, number: int) -> CrossAttention:
-    looks = found.hypotheses[number].weights-panel
+    looks = found.hypotheses[number].looks
     assert looks is not None
     return looks
 

@@ -105,6 +105,7 @@ interface DataTableProps {
   readonly caption?: ComponentChildren;
   /** Makes the table a scrollable region with this name. */
   readonly label?: string;
+  /** "data-table" if omitted. */
   readonly class?: string;
   /** Attributes of a row. */
   rowProps?(row: number): object;
@@ -112,7 +113,7 @@ interface DataTableProps {
 
 export function DataTable({ headers, rows, caption, label, class: className, rowProps }: DataTableProps) {
   const table = (
-    <table {...(className && { class: className })}>
+    <table class={className ?? "data-table"}>
       {caption && <caption class="muted">{caption}</caption>}
       {headers && (
         <thead>

@@ -66,7 +66,7 @@ export function TokenStrips({ strips, tokens, children }: { strips: readonly Tok
       <details>
         <summary>Numbers</summary>
         <DataTable
-          class="strip-table"
+          class="data-table strip-table"
           label="Numbers"
           headers={["token", ...strips.map((strip) => strip.name)]}
           rows={tokens.tokens.map((token, i) => [token, ...strips.map((strip) => decimal(strip.values[i] ?? 0, 3, strip.signed))])}

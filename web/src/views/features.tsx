@@ -186,7 +186,7 @@ function Sentences({ data }: { data: Pipeline }) {
       <p>
         {count(data.matrix[0])} texts with labels ({counts.join(", ")}); the first {data.texts.length}:
       </p>
-      <DataTable headers={["Text", "Label"]} rows={data.texts.map((text, number) => [text, data.labels[number]])} />
+      <DataTable class="stage" headers={["Text", "Label"]} rows={data.texts.map((text, number) => [text, data.labels[number]])} />
     </>
   );
 }
@@ -206,7 +206,7 @@ function Rows({ text, rows, kind, mask }: RowsProps) {
   return (
     <>
       <p>{text}</p>
-      <DataTable label="The first texts" rows={rows.map((row, number) => [number + 1, ...cells(row, number)])} />
+      <DataTable class="stage" label="The first texts" rows={rows.map((row, number) => [number + 1, ...cells(row, number)])} />
     </>
   );
 }
@@ -226,6 +226,7 @@ function Slice({ data }: { data: Pipeline }) {
       </p>
       <Box data={data} slice={data.pooling} />
       <DataTable
+        class="stage"
         label="Features and labels"
         headers={["Text", ...range(4), "…", data.slice[1] - 1, "Label"]}
         rows={data.features.map((vector, row) => [row + 1, ...vector.slice(0, 4).map(number), "…", number(vector.at(-1)!), data.labels[row]])}

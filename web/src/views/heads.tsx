@@ -115,7 +115,7 @@ function HeadDetails({ payload, head }: { payload: HeadsPayload; head: HeadPatte
       </h2>
       <p class="muted">{head.pattern ? `It ${payload.about[head.pattern]}.` : `Nearest: ${head.nearest}.`}</p>
       <DataTable
-        class="findings"
+        class="data-table findings"
         label="Scores"
         headers={["pattern", "score", "chance", "corrected p"]}
         rows={head.findings.map((finding) => [finding.pattern, score(finding.score), score(finding.chance), pValue(finding.corrected)])}

@@ -127,7 +127,7 @@ export function HeadGrid({ payload }: { payload: AblationPayload }) {
       </p>
       <h3>Strongest heads, each removed alone</h3>
       <DataTable
-        class="ablation-table"
+        class="data-table ablation-table"
         headers={["head", payload.sweep.measure, "distance", "prediction changes at"]}
         rows={[...payload.sweep.heads]
           .sort((a, b) => b.strength - a.strength)

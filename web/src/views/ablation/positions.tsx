@@ -190,7 +190,7 @@ function ChangeTable({ payload, title, changes, intact = false }: ChangeTablePro
   });
   return (
     <DataTable
-      class="ablation-table ablation-changes"
+      class="data-table ablation-table ablation-changes"
       caption={title}
       headers={[task === "fill" || task === "next" ? "word" : bars ? "label" : "value", ...(intact ? [bars ? "probability" : "number"] : columns)]}
       rows={changes.map((one) => [one.output, ...columns.map((when) => cell(one, when))])}

@@ -43,6 +43,7 @@ export function WeightsPanel({ selection, focus, weights }: Props) {
         <Token text={own[focus.index]} /> {focus.side === "row" ? "attends to" : "is attended to by"}
       </h3>
       <DataTable
+        class="weights"
         label="Weights of the token in focus"
         headers={["token", ...headers]}
         rows={order.map((index) => [other[index], ...cells(index)])}

@@ -56,6 +56,7 @@ export function Candidates({ selection: { hypothesis, step } }: { selection: Sel
         Time step {step + 1}: <Token text={visible(token)} /> {fixedPercent(probability, 1)}
       </h2>
       <DataTable
+        class="candidates-table"
         rows={rows.map((one) => [
           <bdi>{visible(one.token)}</bdi>,
           { content: <span class="bar" style={{ width: `${100 * one.probability}%` }} />, class: "share" },
