@@ -18,13 +18,21 @@ from regard.training.finetuning.run import fit as fit
 from regard.checkpoints.loading import load as load
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
+from regard.inference.benchmark import BenchmarkResult
+from regard.inference.line_scores import LineScores
 from regard.inference.masked_lm import FillResult
+from regard.inference.next_sentence import NextSentence
+from regard.inference.perplexity import Perplexity
 from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
+from regard.interpret.embeddings.senses import SensesResult
+from regard.interpret.embeddings.sentence_map import SentenceMap
 from regard.interpret.faithfulness import FaithfulnessResult
 from regard.interpret.figure.figure import Figure
 from regard.interpret.heads.census import HeadCensus
 from regard.interpret.masked_lm.comparison import CompareResult
+from regard.interpret.probes.feature_walk import FeatureWalk
+from regard.interpret.probes.layers import LayersResult
 
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
 
@@ -56,6 +64,50 @@ def compare(
 ) -> CompareResult:
     """Compare what a masked language model predicts at the blank of two sentences."""
 
+def next_sentence(
+    first: str,
+    second: str,
+    *,
+    model: _Model = 'regard-bert',
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> NextSentence:
+    """Predict how likely the second text follows the first, with BERT's next-sentence head."""
+
+def perplexity(
+    source: list[str] | str | PathLike[str],
+    *,
+    model: _Model = 'regard-bert',
+    stride: int | None = None,
+    max_length: int | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> Perplexity:
+    """Measure how well a model predicts a text: perplexity and bits per byte."""
+
+def score(
+    source: list[str] | str | PathLike[str],
+    *,
+    model: _Model = 'regard-gpt',
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> LineScores:
+    """Print the log-probability of each line in nats, its number of tokens and the mean per token."""
+
+def benchmark(
+    task: Literal['lambada', 'hellaswag', 'piqa', 'winogrande'],
+    *,
+    data: str | PathLike[str],
+    labels: str | PathLike[str] | None = None,
+    limit: int | None = None,
+    model: _Model = 'regard-gpt',
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> BenchmarkResult:
+    """Rank endings by their likelihood: lambada, hellaswag, piqa or winogrande, next to the lectures' table."""
+
 def faithfulness(
     model: _Model,
     text: str,
@@ -69,6 +121,44 @@ def faithfulness(
     on_event: Callable[[Event], object] | None = None,
 ) -> FaithfulnessResult:
     """Test the attention map of a classified text: may it be read as the reason for the class?"""
+
+def features(
+    *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    data: list[tuple[str, str | None]] | str | PathLike[str],
+    rows: int = 2000,
+    limit: int | None = None,
+    model: _Model = 'regard-bert',
+    pooling: Literal['cls', 'mean'] = 'cls',
+    layer: str = '-1',
+    as_in_deck: bool = True,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> FeatureWalk:
+    """Walk from sentences to a classifier on a frozen model's vectors: tokens, ids, padding, hidden states, a slice."""
+
+def compare_layers(
+    *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    train: str | PathLike[str],
+    dev: str | PathLike[str],
+    model: _Model = 'regard-bert',
+    task: Literal['tag', 'classify'] = 'tag',
+    head: Literal['linear', 'bilstm'] = 'linear',
+    rows: int | None = None,
+    pooling: Literal['mean', 'cls'] = 'mean',
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> LayersResult:
+    """Score every layer of a frozen model for a task, with the deck's six combinations of layers and a learned mix."""
 
 def look(
     text: str = '',
@@ -96,6 +186,19 @@ def figure(
 ) -> Figure:
     """Draw Figure 1 of "Attention Is All You Need" for a model and a sentence: every box with its tensors and its code."""
 
+def senses(
+    word: str,
+    texts: list[str],
+    *,
+    model: list[_Model] = ['regard-bert'],
+    static: str | PathLike[str] | None = None,
+    limit: int = 60,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> SensesResult:
+    """Compare the vectors of one word in several texts: does a model give it another meaning there?"""
+
 def heads(
     *,
     text: list[str] | str | PathLike[str],
@@ -121,3 +224,21 @@ def ablate(
     on_event: Callable[[Event], object] | None = None,
 ) -> AblationResult:
     """Remove heads or layers from a model, and see how its predictions change."""
+
+def sentence_map(
+    texts: list[tuple[str, str | None]] | str | PathLike[str],
+    *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    model: _Model = 'regard-bert',
+    layer: str = '-1',
+    neighbors: int = 5,
+    pooling: Literal['mean', 'cls', 'max'] = 'mean',
+    limit: int = 2000,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> SentenceMap:
+    """Map sentences: the first two principal components of their vectors, and the nearest neighbors of each by cosine."""

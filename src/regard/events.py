@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Generator
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Event", "Note", "Progress", "TextPiece"]
+__all__ = ["Event", "Note", "Progress", "TextPiece", "drain"]
+
+E = TypeVar("E")
+R = TypeVar("R")
 
 
 class Event(BaseModel):
@@ -46,3 +50,15 @@ class TextPiece(Event):
 
     type: Literal["text"] = "text"
     text: str
+
+
+def drain(events: Generator[E, None, R], on_event: Callable[[E], object] | None = None) -> R:
+    """Exhaust a generator of events and return its result."""
+    while True:
+        try:
+            event = next(events)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        if on_event is not None:
+            on_event(event)

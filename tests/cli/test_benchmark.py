@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.cli import benchmark
 from regard.cli.app import run
 from regard.inference.benchmark import run_benchmark
 from regard.inference.benchmark_data import TASKS, published, read_items
+from regard.verbs.benchmark import BenchmarkRequest
 from regard.wording import count_of
 from tests.inference.folders import tiny_gpt
 
@@ -42,7 +42,7 @@ def call(gpt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
         (tmp_path / name).write_text(content, encoding="utf-8")
 
     def regard_benchmark(*arguments: str, model: Path = gpt_folder) -> int:
-        return run(["benchmark", *arguments, "--model", str(model)], registers=[benchmark.register])
+        return run(["benchmark", *arguments, "--model", str(model)])
 
     return regard_benchmark
 
@@ -91,7 +91,7 @@ def test_text_stands_beside_the_lectures_table(call: Callable[..., int], capsys:
 
 
 def test_the_tasks_are_those_that_are_read() -> None:
-    hints = typing.get_type_hints(benchmark.benchmark)
+    hints = typing.get_type_hints(BenchmarkRequest)
     assert set(typing.get_args(hints["task"])) == set(TASKS)
 
 
@@ -99,7 +99,7 @@ def test_ctrl_c(call: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsy
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("regard.inference.causal_lm.CausalScorer._together", interrupted)
+    monkeypatch.setattr("regard.inference.causal_lm.CausalScorer._score_batch", interrupted)
     assert call("lambada", "--data", "lambada.txt", "--json") == 130
     assert capsys.readouterr() == ("", "interrupted\n")
 
@@ -113,7 +113,7 @@ def test_ctrl_c(call: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsy
         (["hellaswag", "--data", "lambada.txt"], "lambada.txt line 2: expected the number of the right ending"),
         (["hellaswag", "--data", "piqa.jsonl"], "no endings, but the keys goal, sol1, sol2; expected HellaSwag's"),
         (["lambada", "--data", "nothing.txt"], "there is no file nothing.txt"),
-        (["lambada", "--data", "lambada.txt", "--limit", "0"], "--limit"),
+        (["lambada", "--data", "lambada.txt", "--limit", "0"], "limit is 0"),
         (["chess", "--data", "lambada.txt"], "chess"),
     ],
 )

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.cli import next as next_sentence
 from regard.cli.app import run
 from regard.inference import predict_next_sentence
 
@@ -22,7 +21,7 @@ def call(tiny_bert_folder: Path) -> Callable[..., int]:
     """Run `regard next` in this process with the tiny model."""
 
     def regard_next(*arguments: str) -> int:
-        return run(["next", *arguments, "--model", str(tiny_bert_folder)], registers=[next_sentence.register])
+        return run(["next", *arguments, "--model", str(tiny_bert_folder)])
 
     return regard_next
 
@@ -40,7 +39,7 @@ def test_a_cut_is_told(call: Callable[..., int], capsys: Captured) -> None:
     assert call("film " * 130, "a day", "--json") == 0
     out, error = capsys.readouterr()
     assert set(json.loads(out)) == {"is_next"}
-    assert error == ("the two texts are 7 tokens too long for this model; the longer one was cut at its end first\n")
+    assert "7 tokens too long" in error
 
 
 @pytest.mark.parametrize(

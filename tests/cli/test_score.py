@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.cli import score
 from regard.cli.app import run
 from regard.inference.line_scores import score_lines
 from tests.inference.folders import tiny_gpt
@@ -30,7 +29,7 @@ def call(gpt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
     (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
 
     def regard_score(*arguments: str, model: Path = gpt_folder) -> int:
-        return run(["score", *arguments, "--model", str(model)], registers=[score.register])
+        return run(["score", *arguments, "--model", str(model)])
 
     return regard_score
 

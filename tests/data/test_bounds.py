@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.cli import embed, score
+from regard.cli import embed
 from regard.cli.app import run
 from regard.data.files import open_bytes, open_text
 from regard.data.readers import read_question_examples
@@ -96,7 +96,7 @@ def test_many_short_lines_are_bounded_where_a_file_is_held_whole(suffix: str, tm
 
 def test_a_bomb_ends_a_verb_with_one_line(tmp_path: Path, capsys: Captured) -> None:
     path = make_bomb(tmp_path / "a.bz2", 10 * GB)
-    assert run(["score", str(path)], registers=[score.register]) == 2
+    assert run(["score", str(path)]) == 2
     said = capsys.readouterr()
     assert said.out == "" and said.err.count("\n") == 1
     assert "a.bz2 line 1" in said.err and "--max-line" in said.err
@@ -116,7 +116,7 @@ def test_max_line_of_a_verb(size: str, code: int, tmp_path: Path, capsys: Captur
 
 @pytest.mark.parametrize("size", ["", "0", "-1", "many", "64MB MB", "1e3", "9" * 30, "nan"])
 def test_sizes_that_are_none(size: str, capsys: Captured) -> None:
-    assert run(["score", "-", f"--max-line={size}"], registers=[score.register]) == 2
+    assert run(["score", "-", f"--max-line={size}"]) == 2
     assert "--max-line" in capsys.readouterr().err
 
 

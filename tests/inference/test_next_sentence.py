@@ -61,11 +61,11 @@ def test_what_cannot_be_judged(bert: Loaded, gpt: Loaded, roberta: Loaded) -> No
         predict_next_sentence(*bert, "the film", " ")
     with pytest.raises(InputError, match="needs a BERT with its pooler and next-sentence head, and this gpt2 model"):
         predict_next_sentence(*gpt, *PAIRS[0])
-    with pytest.raises(InputError, match="this roberta model lacks them; take one as pretrained"):
+    with pytest.raises(InputError, match="this roberta model has none; use a pretrained one"):
         predict_next_sentence(*roberta, *PAIRS[0])
     small = BertConfig(vocab_size=200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
     for heads in (["pooler", "masked"], ["next"]):
-        with pytest.raises(InputError, match="this bert model lacks them"):
+        with pytest.raises(InputError, match="this bert model has none"):
             predict_next_sentence(Bert(small, heads=heads), bert[1], *PAIRS[0])
     with pytest.raises(InputError, match="came without a tokenizer"):
         predict_next_sentence(bert[0], None, *PAIRS[0])

@@ -61,8 +61,9 @@ def test_one_window_is_the_loss_of_transformers(gpt: Loaded, their_gpt: Any) -> 
 def test_windows_token_by_token(
     length: int | None, stride: int | None, budget: int, gpt: Loaded, their_gpt: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.inference.surprise.BATCH_TOKENS", {"cpu": budget})
-    monkeypatch.setattr("regard.inference.surprise.ROWS", 5)
+    monkeypatch.setattr("regard.inference.perplexity.BATCH_TOKENS", {"cpu": budget})
+    monkeypatch.setattr("regard.inference.causal_lm.BATCH_TOKENS", {"cpu": budget})
+    monkeypatch.setattr("regard.inference.causal_lm.ROWS", 5)
     ids = [0, *gpt[1].encode(LONG * 2).ids]
     size, step = length or 16, stride or 8
     expected = 0.0
@@ -102,7 +103,7 @@ def test_without_a_begin_token_the_first_is_not_scored(tmp_path: Path) -> None:
 def test_pseudo_perplexity_token_by_token(
     length: int | None, budget: int, bert: Loaded, their_bert: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.checkpoints.ready.BATCH_TOKENS", {"cpu": budget})
+    monkeypatch.setattr("regard.inference.masked_lm.BATCH_TOKENS", {"cpu": budget})
     _, tokenizer = bert
     cls, *body, sep = tokenizer.encode(WORDS).ids
     size = len(body) if length is None else length - 2
@@ -221,10 +222,10 @@ def test_models_that_predict_no_words(bert: Loaded, gpt: Loaded) -> None:
             intermediate_size=16,
         )
     )
-    with pytest.raises(InputError, match="this is a T5 model; take a GPT-2, or a BERT"):
+    with pytest.raises(InputError, match="this is a T5 model; use a GPT-2, or a BERT"):
         measure_perplexity(t5, bert[1], WORDS)
     elmo = Elmo(ElmoConfig(vocab_size=200, num_characters=0, hidden_size=8, cell_size=8, num_hidden_layers=1))
-    with pytest.raises(InputError, match="and this is an ELMo model; take"):
+    with pytest.raises(InputError, match="and this is an ELMo model; use"):
         measure_perplexity(elmo, bert[1], WORDS)
     bare = Bert(
         BertConfig(vocab_size=200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),

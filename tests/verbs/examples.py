@@ -28,16 +28,28 @@ EXAMPLES: dict[str, Example] = {
         {"text": "[a|b] [c|d] [e|f] _", "model": "MODEL"},
         "at most two",
     ),
-    # next:
-    #
-    # perplexity:
-    #
+    "next": Example(
+        {"first": "the film was good", "second": "they love it", "model": "MODEL"},
+        {"first": "the film", "second": "", "model": "MODEL"},
+        "the second is empty",
+    ),
+    "perplexity": Example(
+        {"source": ["the film was good", "they love it"], "model": "GPT"},
+        {"source": ["the film"], "model": "GPT", "stride": 99},
+        "stride is 99",
+    ),
     # generate:
     #
-    # score:
-    #
-    # benchmark:
-    #
+    "score": Example(
+        {"source": ["the film was good", "a day"], "model": "GPT"},
+        {"source": ["a day"], "model": "CLASSIFIER"},
+        "pseudo-log-likelihood needs",
+    ),
+    "benchmark": Example(
+        {"task": "lambada", "data": "PASSAGES", "model": "GPT"},
+        {"task": "lambada", "data": "PASSAGES", "model": "MODEL"},
+        "a benchmark needs a model that predicts the next token",
+    ),
     # cost:
     #
     # pretrain:
@@ -57,10 +69,16 @@ EXAMPLES: dict[str, Example] = {
         {"model": "CLASSIFIER", "text": "good"},
         "the tests need 5 or more",
     ),
-    # features:
-    #
-    # layers:
-    #
+    "features": Example(
+        {"data": [("the good film", "1"), ("the bad film", "0")] * 6, "model": "MODEL", "rows": 12},
+        {"data": [("the good film", "1")] * 9, "model": "MODEL"},
+        "the same label",
+    ),
+    "layers": Example(
+        {"train": "TAGGED", "dev": "TAGGED", "model": "MODEL"},
+        {"train": "TAGGED", "dev": "nowhere.conll", "model": "MODEL"},
+        "nowhere.conll",
+    ),
     "look": Example(
         {"text": "the film", "text_b": "was good", "model": "MODEL", "layer": 1, "head": 2},
         {"text": "a", "model": "MODEL", "layer": 7},
@@ -71,8 +89,11 @@ EXAMPLES: dict[str, Example] = {
         {"text": "the film", "model": "MODEL", "without": ["masks"]},
         "did you mean 'mask'",
     ),
-    # senses:
-    #
+    "senses": Example(
+        {"word": "film", "texts": ["the film was good", "they film the water"], "model": ["MODEL"]},
+        {"word": "film", "texts": ["the film", "no such word"], "model": ["MODEL"]},
+        "does not have the word",
+    ),
     "heads": Example(
         {"text": ["the film was good", "the film was bad", "we love the water"], "model": "MODEL", "limit": 2},
         {"text": [" "], "model": "MODEL"},
@@ -83,8 +104,11 @@ EXAMPLES: dict[str, Example] = {
         {"text": "the _ was good", "model": "MODEL", "heads": "all"},
         "expected LAYER.HEAD",
     ),
-    # map:
-    #
+    "map": Example(
+        {"texts": ["the film was good", "a bad day", "the water"], "model": "MODEL", "neighbors": 2},
+        {"texts": ["only one"], "model": "MODEL"},
+        "two sentences or more",
+    ),
     # models:
     #
 }

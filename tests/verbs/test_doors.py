@@ -19,6 +19,7 @@ from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from regard.verbs import FUNCTIONS, VERBS, find
 from regard.verbs.base import cli_of, flag_of
+from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
 from tests.server.conftest import BEARER, create_app
 from tests.verbs.examples import EXAMPLES
@@ -31,18 +32,30 @@ def places(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """What the placeholders in the examples stand for."""
     classifier = tmp_path_factory.mktemp("classifier") / "task"
     save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), classifier)
-    return {"MODEL": str(tiny_bert_folder), "CLASSIFIER": str(classifier)}
+    gpt = tiny_gpt(tmp_path_factory.mktemp("gpt"))
+    passages = tmp_path_factory.mktemp("data") / "passages.txt"
+    passages.write_text("the film was good\nthey love the day\n", encoding="utf-8")
+    tagged = passages.with_name("tagged.conll")
+    tagged.write_text("the O\nwater B-X\n\na O\nfilm B-X\nday O\n" * 2, encoding="utf-8")
+    folders = {"MODEL": tiny_bert_folder, "CLASSIFIER": classifier, "GPT": gpt}
+    return {name: str(path) for name, path in {**folders, "PASSAGES": passages, "TAGGED": tagged}.items()}
 
 
 @pytest.fixture(scope="session")
 def client(places: dict[str, str]) -> TestClient:
-    registry = ModelRegistry(list(places.values()))
+    registry = ModelRegistry([path for path in places.values() if Path(path).is_dir()])
     registry.start().join()
     return TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
 
 
 def filled(arguments: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
-    return {key: places.get(value, value) if isinstance(value, str) else value for key, value in arguments.items()}
+    def fill(value: Any) -> Any:
+        return places.get(value, value) if isinstance(value, str) else value
+
+    return {
+        key: [fill(item) for item in value] if isinstance(value, list) else fill(value)
+        for key, value in arguments.items()
+    }
 
 
 def command_line(name: str, arguments: dict[str, Any], folder: Path) -> list[str]:
@@ -50,11 +63,14 @@ def command_line(name: str, arguments: dict[str, Any], folder: Path) -> list[str
     for key, value in arguments.items():
         info = verb.request.model_fields[key]
         if isinstance(value, list) and "Path" in str(info.annotation):  # texts: the command reads them from a file
-            (folder / f"{key}.txt").write_text("".join(f"{text}\n" for text in value), encoding="utf-8")
+            (folder / f"{key}.txt").write_text(
+                "".join(text + "\n" if isinstance(text, str) else "\t".join(text) + "\n" for text in value),
+                encoding="utf-8",
+            )
             value = folder / f"{key}.txt"
         words = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         if cli_of(info).get("position"):
-            positional.append(words)
+            positional += map(str, value) if isinstance(value, list) else [words]
         else:
             line += [flag_of(key, info)] if value is True else [flag_of(key, info), words]
     return [*line, "--json", "--", *positional]

@@ -34,28 +34,20 @@ FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, CLOSED_PIPE = 1, 2, 130, 143, 141
 def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
-        benchmark,
         cost,
         doctor,
         embed,
         evaluate,
-        features,
         generate,
-        layers,
         lesson,
-        map,
         models,
-        perplexity,
         predict,
         pretrain,
-        score,
-        senses,
         studio,
         tour,
         train,
         translate,
     )
-    from regard.cli import next as next_sentence
 
     return [
         studio.register,
@@ -63,11 +55,7 @@ def verbs() -> list[Register]:
         lesson.register,
         embed.register,
         *verb_commands(),
-        next_sentence.register,
-        perplexity.register,
         generate.register,
-        score.register,
-        benchmark.register,
         cost.register,
         pretrain.register,
         train.register,
@@ -75,10 +63,6 @@ def verbs() -> list[Register]:
         evaluate.register,
         predict.register,
         doctor.register,
-        features.register,
-        layers.register,
-        senses.register,
-        map.register,
         models.register,
     ]
 

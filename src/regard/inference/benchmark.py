@@ -1,37 +1,40 @@
-"""Benchmarks by likelihood: the most likely ending is the model's answer. Knows items and a GPT; reads no file."""
+"""Benchmarks by likelihood: the most likely ending is the model's answer. Reads no files."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 from torch import nn
 
-from regard.checkpoints.ready import evaluation_mode, in_groups
+from regard.data.batch import in_groups
 from regard.errors import InputError, check_choice
-from regard.inference.benchmark_data import TASKS, BenchmarkItem
+from regard.events import Progress, drain
+from regard.inference.benchmark_data import TASKS, BenchmarkItem, published
 from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore
-from regard.inference.surprise import windows
-from regard.tasks.metrics.interval import mean_interval
+from regard.nn.evaluation import evaluation_mode
+from regard.render.result import Result
+from regard.tasks.metrics import mean_interval
 from regard.text import Tokenizer
+from regard.wording import count_of
 
-__all__ = ["BenchmarkResult", "run_benchmark"]
+__all__ = ["BenchmarkResult", "benchmark_events", "run_benchmark"]
 
-AT_ONCE = 64  # items whose candidates are sorted by length together
+AT_ONCE = 64  # items whose endings are batched together
 
 
-@dataclass(frozen=True)
-class BenchmarkResult:
-    """What a model got, in percent; None where a task has no such number.
+class BenchmarkResult(Result):
+    """Scores in percent; None where a task has no such score.
 
-    `accuracy`: the right ending has the highest log-probability; in LAMBADA, each token of the last word is the model's
-    first choice behind the right ones before it. `accuracy_normalised`: the same by log-probability divided by the
-    bytes of the ending. `perplexity`: exp of the mean surprise at the last word of LAMBADA's passages, all its tokens
-    together: per word, not per token. `interval`: of the accuracy, 95%, with other examples of the same kind.
-    `chance`: what guessing gets. `cut`: examples too long for the model, whose context lost its beginning at least.
+    `accuracy`: the right ending has the highest log-probability; for LAMBADA, every token of the last word is the
+    model's first choice given the right tokens before it. `accuracy_normalised`: the same for log-probabilities divided
+    by the bytes of the ending. `perplexity`: exp of the mean negative log-likelihood of LAMBADA's last words, per word.
+    `interval`: 95% confidence interval of the accuracy. `chance`: the accuracy of guessing. `cut`: examples too long
+    for the model, whose context was truncated on the left.
     """
 
+    model: str = ""
     task: str
     n: int
     accuracy: float
@@ -41,26 +44,40 @@ class BenchmarkResult:
     interval: tuple[float, float]
     cut: int
 
+    def to_text(self) -> str:
+        low, high = self.interval
+        lines = [
+            f"{self.task}: {count_of(self.n, 'example')}, {self.model}",
+            f"{'accuracy':<20} {self.accuracy:6.2f} % (95%: {low:.2f} to {high:.2f})",
+        ]
+        if self.accuracy_normalised is not None:
+            lines.append(f"{'normalised by bytes':<20} {self.accuracy_normalised:6.2f} %")
+        if self.chance is not None:
+            lines.append(f"{'chance':<20} {self.chance:6.2f} %")
+        if self.perplexity is not None:
+            lines.append(f"{'perplexity of a word':<20} {self.perplexity:,.4g}")
+        unit = "percent" if self.perplexity is None else "perplexity"
+        lines += ["", f"In the lectures' table ({unit}):"]
+        return "\n".join([*lines, *(f"  {name:<18} {figure:g}" for name, figure in published(self.task).items())])
+
 
 @dataclass
 class _Tally:
-    """What is kept of the items done: a number or two of each."""
+    """Scores of the items so far."""
 
     right: list[float] = field(default_factory=list)
     right_normalised: list[float] = field(default_factory=list)
-    surprise: float = 0.0
+    nll: float = 0.0
     chance: float = 0.0
     cut: int = 0
 
     def add(self, item: BenchmarkItem, scores: Sequence[SequenceScore], *, cut: bool) -> None:
         values = [score.log_probability for score in scores]
-        shares = [value / c.bytes for value, c in zip(values, item.candidates, strict=True)]
-        if len(values) == 1:
-            self.right.append(100.0 * scores[0].greedy)
-        else:
-            self.right.append(100.0 * (values.index(max(values)) == item.label))
-        self.right_normalised.append(100.0 * (shares.index(max(shares)) == item.label))
-        self.surprise -= values[item.label]
+        normalised = [value / ending.bytes for value, ending in zip(values, item.candidates, strict=True)]
+        right = scores[0].greedy if len(values) == 1 else values.index(max(values)) == item.label
+        self.right.append(100.0 * right)
+        self.right_normalised.append(100.0 * (normalised.index(max(normalised)) == item.label))
+        self.nll -= values[item.label]
         self.chance += 100 / len(values)
         self.cut += cut
 
@@ -73,39 +90,49 @@ def run_benchmark(
     *,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> BenchmarkResult:
-    """Score every candidate of every item; `on_progress` hears how many items were done since it heard last.
+    """`benchmark_events` run to its end; `on_progress` is called with the number of scored examples."""
+    return drain(benchmark_events(model, tokenizer, task, items), lambda event: on_progress(event.done))
 
-    The begin token, where the model has one, stands before each context. A context that is too long for the model is
-    cut on the left; an ending that is too long by itself is scored in windows, behind one token of its context.
+
+def benchmark_events(
+    model: nn.Module, tokenizer: Tokenizer | None, task: str, items: Sequence[BenchmarkItem], *, name: str = ""
+) -> Generator[Progress, None, BenchmarkResult]:
+    """Score every ending of every item.
+
+    Each context begins with the begin token, if the model has one. A context that is too long for the model is
+    truncated on the left; an ending that is too long by itself is scored in windows, after one token of its context.
     """
     check_choice("benchmark", task, TASKS)
     if not items:
         raise InputError("a benchmark needs at least one example, got none")
-    asked, tally = CausalScorer.of(model, tokenizer, doing="a benchmark"), _Tally()
+    scorer, tally = CausalScorer.of(model, tokenizer, doing="a benchmark"), _Tally()
     for group in in_groups(items, AT_ONCE):
         with evaluation_mode(model):
-            _score(asked, group, tally)
-        on_progress(len(group))
-    kind, n = TASKS[task], len(items)
+            _score(scorer, group, tally)
+        yield Progress(stage="scoring", done=len(tally.right), total=len(items), unit="examples")
+    settings, n = TASKS[task], len(items)
     return BenchmarkResult(
+        model=name,
         task=task,
         n=n,
         accuracy=sum(tally.right) / n,
-        accuracy_normalised=sum(tally.right_normalised) / n if kind.normalised else None,
-        perplexity=_exp(tally.surprise / n) if kind.word else None,
-        chance=None if kind.word else tally.chance / n,
+        accuracy_normalised=sum(tally.right_normalised) / n if settings.normalised else None,
+        perplexity=_exp(tally.nll / n) if settings.word else None,
+        chance=None if settings.word else tally.chance / n,
         interval=mean_interval(tally.right),
         cut=tally.cut,
     )
 
 
-def _score(asked: CausalScorer, items: Sequence[BenchmarkItem], tally: _Tally) -> None:
-    pairs = [candidate for item in items for candidate in item.candidates]
-    contexts, _ = asked.tokenizer.ids_batch([pair.context for pair in pairs], special=False)
-    endings, _ = asked.tokenizer.ids_batch([pair.ending for pair in pairs], special=False)
-    wheres = [item.where for item in items for _ in item.candidates]
-    rows = [_rows(asked, *parts) for parts in zip(contexts, endings, wheres, strict=True)]
-    scores = iter(asked.score([row for parts, _ in rows for row in parts]))
+def _score(scorer: CausalScorer, items: Sequence[BenchmarkItem], tally: _Tally) -> None:
+    endings = [(item.where, ending) for item in items for ending in item.candidates]
+    contexts, _ = scorer.tokenizer.ids_batch([ending.context for _, ending in endings], special=False)
+    targets, _ = scorer.tokenizer.ids_batch([ending.ending for _, ending in endings], special=False)
+    rows = [
+        _rows(scorer, context, target, where)
+        for context, target, (where, _) in zip(contexts, targets, endings, strict=True)
+    ]
+    scores = iter(scorer.score([row for parts, _ in rows for row in parts]))
     whole = [_sum([next(scores) for _ in parts]) for parts, _ in rows]
     start = 0
     for item in items:
@@ -114,22 +141,20 @@ def _score(asked: CausalScorer, items: Sequence[BenchmarkItem], tally: _Tally) -
         start = end
 
 
-def _rows(asked: CausalScorer, context: list[int], ending: list[int], where: str) -> tuple[list[ScoredIds], bool]:
-    """Context and ending as a row of ids that the model can read, and whether they were too long for that.
+def _rows(scorer: CausalScorer, context: list[int], ending: list[int], where: str) -> tuple[list[ScoredIds], bool]:
+    """Context and ending as rows the model can read, and whether they were too long for one.
 
-    An ending that is by itself too long comes in rows that overlap by half.
+    An ending that is too long by itself becomes rows that overlap by half.
     """
     if not ending:
         raise InputError(f"{where}: an ending has no tokens in this model's vocabulary; mend or remove the example")
-    ids, most = [*asked.opening, *context, *ending], asked.positions
+    ids, most = [*scorer.opening, *context, *ending], scorer.max_length
     if len(ids) == len(ending):
         raise InputError(f"{where}: there is no context, and this model has no begin token to predict the ending from")
-    if len(ending) <= most:
-        kept = ids[-(most + 1) :]  # the last id is predicted and not read
-        return [ScoredIds(kept, len(kept) - len(ending))], len(kept) < len(ids)
-    tail = ids[-(len(ending) + 1) :]
-    parts = windows(len(ending), most, max(1, most // 2))
-    return [ScoredIds(tail[part.start : part.end + 1], part.scored - part.start + 1) for part in parts], True
+    if len(ending) > most:
+        return scorer.window_rows(ids[-(len(ending) + 1) :]), True
+    read = ids[-(most + 1) :]  # the last id is predicted and not read
+    return [ScoredIds(read, len(read) - len(ending))], len(read) < len(ids)
 
 
 def _sum(scores: Sequence[SequenceScore]) -> SequenceScore:
@@ -137,4 +162,4 @@ def _sum(scores: Sequence[SequenceScore]) -> SequenceScore:
 
 
 def _exp(mean: float) -> float:
-    return math.inf if mean > 700 else math.exp(mean)  # a float ends at exp(709)
+    return math.inf if mean > 700 else math.exp(mean)  # exp(710) is not a float any more

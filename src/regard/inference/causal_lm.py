@@ -1,47 +1,56 @@
-"""The log-probability that a causal model gives to the end of a row of token ids, in nats, many rows at once.
+"""Log-probabilities that a causal language model assigns to tokens, in nats.
 
-Knows a GPT and its begin token. Knows no file, no benchmark and no masked model.
+`CausalScorer` is the only causal scorer: perplexity, line scores and benchmarks build on it. Reads no files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import BATCH_TOKENS, describe_model, require_tokenizer
+from regard.checkpoints.loaded_model import require_tokenizer
 from regard.data.batch import collate, group_by_token_budget
 from regard.errors import InputError
-from regard.inference.surprise import ROWS
+from regard.inference.masked_lm import BATCH_TOKENS
+from regard.inference.windows import windows
 from regard.models import Gpt
+from regard.models.family import describe_model
 from regard.nn import Packed
 from regard.text import Tokenizer
 
-__all__ = ["CausalScorer", "ScoredIds", "SequenceScore"]
+__all__ = ["CausalScorer", "ScoredIds", "SequenceScore", "begin_token"]
 
-Value = TypeVar("Value")
+ROWS = 512  # rows of logits at a time: 100 MB for GPT-2's vocabulary
 
 
 class ScoredIds(NamedTuple):
-    """Ids of which those from place `scored` on are scored, each from all before it; the last one is not read."""
+    """Ids of which those from `first_scored` on are scored, each given all ids before it; the last id is not read."""
 
     ids: Sequence[int]
     first_scored: int
 
 
 class SequenceScore(NamedTuple):
-    """The sum over the scored ids, and whether each of them was the model's first choice."""
+    """The sum over the scored ids, and whether each of them is the model's first choice."""
 
     log_probability: float
     greedy: bool
 
 
+def begin_token(model: Gpt, tokenizer: Tokenizer) -> int | None:
+    """The token that begins a text, if the model has one."""
+    # A published config.json may name a token outside the vocabulary.
+    candidates = (model.config.bos_token_id, tokenizer.bos)
+    return next((n for n in candidates if n is not None and n < model.config.vocab_size), None)
+
+
 @dataclass(frozen=True, eq=False)
 class CausalScorer:
-    """A GPT that is asked: with its tokenizer, and the id that opens a text where it has one."""
+    """A GPT with its tokenizer and, if it has one, the token that begins a text."""
 
     model: Gpt
     tokenizer: Tokenizer
@@ -49,69 +58,72 @@ class CausalScorer:
 
     @classmethod
     def of(cls, model: nn.Module, tokenizer: Tokenizer | None, *, doing: str) -> CausalScorer:
-        """Refuse a model that reads both ways; `doing` opens the error: "a benchmark"."""
+        """InputError for other families; `doing` is the subject of the message: "a benchmark"."""
         if not isinstance(model, Gpt):
             raise InputError(
                 f"{doing} needs a model that predicts the next token, and this is {describe_model(model)} model; "
-                "take a GPT-2, or what `regard pretrain gpt` wrote"
+                "use a GPT-2, or a model trained by `regard pretrain gpt`"
             )
         tokens = require_tokenizer(model, tokenizer)
-        # A published config.json may name a begin token that the vocabulary lacks.
-        known = [n for n in (model.config.bos_token_id, tokens.bos) if n is not None and n < model.config.vocab_size]
-        return cls(model, tokens, known[0] if known else None)
+        return cls(model, tokens, begin_token(model, tokens))
 
     @property
-    def positions(self) -> int:
+    def max_length(self) -> int:
         return self.model.config.max_position_embeddings
 
     @property
     def opening(self) -> list[int]:
-        """What every text begins with."""
+        """The ids before the first token of a text."""
         return [] if self.begin is None else [self.begin]
 
-    def score(self, rows: Sequence[ScoredIds]) -> list[SequenceScore]:
-        """In the order of the rows. Each is read with others of its length, which changes nothing in its score."""
-        device = self.model.embedding.tokens.weight.device
-        found: list[SequenceScore | None] = [None] * len(rows)
-        for group in group_by_token_budget([len(row.ids) - 1 for row in rows], BATCH_TOKENS[device.type]):
-            for place, scored in zip(group, self._together([rows[place] for place in group], device), strict=True):
-                found[place] = scored
-        return [scored for scored in found if scored is not None]
+    @property
+    def device(self) -> torch.device:
+        return self.model.embedding.tokens.weight.device
 
-    def _together(self, rows: Sequence[ScoredIds], device: torch.device) -> list[SequenceScore]:
-        batch = collate([row.ids[:-1] for row in rows]).to(device)
-        assert isinstance(batch.layout, Packed)
-        hidden = self.model(batch.ids, batch.layout)
-        ends = batch.layout.starts[1:].tolist()
-        wanted = torch.cat([hidden[end - _size(row) : end] for end, row in zip(ends, rows, strict=True)])
-        targets = torch.tensor([number for row in rows for number in row.ids[row.first_scored :]], device=device)
-        values, firsts = self._tokens(wanted, targets)
-        sizes = [_size(row) for row in rows]
+    def window_rows(
+        self, ids: Sequence[int], *, length: int | None = None, stride: int | None = None
+    ) -> list[ScoredIds]:
+        """Rows that score every id but the first once, in overlapping windows; by default `stride` is half a window."""
+        length = length or self.max_length
         return [
-            SequenceScore(sum(value), all(first))
-            for value, first in zip(_cut(values, sizes), _cut(firsts, sizes), strict=True)
+            ScoredIds(ids[window.start : window.end + 1], window.scored - window.start + 1)
+            for window in windows(len(ids) - 1, length, stride or max(1, length // 2))
         ]
 
-    def _tokens(self, hidden: Tensor, targets: Tensor) -> tuple[list[float], list[bool]]:
-        """Of each target: its log-probability, and whether no token has a higher one."""
+    def score(self, rows: Sequence[ScoredIds], *, greedy: bool = True) -> list[SequenceScore]:
+        """Scores in the order of the rows. Rows are batched by length, which does not change a score.
+
+        Without `greedy`, first choices are not computed, and the field is False.
+        """
+        scores: list[SequenceScore | None] = [None] * len(rows)
+        for group in group_by_token_budget([len(row.ids) - 1 for row in rows], BATCH_TOKENS[self.device.type]):
+            for index, score in zip(group, self._score_batch([rows[i] for i in group], greedy), strict=True):
+                scores[index] = score
+        return [score for score in scores if score is not None]
+
+    def _score_batch(self, rows: Sequence[ScoredIds], greedy: bool) -> list[SequenceScore]:
+        batch = collate([row.ids[:-1] for row in rows]).to(self.device)
+        assert isinstance(batch.layout, Packed)
+        hidden = self.model(batch.ids, batch.layout)
+        sizes = [len(row.ids) - row.first_scored for row in rows]
+        ends = batch.layout.starts[1:].tolist()
+        scored = torch.cat([hidden[end - size : end] for end, size in zip(ends, sizes, strict=True)])
+        targets = torch.tensor([token for row in rows for token in row.ids[row.first_scored :]], device=self.device)
+        values, firsts = self._score_tokens(scored, targets, greedy)
+        scores, start = [], 0
+        for size in sizes:
+            end = start + size
+            scores.append(SequenceScore(sum(values[start:end]), greedy and all(firsts[start:end])))
+            start = end
+        return scores
+
+    def _score_tokens(self, hidden: Tensor, targets: Tensor, greedy: bool) -> tuple[list[float], list[bool]]:
+        """For each target its log-probability, and whether no token has a higher one."""
         values: list[float] = []
         firsts: list[bool] = []
-        # A logit for each word of the vocabulary: never for more than some rows at once.
         for part, right in zip(torch.split(hidden, ROWS), torch.split(targets, ROWS), strict=True):
-            shares = self.model.logits(part).float().log_softmax(-1)
-            values += shares.gather(1, right[:, None])[:, 0].double().tolist()
-            firsts += (shares.argmax(-1) == right).tolist()
+            log_probabilities = self.model.logits(part).float().log_softmax(-1)
+            values += log_probabilities.gather(1, right[:, None])[:, 0].double().tolist()
+            if greedy:
+                firsts += (log_probabilities.argmax(-1) == right).tolist()
         return values, firsts
-
-
-def _size(row: ScoredIds) -> int:
-    return len(row.ids) - row.first_scored
-
-
-def _cut(values: list[Value], sizes: Sequence[int]) -> list[list[Value]]:
-    """The list in pieces of these sizes."""
-    start, pieces = 0, []
-    for size in sizes:
-        pieces.append(values[start : start + size])
-        start += size
-    return pieces

@@ -1,8 +1,7 @@
-"""How well a model predicts a text: perplexity of a causal model, pseudo-perplexity of a masked one.
+"""Perplexity of a causal model and pseudo-perplexity of a masked model on a text.
 
-A causal model reads windows; each token is scored once, from what stands before it in its window. A masked model sees
-both sides: each token is masked in turn, alone, in the middle of a window of its own. The two kinds do not compare.
-Knows texts and tokenizers; the arithmetic is in `surprise`.
+A causal model reads overlapping windows; each token is scored once, given the tokens before it in its window. A masked
+model sees both sides: each token is masked in turn, in the middle of its own window. The two are not comparable.
 """
 
 from __future__ import annotations
@@ -10,42 +9,79 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from typing import Literal
 
+from pydantic import Field
 from torch import nn
 
-from regard.checkpoints.ready import MaskedLM, describe_model, evaluation_mode, require_tokenizer
+from regard.data.batch import in_groups
 from regard.data.files import display_name, read_all_lines
 from regard.errors import InputError
-from regard.inference.surprise import Progress, causal_nll, masked_nll
+from regard.events import Progress, drain
+from regard.inference.causal_lm import CausalScorer
+from regard.inference.masked_lm import BATCH_TOKENS, MaskedLM, pseudo_nll
+from regard.inference.windows import split_special_tokens
 from regard.models import Bert, Gpt
+from regard.models.family import describe_model
+from regard.nn.evaluation import evaluation_mode
+from regard.render.result import Result
 from regard.text import Tokenizer
 
-__all__ = ["Perplexity", "measure_perplexity", "read_text_file"]
+__all__ = ["Perplexity", "measure_perplexity", "perplexity_events", "read_text_file"]
 
 
-@dataclass(frozen=True)
-class Perplexity:
+class Perplexity(Result):
     """`nll` is the sum over the `tokens` scored, in nats; `perplexity` is exp(nll / tokens).
 
-    `bits_per_byte` is for all `text_tokens` and `bytes` of the text. Tokens that were not scored (outside a sample; the
-    first one, where the model has no begin token) count there as the mean of those that were.
-    `unknown` of the text's tokens stand for words the vocabulary cannot spell: they are easy to predict.
+    `bits_per_byte` covers all `text_tokens` and `bytes` of the text. Tokens that were not scored (outside a sample, or
+    the first token if the model has no begin token) count there with the mean of the scored ones.
+    `unknown` tokens stand for words outside the vocabulary, which are easy to predict.
     """
 
-    kind: str
+    model: str = ""
+    kind: Literal["perplexity", "pseudo-perplexity"]
     tokens: int
     bytes: int
     nll: float
-    perplexity: float
+    perplexity: float = Field(allow_inf_nan=True)
     bits_per_byte: float
     text_tokens: int
     unknown: int
 
+    def notes(self) -> list[str]:
+        """What a reader of the numbers should know."""
+        notes = []
+        if self.kind == "pseudo-perplexity":
+            notes.append(
+                "pseudo-perplexity: each token was masked in turn and predicted from both sides; "
+                "not comparable with the perplexity of a GPT"
+            )
+            if self.tokens < self.text_tokens:
+                notes.append(f"a sample: {self.tokens:,} of {self.text_tokens:,} tokens were scored")
+        elif self.tokens < self.text_tokens:
+            notes.append("the first token was not scored: this model has no begin token to predict it from")
+        if self.unknown:
+            notes.append(
+                f"{self.unknown:,} of {self.text_tokens:,} tokens stand for words outside the vocabulary: "
+                "they are easy to predict and lower the perplexity"
+            )
+        return notes
+
+    def to_text(self) -> str:
+        rows = {
+            self.kind: f"{self.perplexity:,.4g}",
+            "bits per byte": f"{self.bits_per_byte:.4f}",
+            "nll": f"{self.nll:,.2f} nats",
+            "tokens scored": f"{self.tokens:,}",
+            "bytes": f"{self.bytes:,}",
+            "model": self.model,
+        }
+        return "\n".join(f"{name:<18} {value}" for name, value in rows.items())
+
 
 def read_text_file(path: str | os.PathLike[str]) -> str:
-    """The text of a file or of standard input, compressed or not: its lines with a line feed between them."""
+    """The text of a file or of standard input, compressed or not: its lines joined by line feeds."""
     text = "\n".join(read_all_lines(path))
     if not text.strip():
         raise InputError(f"{display_name(path)} is empty; expected a text to score")
@@ -61,86 +97,119 @@ def measure_perplexity(
     max_length: int | None = None,
     sample: int | None = None,
     seed: int = 0,
-    on_progress: Progress | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Perplexity:
-    """Score every token of a text; or, of a masked model, which reads a window for each, `sample` of them by chance.
+    """`perplexity_events` run to its end; `on_progress` is called with the number of scored tokens and the total."""
+    events = perplexity_events(model, tokenizer, text, stride=stride, max_length=max_length, sample=sample, seed=seed)
+    return drain(events, lambda event: on_progress(event.done, event.total or 0))
 
-    `max_length` is the size of a window in tokens; unless given, the positions of the model. `stride` is how far one
-    window of a causal model is from the next; unless given, half a window. From the second window on, a token is
-    predicted from at least `max_length - stride + 1` tokens.
+
+def perplexity_events(
+    model: nn.Module,
+    tokenizer: Tokenizer | None,
+    text: str,
+    *,
+    stride: int | None = None,
+    max_length: int | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    name: str = "",
+) -> Generator[Progress, None, Perplexity]:
+    """Score every token of a text or, for a masked model, `sample` random tokens.
+
+    `max_length` is the window size in tokens (default: the model's positions). `stride` is the distance between the
+    windows of a causal model (default: half a window); from the second window on, a token is predicted from at least
+    `max_length - stride + 1` tokens.
     """
-    tell = on_progress or (lambda done, total: None)
-    with evaluation_mode(model):
-        if isinstance(model, Gpt):
-            if sample is not None:
-                raise InputError("sample is for masked models; a causal one scores whole windows at once: leave it out")
-            return _causal(model, require_tokenizer(model, tokenizer), text, stride, max_length, tell)
-        if not isinstance(model, Bert):
-            raise InputError(
-                f"perplexity needs a model that predicts words, and this is {describe_model(model)} model; "
-                "take a GPT-2, or a BERT, DistilBERT or RoBERTa with its masked-word head"
-            )
-        if stride is not None:
-            raise InputError("stride is for causal models; a masked one reads a window for each token: leave it out")
-        asked = MaskedLM.of(model, tokenizer, doing="pseudo-perplexity")
-        return _pseudo(asked, text, max_length, sample, seed, tell)
+    if isinstance(model, Gpt):
+        if sample is not None:
+            raise InputError("sample is for masked models; a causal model scores whole windows at once: leave it out")
+        scorer = CausalScorer.of(model, tokenizer, doing="perplexity")
+        return (yield from _causal(scorer, text, stride, max_length, name))
+    if not isinstance(model, Bert):
+        raise InputError(
+            f"perplexity needs a model that predicts words, and this is {describe_model(model)} model; "
+            "use a GPT-2, or a BERT, DistilBERT or RoBERTa with its masked-LM head"
+        )
+    if stride is not None:
+        raise InputError("stride is for causal models; a masked model reads one window per token: leave it out")
+    masked_lm = MaskedLM.from_model(model, tokenizer, purpose="pseudo-perplexity")
+    return (yield from _pseudo(masked_lm, text, max_length, sample, seed, name))
 
 
 def _causal(
-    model: Gpt, tokenizer: Tokenizer, text: str, stride: int | None, max_length: int | None, tell: Progress
-) -> Perplexity:
-    length = _length(max_length, model.config.max_position_embeddings)
-    step = max(1, length // 2) if stride is None else stride
-    if not 1 <= step <= length:
-        raise InputError(f"stride is {step}; expected 1 to {length}, the tokens of a window, so that none is left out")
-    body = tokenizer.encode(text, special=False).ids
-    # A published config.json may name a begin token that the vocabulary lacks.
-    known = [n for n in (model.config.bos_token_id, tokenizer.bos) if n is not None and n < model.config.vocab_size]
-    ids = [*known[:1], *body]
-    if len(ids) < 2:
+    scorer: CausalScorer, text: str, stride: int | None, max_length: int | None, name: str
+) -> Generator[Progress, None, Perplexity]:
+    length = _window_length(max_length, scorer.max_length)
+    if stride is not None and not 1 <= stride <= length:
+        raise InputError(f"stride is {stride}; expected 1 to {length}, the tokens of a window")
+    body = scorer.tokenizer.encode(text, special=False).ids
+    ids = [*scorer.opening, *body]
+    total = len(ids) - 1
+    if total < 1:
         raise InputError(f"the text has {len(body)} tokens and the model no begin token: nothing can be predicted")
-    nll = causal_nll(model, ids, length=length, stride=step, tell=tell)
-    return _result("perplexity", nll, len(ids) - 1, text, len(body), unknown=0)
+    nll, done = 0.0, 0
+    yield Progress(stage="scoring", done=0, total=total, unit="tokens")
+    rows = scorer.window_rows(ids, length=length, stride=stride)
+    for group in in_groups(rows, BATCH_TOKENS[scorer.device.type] // length):
+        with evaluation_mode(scorer.model):
+            nll -= sum(score.log_probability for score in scorer.score(group, greedy=False))
+        done += sum(len(row.ids) - row.first_scored for row in group)
+        yield Progress(stage="scoring", done=done, total=total, unit="tokens")
+    return _result(name, "perplexity", nll, total, text, len(body), unknown=0)
 
 
 def _pseudo(
-    asked: MaskedLM, text: str, max_length: int | None, sample: int | None, seed: int, tell: Progress
-) -> Perplexity:
-    length = _length(max_length, asked.limit)
+    masked_lm: MaskedLM, text: str, max_length: int | None, sample: int | None, seed: int, name: str
+) -> Generator[Progress, None, Perplexity]:
+    length = _window_length(max_length, masked_lm.max_length)
     if sample is not None and sample < 1:
         raise InputError(f"sample is {sample}; expected the number of tokens to score, at least 1")
-    encoding = asked.tokenizer.encode(text)
-    inner = [place for place, special in enumerate(encoding.special) if not special]
-    if not inner:
+    before, body, after = split_special_tokens(masked_lm.tokenizer.encode(text))
+    if not body:
         raise InputError("the text has no tokens for this model; give it a word")
-    first, end = inner[0], inner[-1] + 1
-    around, body = (encoding.ids[:first], encoding.ids[end:]), encoding.ids[first:end]
-    room = length - (len(encoding) - len(body))
-    if room < 1:
-        raise InputError(f"max_length is {length}, and {len(encoding) - len(body)} special tokens leave no room in it")
-    places: Sequence[int] = range(len(body))
+    special = len(before) + len(after)
+    if length <= special:
+        raise InputError(f"max_length is {length}, and {special} special tokens leave no room in it")
+    positions: Sequence[int] = range(len(body))
     if sample is not None and sample < len(body):
-        places = sorted(random.Random(seed).sample(places, sample))
-    nll = masked_nll(asked, body, around=around, places=places, length=min(len(body), room), tell=tell)
-    unknown = sum(number == asked.tokenizer.unknown for number in body)
-    return _result("pseudo-perplexity", nll, len(places), text, len(body), unknown=unknown)
+        positions = sorted(random.Random(seed).sample(positions, sample))
+    total, nll, done = len(positions), 0.0, 0
+    yield Progress(stage="scoring", done=0, total=total, unit="tokens")
+    for group in in_groups(positions, masked_lm.batch_tokens // min(len(body) + special, length)):
+        with evaluation_mode(masked_lm.model):
+            nll += pseudo_nll(masked_lm, (before, body, after), group, length=length)
+        done += len(group)
+        yield Progress(stage="scoring", done=done, total=total, unit="tokens")
+    unknown = sum(token == masked_lm.tokenizer.unknown for token in body)
+    return _result(name, "pseudo-perplexity", nll, total, text, len(body), unknown=unknown)
 
 
-def _length(wanted: int | None, positions: int) -> int:
-    if wanted is not None and not 1 <= wanted <= positions:
-        raise InputError(f"max_length is {wanted}; expected 1 to {positions}, the positions of this model")
-    return wanted or positions
+def _window_length(requested: int | None, positions: int) -> int:
+    if requested is not None and not 1 <= requested <= positions:
+        raise InputError(f"max_length is {requested}; expected 1 to {positions}, the positions of this model")
+    return requested or positions
 
 
-def _result(kind: str, nll: float, scored: int, text: str, tokens: int, *, unknown: int) -> Perplexity:
+def _result(
+    name: str,
+    kind: Literal["perplexity", "pseudo-perplexity"],
+    nll: float,
+    scored: int,
+    text: str,
+    tokens: int,
+    *,
+    unknown: int,
+) -> Perplexity:
     mean = nll / scored
     size = len(text.encode("utf-8", "surrogatepass"))
     return Perplexity(
+        model=name,
         kind=kind,
         tokens=scored,
         bytes=size,
         nll=nll,
-        perplexity=math.inf if mean > 700 else math.exp(mean),  # a float ends at exp(709)
+        perplexity=math.inf if mean > 700 else math.exp(mean),  # exp(710) is not a float any more
         bits_per_byte=mean * tokens / size / math.log(2),
         text_tokens=tokens,
         unknown=unknown,

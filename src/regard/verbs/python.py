@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import InputError
-from regard.events import Event
+from regard.events import Event, drain
 from regard.verbs import RENAMED
 from regard.verbs.base import Device, Verb, cli_of
 
@@ -59,18 +59,6 @@ def python_function(verb: Verb) -> Callable[..., Result]:
     call.__doc__ = _docstring(verb)
     call.__signature__ = parameters  # type: ignore[attr-defined]
     return call
-
-
-def drain(events: Generator[Event, None, Result], on_event: Callable[[Event], object] | None = None) -> Result:
-    """Run a verb to its end and return its result."""
-    while True:
-        try:
-            event = next(events)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        if on_event is not None:
-            on_event(event)
 
 
 def signature(verb: Verb) -> inspect.Signature:

@@ -15,7 +15,7 @@ interface Sentence {
   readonly text: string;
   readonly label: string | null;
   readonly point: Point;
-  readonly neighbours: readonly { readonly place: number; readonly cosine: number }[];
+  readonly neighbors: readonly { readonly index: number; readonly cosine: number }[];
 }
 
 interface MapPayload extends Payload {
@@ -70,7 +70,7 @@ function Show({ payload }: { payload: MapPayload }) {
           height={460}
           label={`${sentences.length} sentences on the first two principal components of their vectors`}
           describe={(number) => labeledText(sentences[number]!)}
-          neighbors={(number) => sentences[number]!.neighbours.map((one) => one.place)}
+          neighbors={(number) => sentences[number]!.neighbors.map((one) => one.index)}
           onSelect={select}
         />
         <div>
@@ -81,10 +81,10 @@ function Show({ payload }: { payload: MapPayload }) {
           <DataTable
             class="neighbors"
             headers={["Cosine", "Nearest sentences"]}
-            rows={sentences[selected]!.neighbours.map((one) => [
+            rows={sentences[selected]!.neighbors.map((one) => [
               one.cosine.toFixed(3),
-              <button type="button" dir="auto" onClick={() => select(one.place)}>
-                {labeledText(sentences[one.place]!)}
+              <button type="button" dir="auto" onClick={() => select(one.index)}>
+                {labeledText(sentences[one.index]!)}
               </button>,
             ])}
           />
@@ -128,7 +128,7 @@ function plotStyle({ sentences, explained }: MapPayload, labels: readonly string
     size: sentences.length > 500 ? 9 : sentences.length > 100 ? 12 : 15,
     group: (number) => groups.get(sentences[number]!.label ?? "") ?? 0,
     selected,
-    neighbors: sentences[selected]!.neighbours.map((one) => one.place),
+    neighbors: sentences[selected]!.neighbors.map((one) => one.index),
     ...(query && { highlighted: new Set(matching()) }),
   };
 }
@@ -155,10 +155,10 @@ function drawing(payload: MapPayload, { parameters }: Route) {
 
 function table({ sentences }: MapPayload) {
   const labeled = isLabeled(sentences);
-  const neighbors = sentences[0]!.neighbours.flatMap((_, number) => [`neighbour_${number + 1}`, `cosine_${number + 1}`]);
+  const neighbors = sentences[0]!.neighbors.flatMap((_, number) => [`neighbor_${number + 1}`, `cosine_${number + 1}`]);
   return {
     headers: ["text", ...(labeled ? ["label"] : []), "x", "y", ...neighbors],
-    rows: sentences.map((one) => [one.text, ...(labeled ? [one.label ?? ""] : []), ...one.point, ...one.neighbours.flatMap(({ place, cosine }) => [place + 1, cosine])]),
+    rows: sentences.map((one) => [one.text, ...(labeled ? [one.label ?? ""] : []), ...one.point, ...one.neighbors.flatMap(({ index, cosine }) => [index + 1, cosine])]),
   };
 }
 
@@ -172,7 +172,7 @@ export const map: View<MapPayload> = {
     { name: "texts", label: "Sentences, one per line; a label may follow after | or a tab", lines: 5, start: TOPICS },
     { name: "layer", label: "Layer, such as -1 or mean(-4:)", start: "-1" },
     { name: "pooling", label: "Pooling (mean, cls or max)", start: "mean" },
-    { name: "neighbours", label: "Neighbors", start: "5" },
+    { name: "neighbors", label: "Neighbors", start: "5" },
   ],
   Show,
   drawing,

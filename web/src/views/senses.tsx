@@ -17,7 +17,7 @@ interface SensesPayload extends Payload {
   readonly model: { readonly name: string };
   readonly word: string;
   readonly texts: readonly string[];
-  readonly places: readonly (readonly [number, number])[];
+  readonly spans: readonly (readonly [number, number])[];
   readonly pieces: readonly (readonly string[])[];
   readonly similarity: readonly Matrix[];
   readonly planes: readonly { readonly points: readonly Point[]; readonly explained: readonly number[] }[];
@@ -68,7 +68,7 @@ function Show({ payload }: { payload: SensesPayload }) {
           <h3>Texts</h3>
           <ol class="contexts">
             {payload.texts.map((text, number) => (
-              <Context key={number} text={text} span={payload.places[number]!} pieces={payload.pieces[number]!} />
+              <Context key={number} text={text} span={payload.spans[number]!} pieces={payload.pieces[number]!} />
             ))}
           </ol>
         </div>

@@ -75,7 +75,7 @@ function Links({ payload }: { payload: Translation }) {
 
 function Hypotheses({ selection }: { selection: Selection }) {
   const { payload, model, number, hypothesis, layer, heads, mean } = selection;
-  const aligned = payload.looking;
+  const aligned = payload.alignment_heads;
   const hypotheses = payload.hypotheses.map((one, at) => [String(at), `${at + 1}. ${one.text || "(nothing)"}`] as const);
   const layers = Array.from({ length: model.layers }, (_, one) => [String(one), `${one}${one === aligned?.layer ? " (alignments)" : ""}`] as const);
   return (
@@ -108,7 +108,7 @@ function Hypotheses({ selection }: { selection: Selection }) {
               ))}
             </span>
           </fieldset>
-          {aligned && <span class="muted">Alignments are {aligned.of}.</span>}
+          {aligned && <span class="muted">Alignments are {aligned.description}.</span>}
         </div>
       )}
     </>

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import family_name
 from regard.inference.generation.decoder import inference_mode
 from regard.inference.generation.logits_filters import Sampling
 from regard.inference.generation.text_generator import FinishReason, GeneratedText, TextGenerator
@@ -21,6 +20,7 @@ from regard.interpret.generation.candidates import CandidateTokens, candidate_to
 from regard.interpret.generation.config import GenerationConfig, reproduce_lines
 from regard.interpret.generation.prompts import CAVEAT
 from regard.interpret.generation.recorders import BeamSearchProgress, CandidateRecorder, GeneratedToken, OnEvent
+from regard.models.family import family_name
 from regard.text import Tokenizer
 
 __all__ = ["Generation", "generate", "generate_side_by_side", "generation_payload", "next_tokens"]

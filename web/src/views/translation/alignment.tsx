@@ -124,15 +124,15 @@ export function alignmentOf(selection: Selection): AlignmentData {
   const [rows, columns] = [hypothesis.pieces.words, payload.source.words];
   const [size, width] = [payload.source.tokens.length, columns.length];
   const weights = new Float32Array(rows.length * width);
-  hypothesis.pieces.places.forEach((row, piece) => {
-    if (row < rows.length) payload.source.places.forEach((column, at) => (weights[row * width + column]! += pieceWeights[piece * size + at]!));
+  hypothesis.pieces.word_indices.forEach((row, piece) => {
+    if (row < rows.length) payload.source.word_indices.forEach((column, at) => (weights[row * width + column]! += pieceWeights[piece * size + at]!));
   });
   for (let row = 0; row < rows.length; row++) {
     const part = weights.subarray(row * width, (row + 1) * width);
     const total = part.reduce((a, b) => a + b, 0);
     part.forEach((value, at) => (part[at] = value / Math.max(total, 1e-12)));
   }
-  return { rows, columns, weights, current: hypothesis.pieces.places[step] ?? -1, steps: rows.map((_, row) => hypothesis.pieces.places.indexOf(row)) };
+  return { rows, columns, weights, current: hypothesis.pieces.word_indices[step] ?? -1, steps: rows.map((_, row) => hypothesis.pieces.word_indices.indexOf(row)) };
 }
 
 /** The column with the largest weight in each row. */

@@ -74,7 +74,7 @@ export function table(selection: Selection | null): Table {
   if (!selection) return { headers: ["step"], rows: [] };
   const { payload, hypothesis, layer, heads, mean } = selection;
   const steps = hypothesis.steps.map((one, number) => [number + 1, one.token, round(one.probability, 6)] as const);
-  if (!hypothesis.looks) return { headers: ["step", "said", "probability"], rows: steps };
+  if (!hypothesis.attention) return { headers: ["step", "said", "probability"], rows: steps };
   const weights = meanWeights(selection);
   const size = payload.source.tokens.length;
   return {

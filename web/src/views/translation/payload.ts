@@ -7,7 +7,7 @@ export interface Pieces {
   readonly tokens: readonly string[];
   readonly words: readonly string[];
   /** The index of the word of each token except the end token. */
-  readonly places: readonly number[];
+  readonly word_indices: readonly number[];
 }
 
 interface Step {
@@ -31,7 +31,7 @@ export interface Hypothesis {
   readonly finished: boolean;
   readonly pieces: Pieces;
   readonly steps: readonly Step[];
-  readonly looks: RawAttention | null;
+  readonly attention: RawAttention | null;
 }
 
 interface Model {
@@ -52,7 +52,7 @@ export interface Translation extends Payload {
   readonly source: Pieces;
   readonly hypotheses: readonly Hypothesis[];
   /** The layer and heads that alignments are computed from. */
-  readonly looking: { readonly layer: number; readonly heads: readonly number[]; readonly of: string } | null;
+  readonly alignment_heads: { readonly layer: number; readonly heads: readonly number[]; readonly description: string } | null;
   readonly states: string | null;
   /** Null if heads use the states themselves. */
   readonly values: string | null;
@@ -93,16 +93,16 @@ export interface Selection {
 }
 
 export function selectionOf(payload: Translation, { parameters }: Route): Selection | null {
-  const { model, hypotheses, looking } = payload;
+  const { model, hypotheses, alignment_heads: aligned } = payload;
   if (!model || !hypotheses.length) return null;
   const number = integerParameter(parameters, "translation", hypotheses.length);
   const hypothesis = hypotheses[number]!;
   // Another hypothesis may be shorter: then its last step is shown.
   const step = Math.max(0, Math.min(Number.parseInt(parameters["step"] ?? "", 10) || 0, hypothesis.steps.length - 1));
-  const layer = integerParameter(parameters, "layer", model.layers, looking?.layer ?? 0);
+  const layer = integerParameter(parameters, "layer", model.layers, aligned?.layer ?? 0);
   const head = integerParameter(parameters, "head", model.heads, model.heads === 1 ? 0 : -1);
-  const heads = head >= 0 ? [head] : (looking?.heads ?? []);
-  const attention = hypothesis.looks && attentionOf(payload, hypothesis, step, layer, heads);
+  const heads = head >= 0 ? [head] : (aligned?.heads ?? []);
+  const attention = hypothesis.attention && attentionOf(payload, hypothesis, step, layer, heads);
   return {
     payload,
     model,
@@ -138,7 +138,7 @@ function concatenateHeads(heads: readonly (readonly Float32Array[])[]): Float32A
 /** The mean of some heads' weights [T,S]. */
 export function meanWeights({ payload, hypothesis, layer, heads }: Selection): Float32Array {
   const [count, steps, size] = [payload.model!.heads, hypothesis.steps.length, payload.source.tokens.length];
-  const all = floats(hypothesis.looks!.weights);
+  const all = floats(hypothesis.attention!.weights);
   const mean = new Float32Array(steps * size);
   for (const head of heads) {
     const first = (layer * count + head) * mean.length;
@@ -150,7 +150,7 @@ export function meanWeights({ payload, hypothesis, layer, heads }: Selection): F
 /** A query, scores, weights or a context of one head at one step. */
 export function headVector({ model }: Translation, hypothesis: Hypothesis, name: keyof RawAttention, step: number, layer: number, head: number): Float32Array {
   const [steps, heads] = [hypothesis.steps.length, model!.heads];
-  return rowOf(floats(hypothesis.looks![name]), (layer * heads + head) * steps + step, model!.layers * heads * steps);
+  return rowOf(floats(hypothesis.attention![name]), (layer * heads + head) * steps + step, model!.layers * heads * steps);
 }
 
 function attentionOf(payload: Translation, hypothesis: Hypothesis, step: number, layer: number, heads: readonly number[]): StepAttention {
