@@ -170,7 +170,7 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
     places = [row for row in rows if row["what"] == "place"]
     assert [float(row["divergence"]) for row in places] == pytest.approx([one.strength for one in effects], rel=1e-4)
     assert sum(row["what"] == "head" for row in rows) == 8
-    assert json.loads(files["JSON"].read_text("utf-8"))[0]["name"] == effects[0].place
+    assert json.loads(files["JSON"].read_text("utf-8"))[0]["name"] == effects[0].target
     assert "without heads 0.1" in files["SVG"].read_text("utf-8")
     assert files["PNG"].read_bytes()[:4] == b"\x89PNG"
     context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})

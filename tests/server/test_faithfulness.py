@@ -150,7 +150,7 @@ def test_numbers_near_zero_have_no_sign_and_stay_on_their_line(
         payload = route.fetch().json()
         grounds = payload["grounds"]
         grounds["gradient"]["scores"][:3] = [-1e-9, 1e-9, -6e-4]
-        grounds["integrated"] |= {"start": -1e-5, "error": 7e-8}
+        grounds["integrated"] |= {"baseline_value": -1e-5, "completeness_error": 7e-8}
         payload["verdict"]["checks"][0] |= {"value": -1e-9}
         route.fulfill(json=payload)
 

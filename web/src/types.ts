@@ -194,6 +194,47 @@ export interface FaithfulnessResult {
   readonly seed: number;
 }
 
+/** The output of each stage */
+export interface FeatureWalk {
+  readonly model: string;
+  readonly layer: number | string;
+  readonly texts: readonly string[];
+  readonly tokens: readonly (readonly string[])[];
+  readonly ids: readonly (readonly number[])[];
+  readonly padded: readonly (readonly number[])[];
+  readonly mask: readonly (readonly number[])[];
+  readonly matrix: readonly [number, number];
+  readonly padding: number;
+  readonly hidden: readonly [number, number, number];
+  readonly slice: readonly [number, number];
+  readonly features: readonly (readonly number[])[];
+  readonly labels: readonly string[];
+  readonly counts: Readonly<Record<string, number>>;
+  readonly pooling: string;
+  readonly cut: number;
+  readonly masked: RegressionScore;
+  readonly unmasked: RegressionScore | null;
+  readonly similarity: number | null;
+  readonly examples: readonly (readonly [string, string])[];
+  readonly total: number;
+  readonly seed: number;
+}
+
+export interface FeaturesRequest {
+  readonly columns?: readonly string[] | null;
+  readonly header?: boolean | null;
+  readonly delimiter?: string | null;
+  readonly quoted?: boolean | null;
+  readonly data: readonly (readonly [string, string | null])[] | string;
+  readonly rows?: number;
+  readonly limit?: number | null;
+  readonly model?: string;
+  readonly pooling?: "cls" | "mean";
+  readonly layer?: string;
+  readonly as_in_deck?: boolean;
+  readonly seed?: number;
+}
+
 export interface FigureLayout {
   readonly width: number;
   readonly height: number;
@@ -314,6 +355,25 @@ export interface HeadsRequest {
   readonly seed?: number;
 }
 
+/** `log_probability` is the sum over the `tokens` scored, in nats */
+export interface LineScore {
+  readonly line: number;
+  readonly log_probability: number;
+  readonly tokens: number;
+  readonly mean: number | null;
+  readonly unscored: number;
+  readonly long: boolean;
+}
+
+/** The scores of all lines, and their sums. */
+export interface LineScores {
+  readonly model: string;
+  readonly kind: "log-probability" | "pseudo-log-likelihood";
+  readonly log_probability: number;
+  readonly tokens: number;
+  readonly lines: readonly LineScore[];
+}
+
 export interface LookRequest {
   readonly text?: string;
   readonly text_b?: string | null;
@@ -322,6 +382,20 @@ export interface LookRequest {
   readonly kind?: "encoder" | "decoder" | "cross" | "lstm" | "vit" | null;
   readonly layer?: number | null;
   readonly head?: number | null;
+}
+
+export interface MapRequest {
+  readonly columns?: readonly string[] | null;
+  readonly header?: boolean | null;
+  readonly delimiter?: string | null;
+  readonly quoted?: boolean | null;
+  readonly texts: readonly (readonly [string, string | null])[] | string;
+  readonly model?: string;
+  readonly layer?: string;
+  readonly neighbors?: number;
+  readonly pooling?: "mean" | "cls" | "max";
+  readonly limit?: number;
+  readonly seed?: number;
 }
 
 /** The maps of one kind. */
@@ -347,6 +421,23 @@ export interface MapView {
   readonly flow: string | null;
 }
 
+/** `index` counts the sentences of the map from 0. */
+export interface Neighbor {
+  readonly index: number;
+  readonly cosine: number;
+}
+
+export interface NextRequest {
+  readonly first: string;
+  readonly second: string;
+  readonly model?: string;
+}
+
+/** `is_next` is the probability that the second text follows the first */
+export interface NextSentence {
+  readonly is_next: number;
+}
+
 /** The probability (or the value) of one output before and after. */
 export interface OutputChange {
   readonly output: string;
@@ -364,6 +455,34 @@ export interface PatternScore {
   readonly corrected: number | null;
 }
 
+/** `nll` is the sum over the `tokens` scored, in nats */
+export interface Perplexity {
+  readonly model: string;
+  readonly kind: "perplexity" | "pseudo-perplexity";
+  readonly tokens: number;
+  readonly bytes: number;
+  readonly nll: number;
+  readonly perplexity: number;
+  readonly bits_per_byte: number;
+  readonly text_tokens: number;
+  readonly unknown: number;
+}
+
+export interface PerplexityRequest {
+  readonly source: readonly string[] | string;
+  readonly model?: string;
+  readonly stride?: number | null;
+  readonly max_length?: number | null;
+  readonly sample?: number | null;
+  readonly seed?: number;
+}
+
+/** The word's vectors in one layer on their first two principal components. */
+export interface Plane {
+  readonly points: readonly (readonly number[])[];
+  readonly explained: readonly number[];
+}
+
 export interface PositionsView {
   readonly arrangement: string | null;
   readonly shape: readonly [number, number];
@@ -379,6 +498,61 @@ export interface ProbedModel {
   readonly num_layers: number;
   readonly num_heads: number;
   readonly labels: readonly string[];
+}
+
+/** In percent: `accuracy` on the test quarter, `guess` the accuracy of the most frequent label there, `mean` and `deviation` of the accuracy over the folds. */
+export interface RegressionScore {
+  readonly train: number;
+  readonly test: number;
+  readonly accuracy: number;
+  readonly guess: number;
+  readonly mean: number;
+  readonly deviation: number;
+}
+
+export interface ScoreRequest {
+  readonly source: readonly string[] | string;
+  readonly model?: string;
+}
+
+export interface SensesRequest {
+  readonly word: string;
+  readonly texts: readonly string[];
+  readonly model?: readonly string[];
+  readonly static?: string | null;
+  readonly limit?: number;
+  readonly seed?: number;
+}
+
+/** `similarity[model][layer][i][j]` is the cosine of the word's vectors in texts i and j */
+export interface SensesResult {
+  readonly word: string;
+  readonly texts: readonly string[];
+  readonly similarity: Readonly<Record<string, readonly (readonly (readonly number[])[])[]>>;
+  readonly spans: readonly (readonly [number, number])[];
+  readonly contexts: Readonly<Record<string, WordContexts>>;
+  readonly total: number;
+  readonly seed: number;
+}
+
+export interface Sentence {
+  readonly text: string;
+  readonly label: string | null;
+  readonly point: readonly number[];
+  readonly neighbors: readonly Neighbor[];
+}
+
+/** `label` is None for all sentences if no text has one. */
+export interface SentenceMap {
+  readonly model: string;
+  readonly layer: number | string;
+  readonly pooling: string;
+  readonly width: number;
+  readonly total: number;
+  readonly seed: number;
+  readonly cut: number;
+  readonly explained: readonly number[];
+  readonly sentences: readonly Sentence[];
 }
 
 export interface StackFrame {
@@ -419,12 +593,24 @@ export interface ViewedModel {
   readonly heads: number;
 }
 
+/** `pieces` are the tokens of the word in each text */
+export interface WordContexts {
+  readonly pieces: readonly (readonly string[])[];
+  readonly planes: readonly Plane[];
+}
+
 export interface Verbs {
   readonly fill: { readonly request: FillRequest; readonly result: FillResult };
   readonly compare: { readonly request: CompareRequest; readonly result: CompareResult };
+  readonly next: { readonly request: NextRequest; readonly result: NextSentence };
+  readonly perplexity: { readonly request: PerplexityRequest; readonly result: Perplexity };
+  readonly score: { readonly request: ScoreRequest; readonly result: LineScores };
   readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessResult };
+  readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };
   readonly look: { readonly request: LookRequest; readonly result: AttentionView };
   readonly figure: { readonly request: FigureRequest; readonly result: FigureView };
+  readonly senses: { readonly request: SensesRequest; readonly result: SensesResult };
   readonly heads: { readonly request: HeadsRequest; readonly result: HeadCensus };
   readonly ablate: { readonly request: AblateRequest; readonly result: AblationResult };
+  readonly map: { readonly request: MapRequest; readonly result: SentenceMap };
 }

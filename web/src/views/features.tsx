@@ -6,6 +6,7 @@ import { count, range, shape } from "../format";
 import { outline, type Painter } from "../painter";
 import { currentRoute, type Route, setParameters } from "../route";
 import { colors } from "../theme";
+import type { FeatureWalk, RegressionScore } from "../types";
 import type { Payload, View } from "../view";
 import "./embeddings/embeddings.css";
 import { FILMS } from "./embeddings/examples";
@@ -102,37 +103,9 @@ export const features: View<Pipeline> = {
   table: ({ examples }) => ({ headers: ["text", "label"], rows: examples }),
 };
 
-interface Evaluation {
-  readonly train: number;
-  readonly test: number;
-  readonly accuracy: number;
-  readonly guess: number;
-  readonly mean: number;
-  readonly deviation: number;
-}
-
-interface Pipeline extends Payload {
-  readonly model: { readonly name: string };
-  readonly layer: number | string;
-  readonly texts: readonly string[];
-  readonly tokens: readonly (readonly string[])[];
-  readonly ids: readonly (readonly number[])[];
-  readonly padded: readonly (readonly number[])[];
-  readonly mask: readonly (readonly number[])[];
-  readonly matrix: readonly [number, number];
-  readonly padding: number;
-  readonly hidden: readonly [number, number, number];
-  readonly slice: readonly [number, number];
-  readonly features: readonly (readonly number[])[];
-  readonly labels: readonly string[];
-  readonly counts: Readonly<Record<string, number>>;
-  readonly pooling: string;
-  readonly masked: Evaluation;
-  readonly unmasked: Evaluation;
-  readonly similarity: number;
-  readonly examples: readonly (readonly [string, string])[];
-  readonly notes: readonly string[];
-}
+/** The page always compares both variants. */
+type Pipeline = Omit<FeatureWalk, "model" | "unmasked" | "similarity"> &
+  Payload & { readonly model: { readonly name: string }; readonly unmasked: RegressionScore; readonly similarity: number; readonly notes: readonly string[] };
 
 const MAX_COLUMNS = 40;
 

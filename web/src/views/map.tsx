@@ -5,28 +5,14 @@ import { count, fixedPercent } from "../format";
 import type { Painter } from "../painter";
 import { currentRoute, integerParameter, setParameters, type Route } from "../route";
 import { colors, series } from "../theme";
+import type { Sentence, SentenceMap } from "../types";
 import type { Payload, View } from "../view";
 import "./embeddings/embeddings.css";
 import { TOPICS } from "./embeddings/examples";
 import { OpenFile } from "./embeddings/open_file";
 import { drawScatter, layoutOf, marker, ScatterPlot, type PlotStyle, type Point } from "./embeddings/scatter_plot";
 
-interface Sentence {
-  readonly text: string;
-  readonly label: string | null;
-  readonly point: Point;
-  readonly neighbors: readonly { readonly index: number; readonly cosine: number }[];
-}
-
-interface MapPayload extends Payload {
-  readonly model: { readonly name: string };
-  readonly layer: number | string;
-  readonly pooling: string;
-  readonly width: number;
-  readonly explained: readonly number[];
-  readonly sentences: readonly Sentence[];
-  readonly notes: readonly string[];
-}
+type MapPayload = Omit<SentenceMap, "model"> & Payload & { readonly model: { readonly name: string }; readonly notes: readonly string[] };
 
 const MAX_LABELS = 24; // in the legend
 
@@ -36,7 +22,7 @@ function Show({ payload }: { payload: MapPayload }) {
   const selected = integerParameter(parameters, "at", sentences.length);
   const find = parameters["find"] ?? "";
   const labels = useMemo(() => labelsOf(sentences), [sentences]);
-  const points = useMemo(() => sentences.map((one) => one.point), [sentences]);
+  const points = useMemo(() => sentences.map((one) => one.point as Point), [sentences]);
   const style = useMemo(() => plotStyle(payload, labels, selected, find), [payload, labels, selected, find]);
   const select = (number: number) => setParameters({ at: String(number) });
   return (
@@ -139,7 +125,7 @@ function drawing(payload: MapPayload, { parameters }: Route) {
   const style = plotStyle(payload, labels, integerParameter(parameters, "at", sentences.length), parameters["find"] ?? "");
   const [width, height] = [900, 640];
   const legend = labels.slice(0, MAX_LABELS);
-  const layout = layoutOf(sentences.map((one) => one.point), width, height);
+  const layout = layoutOf(sentences.map((one) => one.point as Point), width, height);
   return {
     width,
     height: height + 20 * legend.length + 8,
