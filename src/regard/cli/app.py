@@ -36,7 +36,6 @@ def verbs() -> list[Register]:
     from regard.cli import (
         cost,
         doctor,
-        embed,
         evaluate,
         features,
         generate,
@@ -57,7 +56,6 @@ def verbs() -> list[Register]:
         studio.register,
         tour.register,
         lesson.register,
-        embed.register,
         *verb_commands(),
         generate.register,
         cost.register,
