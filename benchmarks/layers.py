@@ -3,7 +3,7 @@
     python -m benchmarks.layers MODEL [--rows 500] [--rounds 3] [--data DIR] [--keep]
 
 The first rows of SST-2 and the first sentences of CoNLL-2003. The embedding pass is `Embedder` on the last layer: mean
-pooling for texts, and all token vectors for tagging. Contestants alternate; the best round counts. The cost of the
+pooling for texts, and all token vectors for tagging_task. Contestants alternate; the best round counts. The cost of the
 probe heads is reported separately.
 """
 
@@ -19,7 +19,9 @@ from benchmarks.finetune_sst2 import SST2
 from benchmarks.race import keep, machine
 from regard import Embedder
 from regard.data.readers import read_tagged_examples, read_text_examples
+from regard.inference.load_model import load_model
 from regard.interpret.probes.layers import score_layers
+from regard.verbs.python import drain
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -55,7 +57,7 @@ def compared(model: str, examples: list[Any], *, rounds: int, pooling: str) -> d
         begin = time.perf_counter()
         embedder.transform(texts)
         embedding = min(embedding, time.perf_counter() - begin)
-        report = score_layers(model, examples[:cut], examples[cut:])
+        report = drain(score_layers(load_model(model), examples[:cut], examples[cut:]))
         reading, heads = min(reading, report.seconds_reading), min(heads, report.seconds_heads)
     figures = {"embedding": embedding, "reading": reading, "heads": heads, "ratio": reading / embedding}
     return {name: round(value, 3) for name, value in figures.items()}

@@ -22,10 +22,10 @@ from typing import Any
 
 from benchmarks.race import RESULTS, keep
 from regard.data.readers import ExampleSet
+from regard.tasks.read_examples import read_examples
 from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
 from regard.training.finetuning.data import read_data
 from regard.training.finetuning.run import distill, fit
-from regard.training.finetuning.sources import read_examples
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.known import CHECKPOINTS
 from regard.layers import LayerSelection
 from regard.lessons.reverse import create_dataset, measure, new_model, one_hot_decode
 from regard.models import Bert, BertConfig, Seq2Seq, Seq2SeqConfig
+from regard.models.family import known_checkpoints
 from regard.nn import Padded, ScalarMix, sinusoids
 from regard.text import Tokenizer
 
@@ -133,7 +133,7 @@ def test_p12_the_hidden_units_of_the_deck_are_the_width_not_the_ffn() -> None:
     base, layer = BertConfig(), small_bert().encoder.layers[0]
     assert (base.hidden_size, base.intermediate_size, base.hidden_act) == (768, 3072, "gelu")
     assert (layer.ffn.inner.in_features, layer.ffn.inner.out_features) == (16, 32)  # type: ignore[union-attr]
-    large = next(known for known in CHECKPOINTS if known.name.endswith("bert-large-uncased"))
+    large = next(known for known in known_checkpoints() if known.name.endswith("bert-large-uncased"))
     assert (large.shape["hidden_size"], large.shape["intermediate_size"]) == (1024, 4096)
 
 

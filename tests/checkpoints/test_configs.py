@@ -11,7 +11,6 @@ import pytest
 from regard.checkpoints.configs import parse_config, write_config
 from regard.errors import InputError
 from regard.models.bert import BertConfig
-from regard.models.catalog import Config
 from regard.models.elmo import ElmoConfig
 from regard.models.gpt import GptConfig
 from regard.models.seq2seq import Seq2SeqConfig
@@ -70,7 +69,7 @@ SEQ2SEQ: dict[str, Any] = {"model_type": "regard-seq2seq", "source": 5, "target"
 EVERY = [BERT, ROBERTA, DISTILBERT, GPT2, T5, VIT, SEQ2SEQ]
 
 
-def parse(document: dict[str, Any]) -> Config:
+def parse(document: dict[str, Any]) -> Any:
     return parse_config(document, PATH)
 
 
@@ -251,7 +250,7 @@ def test_activations(theirs: str, ours: str) -> None:
     ],
     ids=lambda config: config.family,
 )
-def test_written_and_read_again(config: Config) -> None:
+def test_written_and_read_again(config: Any) -> None:
     document = write_config(config, heads=(), dtype="float32")
     assert parse(json.loads(json.dumps(document))) == config
 
@@ -272,7 +271,7 @@ def test_written_and_read_again(config: Config) -> None:
         (VitConfig(), (), "ViTModel"),
     ],
 )
-def test_the_class_that_others_shall_use(config: Config, heads: tuple[str, ...], architecture: str) -> None:
+def test_the_class_that_others_shall_use(config: Any, heads: tuple[str, ...], architecture: str) -> None:
     assert write_config(config, heads=heads, dtype="float32")["architectures"] == [architecture]
 
 
@@ -289,6 +288,6 @@ def test_the_class_that_others_shall_use(config: Config, heads: tuple[str, ...],
         (Seq2SeqConfig(num_hidden_layers=2000), "num_hidden_layers is 2000; it must be between 1 and 1000"),
     ],
 )
-def test_what_a_file_cannot_say_is_not_lost_in_silence(config: Config, message: str) -> None:
+def test_what_a_file_cannot_say_is_not_lost_in_silence(config: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         write_config(config, heads=(), dtype="float32")

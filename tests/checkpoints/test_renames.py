@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from regard.checkpoints.renames import Names, entries, fitted, from_theirs, heads_in, names_of, tidied, to_theirs
+from regard.checkpoints.renames import entries, fitted, from_theirs, heads_in, names_of, tidied, to_theirs
 from regard.models.bert import BertConfig
-from regard.models.catalog import FAMILIES, Config, build
+from regard.models.family import TensorNames, build, get_family
 from regard.models.gpt import GptConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.t5 import T5Config
@@ -16,7 +18,7 @@ from regard.models.vit import VitConfig
 
 SMALL = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 37}
 TEXT = {**SMALL, "vocab_size": 53}
-CONFIGS: list[Config] = [
+CONFIGS: list[Any] = [
     BertConfig(**TEXT),
     BertConfig("distilbert", **TEXT, type_vocab_size=0),
     BertConfig("roberta", **TEXT, position_offset=2),
@@ -27,16 +29,16 @@ CONFIGS: list[Config] = [
 ]
 
 
-def numbered(config: Config) -> tuple[dict[str, Tensor], list[str]]:
+def numbered(config: Any) -> tuple[dict[str, Tensor], list[str]]:
     """Our state with every head, all numbers different."""
-    heads = list(FAMILIES[config.family].heads)
+    heads = list(get_family(config.family).heads)
     shapes = {name: tensor.shape for name, tensor in build(config, heads=heads).state_dict().items()}
     ends = torch.tensor([shape.numel() for shape in shapes.values()]).cumsum(0).tolist()
     return {n: torch.arange(e - s.numel(), e).view(s) for (n, s), e in zip(shapes.items(), ends, strict=True)}, heads
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.family)
-def test_there_and_back(config: Config) -> None:
+def test_there_and_back(config: Any) -> None:
     state, heads = numbered(config)
     names = names_of(config)
     table = entries(names, config, heads)
@@ -97,7 +99,7 @@ ONE, TWO = torch.ones(2), torch.full((2,), 2.0)
 WORDS = "embeddings.word_embeddings.weight"
 
 
-def names(config: Config, tensors: dict[str, Tensor]) -> Names:
+def names(config: Any, tensors: dict[str, Tensor]) -> TensorNames:
     return fitted(names_of(config), tensors)
 
 
@@ -129,14 +131,14 @@ def test_old_names_are_made_new() -> None:
         (T5Config(), "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"),
     ],
 )
-def test_buffers_are_no_weights(config: Config, buffer: str) -> None:
+def test_buffers_are_no_weights(config: Any, buffer: str) -> None:
     found = {buffer: ONE, "something.else": ONE}
     assert set(tidied(names(config, found), found)) == {"something.else"}
 
 
 def test_no_weight_is_taken_for_a_buffer() -> None:
     for config in CONFIGS:
-        heads = FAMILIES[config.family].heads
+        heads = get_family(config.family).heads
         theirs = [name for several in entries(names_of(config), config, heads).values() for name in several]
         found = {name: torch.tensor([float(place)]) for place, name in enumerate(theirs)}
         assert set(tidied(names(config, found), found)) == set(found), config.family
@@ -158,7 +160,7 @@ COPIES = [
 
 
 @pytest.mark.parametrize(("config", "copy", "original"), COPIES)
-def test_a_true_copy_goes_and_another_tensor_stays(config: Config, copy: str, original: str) -> None:
+def test_a_true_copy_goes_and_another_tensor_stays(config: Any, copy: str, original: str) -> None:
     same, other, alone = {original: ONE, copy: ONE.clone()}, {original: ONE, copy: TWO}, {copy: TWO}
     assert tidied(names(config, same), same) == {original: same[original]}
     assert set(tidied(names(config, other), other)) == {original, copy}
@@ -175,10 +177,10 @@ def test_a_copy_stands_in_for_its_original() -> None:
 
 
 def test_heads_are_found_by_any_of_their_tensors() -> None:
-    heads = FAMILIES["bert"].heads
+    heads = get_family("bert").heads
     assert heads_in(names_of(BertConfig()), heads, {"cls.seq_relationship.bias": ONE}) == ["next"]
     assert heads_in(names_of(BertConfig()), heads, {"bert.pooler.dense.weight": ONE}) == ["pooler"]
     assert heads_in(names_of(BertConfig()), heads, {"pooler.dense.weight": ONE}) == []
     bare = {"pooler.dense.weight": ONE, "cls.predictions.bias": ONE}
     assert heads_in(names(BertConfig(), bare), heads, bare) == ["pooler", "masked"]
-    assert heads_in(names_of(T5Config()), FAMILIES["t5"].heads, {"lm_head.weight": ONE}) == ["output"]
+    assert heads_in(names_of(T5Config()), get_family("t5").heads, {"lm_head.weight": ONE}) == ["output"]

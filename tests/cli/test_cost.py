@@ -13,7 +13,7 @@ import torch
 from regard.cli import cost
 from regard.cli.app import run
 from regard.models import BertConfig, GptConfig
-from regard.models.catalog import build
+from regard.models.family import build
 
 ROOT = Path(__file__).resolve().parents[2]
 Captured = pytest.CaptureFixture[str]

@@ -6,15 +6,12 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from regard.cli import features
+import regard
 from regard.cli.app import run
-from regard.data.readers import read_text_examples
-from regard.interpret.probes.walk import walk
 from regard.render import bundle
 
 Captured = pytest.CaptureFixture[str]
@@ -33,7 +30,7 @@ def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     def regard_features(*arguments: str) -> int:
         fixed = ["--model", str(tiny_bert_folder), "--device", "cpu"]
-        return run(["features", *arguments, *fixed], registers=[features.register])
+        return run(["features", *arguments, *fixed])
 
     return regard_features
 
@@ -41,8 +38,7 @@ def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_stages(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("--data", "data.tsv", "--as-in-deck") == 0
     out, error = capsys.readouterr()
-    texts = read_text_examples("data.tsv", task="classify").examples
-    expected = walk(tiny_bert_folder, texts, as_in_deck=True, device="cpu")
+    expected = regard.features(data="data.tsv", model=str(tiny_bert_folder), device="cpu")
     ids = expected.ids[0]
     lines = out.splitlines()
     stages = [line for line in lines if line[:1].isdigit()]
@@ -52,9 +48,9 @@ def test_stages(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
         "3. Every text as ids",
         f"4. Padded to the longest text: 24 x 19, {expected.padding:.0f}% of it padding",
         "5. Attention mask, 24 x 19: 1 is a token, 0 is padding and not attended to",
-        "6. Hidden states: 24 x 19 x 32 (texts x tokens x width), made in batches",
+        "6. Hidden states: 24 x 19 x 32 (texts x tokens x width), computed in batches",
         "7. Features: the slice [:, 0, :], each text's first token: 24 x 32",
-        "8. Logistic regression: learned from 18 texts, scored on the other 6",
+        "8. Logistic regression: trained on 18 texts, scored on the other 6",
     ]
     assert "      1  the good film" in lines
     tokens = next(place for place, line in enumerate(lines) if "[CLS]" in line)
@@ -81,38 +77,42 @@ def test_stages(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
 def test_the_page(call: Call, tiny_bert_folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle, "page", lambda payload, *, title: json.dumps(payload))
     assert call("--data", "data.tsv", "--rows", "20", "--seed", "1", "--output", "walk.html") == 0
-    out, _ = capsys.readouterr()
-    assert out.endswith("\n\nThe page is in walk.html\n") and "1. 20 texts with labels" in out
+    assert capsys.readouterr().out == "walk.html\n"
     payload = json.loads(Path("walk.html").read_text(encoding="utf-8"))
-    texts = read_text_examples("data.tsv", task="classify").examples[:20]
-    expected = walk(tiny_bert_folder, texts, as_in_deck=True, seed=1, device="cpu")
+    expected = regard.features(data="data.tsv", rows=20, seed=1, model=str(tiny_bert_folder), device="cpu")
     assert (payload["view"], payload["total"], payload["notes"]) == ("features", 20, [])
-    assert payload["examples"] == [[one.text, one.label] for one in texts]
-    assert payload["masked"] == asdict(expected.masked)
-    assert expected.unmasked is not None and payload["unmasked"] == asdict(expected.unmasked)
-    assert payload["cli"] == (
-        f"regard features --data data.tsv --rows 20 --model {tiny_bert_folder} --pooling cls --layer=-1 --as-in-deck "
-        "--seed 1"
-    )
+    assert payload["examples"] == [list(one) for one in expected.examples]
+    assert payload["masked"] == expected.masked.model_dump()
+    assert expected.unmasked is not None and payload["unmasked"] == expected.unmasked.model_dump()
+    assert payload["cli"] == f"regard features --data data.tsv --rows 20 --model {tiny_bert_folder} --seed 1"
 
 
 def test_a_page_has_a_name_of_its_kind(call: Call, capsys: Captured) -> None:
     assert call("--data", "data.tsv", "--output", "walk.pdf") == 2
-    assert "--output walk.pdf: expected a name that ends in .html" in capsys.readouterr().err
+    assert "expected a file name that ends in .html" in capsys.readouterr().err
     assert call("--data", "data.tsv", "--output", "nowhere/walk.html") == 2
     assert "there is no folder" in capsys.readouterr().err
 
 
 def test_one_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
-    options = ["--rows", "20", "--pooling", "mean", "--layer", "sum(-2:)", "--columns", "0,1", "--seed", "2"]
+    options = [
+        "--no-as-in-deck",
+        "--rows",
+        "20",
+        "--pooling",
+        "mean",
+        "--layer",
+        "sum(-2:)",
+        "--columns",
+        "0,1",
+        "--seed",
+        "2",
+    ]
     assert call("--data", "data.tsv", "--json", *options) == 0
     document = json.loads(capsys.readouterr().out)
-    texts = read_text_examples("data.tsv", task="classify").examples[:20]
-    found = walk(tiny_bert_folder, texts, pooling="mean", layer="sum(-2:)", seed=2, device="cpu")
-    assert document.pop("model") == str(tiny_bert_folder)
-    assert document.pop("layer") == "sum(-2:)"
-    expected = json.loads(json.dumps(asdict(found)))
-    assert document == expected
+    chosen = {"rows": 20, "pooling": "mean", "layer": "sum(-2:)", "seed": 2, "as_in_deck": False, "device": "cpu"}
+    assert document == regard.features(data="data.tsv", model=str(tiny_bert_folder), **chosen).to_dict()
+    assert document["layer"] == "sum(-2:)"
     assert document["unmasked"] is None
     assert document["hidden"] == [20, 19, 32]
 

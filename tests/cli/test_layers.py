@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 
 import regard
-from regard.cli import layers
 from regard.cli.app import run
-from regard.data.readers import read_tagged_examples, read_text_examples
 from regard.interpret.probes import layers as lab
-from regard.interpret.probes.fitting import Recipe
-from regard.interpret.probes.layers import score_layers
+from regard.interpret.probes.probe_training import ProbeRecipe
 from regard.models import Elmo, ElmoConfig
 from regard.text import Tokenizer
 
@@ -24,15 +20,14 @@ Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
 
 TAGGED = "the DT O\ngood JJ O\nwater NN I-THING\nis VB O\n\nthey PR O\nmake VB O\nsound NN I-THING\n\n"
-TIMES = ("seconds_reading", "seconds_heads")
 
 
 @pytest.fixture
 def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     """Run `regard layers` in this process, in a folder with small files."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(lab, "LINEAR", Recipe(batch=256, epochs=1, steps=20, rate=5e-2))
-    monkeypatch.setattr(lab, "BILSTM", Recipe(batch=32, epochs=1, steps=2, rate=1e-2))
+    monkeypatch.setattr(lab, "LINEAR", ProbeRecipe(batch_size=256, epochs=1, steps=20, learning_rate=5e-2))
+    monkeypatch.setattr(lab, "BILSTM", ProbeRecipe(batch_size=32, epochs=1, steps=2, learning_rate=1e-2))
     Path("train.conll").write_text(10 * TAGGED, encoding="utf-8")
     Path("dev.conll").write_text(4 * TAGGED, encoding="utf-8")
     rows = [f"the {word} film\t{int(word == 'good')}\n" for word in ("good", "bad") * 10]
@@ -40,7 +35,7 @@ def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     def regard_layers(*arguments: str) -> int:
         fixed = ["--model", str(tiny_bert_folder), "--device", "cpu"]
-        return run(["layers", *arguments, *fixed], registers=[layers.register])
+        return run(["layers", *arguments, *fixed])
 
     return regard_layers
 
@@ -57,7 +52,7 @@ def test_an_elmo(files: tuple[str, ...], tiny_bert_folder: Path, call: Call, cap
     )
     chosen = files if "--dev" in files else (*files, "--train", "train.tsv", "--dev", "train.tsv")
     arguments = ["layers", *chosen, "--model", "elmo", "--device", "cpu", "--json"]
-    assert run(arguments, registers=[layers.register]) == 0
+    assert run(arguments) == 0
     document = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in document["layers"]] == ["layer 0 (embeddings)", "layer 1", "layer 2"]
     assert len(document["mix"]) == 3 and sum(document["mix"]) == pytest.approx(1)
@@ -67,10 +62,9 @@ def test_an_elmo(files: tuple[str, ...], tiny_bert_folder: Path, call: Call, cap
 def test_tables(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("--train", "train.conll", "--dev", "dev.conll") == 0
     out, error = capsys.readouterr()
-    train, dev = (read_tagged_examples(name).examples for name in ("train.conll", "dev.conll"))
-    expected = score_layers(tiny_bert_folder, train, dev, device="cpu")
+    expected = regard.compare_layers(train="train.conll", dev="dev.conll", model=str(tiny_bert_folder), device="cpu")
     lines = out.splitlines()
-    assert lines[0] == f"F1 of entities on 8 examples, heads trained on 20; layers of {tiny_bert_folder}"
+    assert lines[0] == f"Entity F1 on 8 examples, heads trained on 20; layers of {tiny_bert_folder}"
     for row, weight in zip(expected.layers, expected.mix, strict=True):
         line = next(line for line in lines if line.startswith(row.name))
         assert line.split()[-5:] == [f"{row.score:.2f}", f"{row.low:.2f}", "-", f"{row.high:.2f}", f"{weight:.3f}"]
@@ -89,14 +83,10 @@ def test_one_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> N
     options = ["--task", "classify", "--pooling", "cls", "--rows", "12", "--seed", "3", "--head", "bilstm"]
     assert call("--train", "train.tsv", "--dev", "train.tsv", *options, "--columns", "0,1", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    texts = read_text_examples("train.tsv", task="classify").examples[:12]
-    found = score_layers(tiny_bert_folder, texts, texts, head="bilstm", pooling="cls", seed=3, device="cpu")
-    expected = json.loads(json.dumps(asdict(found)))
-    assert document.pop("model") == str(tiny_bert_folder)
-    for name in TIMES:
-        assert document.pop(name) > 0
-        del expected[name]
-    assert document == expected
+    chosen = {"head": "bilstm", "pooling": "cls", "seed": 3, "rows": 12, "task": "classify", "device": "cpu"}
+    found = regard.compare_layers(train="train.tsv", dev="train.tsv", model=str(tiny_bert_folder), **chosen)
+    assert found.seconds_reading > 0 and found.seconds_heads > 0
+    assert document == found.to_dict()
     assert document["train"] == document["dev"] == 12
     assert {row["head"] for row in document["rows"]} == {"bilstm"}
 
@@ -104,7 +94,7 @@ def test_one_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> N
 def test_texts_have_no_numbers_of_the_deck(call: Call, capsys: Captured) -> None:
     assert call("--train", "train.tsv", "--dev", "train.tsv", "--task", "classify") == 0
     out = capsys.readouterr().out
-    assert out.startswith("accuracy on 20 examples")
+    assert out.startswith("Accuracy on 20 examples")
     assert "deck" not in out
     assert "Concat Last Four Hidden" in out
 
@@ -113,7 +103,7 @@ def test_notes(call: Call, capsys: Captured) -> None:
     Path("dev.conll").write_text("\n".join(["water NN I-LIQUID"] * 300), encoding="utf-8")
     assert call("--train", "train.conll", "--dev", "dev.conll") == 0
     error = capsys.readouterr().err
-    assert "labels that train has not, and no head can find: B-LIQUID, I-LIQUID" in error
+    assert "labels that train lacks and no head can predict: B-LIQUID, I-LIQUID" in error
     assert "longer than the model reads were read in parts: 3 more" in error
 
 

@@ -34,7 +34,7 @@ def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_pseudo_perplexity(
     call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.checkpoints.ready.BATCH_TOKENS", {"cpu": 60})  # several batches, so several reports
+    monkeypatch.setattr("regard.inference.masked_lm.BATCH_TOKENS", {"cpu": 60})  # several batches, so several reports
     assert call("in.txt", "--json") == 0
     out, error = capsys.readouterr()
     document = json.loads(out)

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.cli import senses
+import regard
 from regard.cli.app import run
-from regard.interpret.probes.senses import compare_senses
 from regard.render import bundle
 
 Captured = pytest.CaptureFixture[str]
@@ -23,7 +22,7 @@ TEXTS = ("the film is long", "they film the water", "no film")
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     monkeypatch.chdir(tmp_path)
     Path("vectors.txt").write_text("film 1 2\n", encoding="utf-8")
-    return lambda *arguments: run(["senses", *map(str, arguments), "--device", "cpu"], registers=[senses.register])
+    return lambda *arguments: run(["senses", *map(str, arguments), "--device", "cpu"])
 
 
 def test_a_table_a_model(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
@@ -31,13 +30,13 @@ def test_a_table_a_model(call: Call, tiny_bert_folder: Path, capsys: Captured) -
     out, error = capsys.readouterr()
     assert error == ""
     lines = out.splitlines()
-    assert lines[0] == "The cosine of the vectors of 'film' in each pair of texts"
+    assert lines[0] == "Cosine similarity of the vectors of 'film' in each pair of texts"
     assert lines[2:5] == [f"{number:4}  {text}" for number, text in enumerate(TEXTS, 1)]
     at = lines.index("vectors.txt")
     assert lines[at + 1].split() == ["1", "and", "2", "1", "and", "3", "2", "and", "3"]
     assert lines[at + 2].split() == ["static", "1.000", "1.000", "1.000"]
     at = lines.index(str(tiny_bert_folder))
-    expected = compare_senses("film", TEXTS, models=[str(tiny_bert_folder)], device="cpu")
+    expected = regard.senses("film", list(TEXTS), model=str(tiny_bert_folder), device="cpu")
     layers = expected.similarity[str(tiny_bert_folder)]
     rows = lines[at + 2 :]
     assert len(rows) == len(layers)
@@ -62,9 +61,9 @@ def test_the_page(call: Call, tiny_bert_folder: Path, capsys: Captured, monkeypa
     name = str(tiny_bert_folder)
     assert call("film", *TEXTS, "-m", name, "--output", "film.html") == 0
     out, error = capsys.readouterr()
-    assert out.endswith("\n\nThe page is in film.html\n") and error == ""
+    assert out == "film.html\n" and error == ""
     payload = json.loads(Path("film.html").read_text(encoding="utf-8"))
-    expected = compare_senses("film", TEXTS, models=[name], device="cpu").similarity[name]
+    expected = regard.senses("film", list(TEXTS), model=[name], device="cpu").similarity[name]
     assert (payload["view"], payload["texts"]) == ("senses", [*TEXTS])
     assert np.array(payload["similarity"]) == pytest.approx(np.array(expected), abs=1e-5)
 
@@ -77,10 +76,8 @@ def test_the_page(call: Call, tiny_bert_folder: Path, capsys: Captured, monkeypa
         (["film", "a film", "film", "--static", "nowhere.txt"], "there is no file nowhere.txt"),
         (["dog", "a dog", "dog", "--static", "vectors.txt"], "vectors.txt has no vector for 'dog'"),
         (["film", "a film", "film", "--model", "./nowhere"], "./nowhere: no such folder"),
-        (["film", "a film", "film", "--output", "a.pdf"], "--output a.pdf: expected a name that ends in .html"),
+        (["film", "a film", "film", "--output", "a.pdf"], "expected a file name that ends in .html"),
         (["film", "a film", "film", "--output", "nowhere/a.html"], "there is no folder"),
-        (["film", "a film", "film", "--output", "a.html", "-m", "a", "-m", "b"], "got 2 models too"),
-        (["film", "a film", "film", "--output", "a.html", "--static", "vectors.txt"], "got static vectors too"),
     ],
 )
 def test_bad_input_is_one_line(call: Call, arguments: list[str], message: str, capsys: Captured) -> None:

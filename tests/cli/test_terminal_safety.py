@@ -26,7 +26,7 @@ from regard.inference.translation.alignment import default_alignment_heads
 from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.probes import layers as lab
-from regard.interpret.probes.fitting import Recipe
+from regard.interpret.probes.probe_training import ProbeRecipe
 from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
@@ -71,9 +71,9 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     "next": [(2, [EVIL, EVIL, "--model", f"./{EVIL}"])],
     "perplexity": [(0, [TEXTS, "--model", GPT]), (2, [EVIL])],
     "generate": [
-        (0, ["the film", "--model", GPT, "--max-tokens", "30", "-t", "3", "--top-p", "1"]),
-        (0, [WORD, "--model", GPT, "--max-tokens", "2", "--json"]),
-        (0, [9 * EVIL, "--model", GPT, "--max-tokens", "2"]),
+        (0, ["the film", "--model", GPT, "--max-new-tokens", "30", "-t", "3", "--top-p", "1"]),
+        (0, [WORD, "--model", GPT, "--max-new-tokens", "2", "--json"]),
+        (0, [9 * EVIL, "--model", GPT, "--max-new-tokens", "2"]),
         (2, ["the film", "--model", GPT, "--trace", EVIL]),
     ],
     "score": [(0, [TEXTS, "--model", GPT]), (2, [EVIL])],
@@ -172,7 +172,7 @@ def quick(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the folder of hostile files, with as little work as each verb can do."""
     monkeypatch.chdir(place)
     shutil.rmtree(f"run{EVIL}", ignore_errors=True)
-    monkeypatch.setattr(lab, "LINEAR", Recipe(batch=256, epochs=1, steps=2, rate=5e-2))
+    monkeypatch.setattr(lab, "LINEAR", ProbeRecipe(batch_size=256, epochs=1, steps=2, learning_rate=5e-2))
     monkeypatch.setattr("regard.interpret.figure.ablation.ENGLISH", ("the day was good",))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")

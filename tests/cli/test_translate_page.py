@@ -19,8 +19,7 @@ from regard.inference.translation import Translator, load_translator
 from regard.inference.translation.alignment import default_alignment_heads
 from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
-from regard.interpret.translation.decoding_steps import MAX_SOURCE_TOKENS, translate_in_steps
-from regard.interpret.translation.document import translation_document
+from regard.interpret.translation.decoding_steps import MAX_SOURCE_TOKENS, reproduction, translate_in_steps
 from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslatorSection
 
@@ -67,7 +66,9 @@ def test_a_page_and_the_command_that_makes_it_again(
     width, nbest, penalty = (3, 2, 0.5) if len(options) > 2 else (1, 1, 1.0) if options else (5, 1, 1.0)
     beam = None if width == 1 else Beam(num_beams=width, num_return_sequences=nbest, length_penalty=penalty)
     translator = load_translator(folder)
-    expected = translation_document(str(folder), translate_in_steps(translator, text, beam=beam), beam=beam)
+    result = translate_in_steps(translator, text, beam=beam, name=str(folder))
+    result.with_reproduction(*reproduction(str(folder), text, beam))
+    expected = result.page_data()
     assert first == expected and len(first["hypotheses"]) == nbest
     assert first["hypotheses"][0]["text"] in capsys.readouterr().out
     words = shlex.split(first["cli"])

@@ -157,7 +157,7 @@ def _enumerated(model: Bert, bert: Loaded, monkeypatch: pytest.MonkeyPatch) -> A
 
 def test_many_beginnings_do_not_fit_one_batch(bert: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fill_blanks(*bert, TWO, top=6)
-    monkeypatch.setattr("regard.checkpoints.ready.BATCH_TOKENS", {"cpu": 30})
+    monkeypatch.setattr("regard.inference.masked_lm.BATCH_TOKENS", {"cpu": 30})
     parts = fill_blanks(*bert, TWO, top=6)
     assert [one.ids for one in parts.joint] == [one.ids for one in whole.joint]
     # Another batch, another order of sums: 1.2e-6 was seen with AVX2, and 1e-5 is what batching promises.

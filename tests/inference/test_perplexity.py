@@ -103,7 +103,7 @@ def test_without_a_begin_token_the_first_is_not_scored(tmp_path: Path) -> None:
 def test_pseudo_perplexity_token_by_token(
     length: int | None, budget: int, bert: Loaded, their_bert: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.checkpoints.ready.BATCH_TOKENS", {"cpu": budget})
+    monkeypatch.setattr("regard.inference.masked_lm.BATCH_TOKENS", {"cpu": budget})
     _, tokenizer = bert
     cls, *body, sep = tokenizer.encode(WORDS).ids
     size = len(body) if length is None else length - 2

@@ -12,12 +12,12 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
+from regard.interpret.embeddings.contexts import contexts
+from regard.interpret.probes.walk import walk
 
 from regard.data.examples import TextExample
 from regard.errors import InputError
-from regard.interpret.embeddings.contexts import contexts
 from regard.interpret.embeddings.sentence_map import sentence_map
-from regard.interpret.probes.walk import walk
 from regard.server.model_registry import ModelRegistry
 from regard.server.routes_embeddings import ROOM, sentences
 from regard.server.studio import Studio

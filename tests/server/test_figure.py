@@ -7,6 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -41,7 +42,11 @@ def home(
     def load(name: str) -> Any:
         from regard.inference.load_model import load_model
 
-        return LoadedModel(name, model, subwords) if name == "tiny-en-de" else load_model(tiny_bert_folder)
+        return (
+            LoadedModel(name, model, subwords)
+            if name == "tiny-en-de"
+            else replace(load_model(tiny_bert_folder), name=name)
+        )
 
     registry = ModelRegistry(["tiny-bert", "tiny-en-de"], load=load)
     registry.start().join()
@@ -108,7 +113,7 @@ def test_boxes_are_pressed_and_their_numbers_are_the_apis(page: Page, home: str)
 def test_switches_run_the_model_again(page: Page, home: str) -> None:
     whole = open_at(page, home, model="tiny-bert")
     expect(page.get_by_role("button", name="no mask")).to_be_disabled()
-    expect(page.locator(".figure-one")).to_contain_text("an encoder has no such mask")
+    expect(page.locator(".figure-one")).to_contain_text("an encoder has no causal mask")
     with page.expect_response("**/api/figure") as response:
         page.get_by_role("button", name="no scaling").click()
     payload = response.value.json()
@@ -128,7 +133,7 @@ def test_switches_run_the_model_again(page: Page, home: str) -> None:
     cells = page.locator("tr.figure-now td").all_inner_texts()
     assert cells[:2] == [f"{last['loss']:.3f}", f"{'+' if change >= 0 else MINUS}{abs(change):.3f}"]
     assert cells[-1] == last["output"]
-    # The sentences of ours are measured once a model, and stay what they were.
+    # The built-in sentences are measured once per model.
     assert first["sentences_loss"] == whole["ablation"]["outcomes"][0]["sentences_loss"]
 
 
@@ -199,7 +204,7 @@ def test_files_hold_what_is_shown(page: Page, browser: Browser, home: str, tmp_p
 def test_bad_input_is_told(browser: Browser, home: str) -> None:
     page = browser.new_page()
     page.goto(f"{home}/#figure?{urlencode({'model': 'tiny-bert', 'text': TEXT, 'without': 'mask'})}")
-    expect(page.get_by_role("alert")).to_contain_text("cannot switch off 'mask'", timeout=60_000)
+    expect(page.get_by_role("alert")).to_contain_text("cannot remove 'mask'", timeout=60_000)
     page.close()
 
 

@@ -29,11 +29,11 @@ from regard.server.training_jobs import TrainingJobs
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.predict import predict
 from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.read_examples import read_examples
 from regard.tasks.task import Task
 from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.tasks.token_classification import TokenClassification
-from regard.training.finetuning.sources import read_examples
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect

@@ -41,14 +41,18 @@ def library(folder: str, text: str = TEXT, width: int = 3) -> TranslationSteps:
 
 
 def looks_of(found: TranslationSteps, number: int) -> CrossAttention:
-    looks = found.hypotheses[number].looks
+    looks = found.hypotheses[number].attention
     assert looks is not None
     return looks
 
 
 def values_of(found: TranslationSteps, layer: int, head: int) -> Floats:
-    assert found.seen is not None
-    return found.seen.states if found.seen.values is None else found.seen.values[layer, head]
+    assert found.cross_attention is not None
+    return (
+        found.cross_attention.states
+        if found.cross_attention.values is None
+        else found.cross_attention.values[layer, head]
+    )
 
 
 def read(cells: Locator) -> list[float]:
@@ -88,7 +92,10 @@ def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders:
     expect(slider).to_have_value("5")
     check_table(page, found, number=0, step=4, layer=1, head=1, d=5)
     rows = page.locator(".likely tbody tr").all()
-    said, likeliest = (told.steps[4].token, told.steps[4].probability), list(told.steps[4].likeliest)
+    said, likeliest = (
+        (told.steps[4].token, told.steps[4].probability),
+        [(one.token, one.probability) for one in told.steps[4].likeliest],
+    )
     shown = likeliest if said in likeliest else [said, *likeliest]
     texts = [[row.locator("th").inner_text(), row.locator(".number").inner_text()] for row in rows]
     assert texts == [[visible(token), f"{share:.2%}"] for token, share in shown]
@@ -172,7 +179,7 @@ def test_alignments_are_the_librarys(page: Page, address: str, folders: dict[str
     last = f"{expected.target[-1]} looks at {expected.source[-1]}: {expected.weights[-1][-1]:.3f}"
     expect(page.locator(".alignment .note")).to_have_text(last)
     page.mouse.click(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
-    expect(page).to_have_url(re.compile(rf"step={told.pieces.places.index(len(expected.target) - 1)}(&|$)"))
+    expect(page).to_have_url(re.compile(rf"step={told.pieces.word_indices.index(len(expected.target) - 1)}(&|$)"))
     page.get_by_role("button", name="pieces").click()
     rows, columns = len(told.steps), len(found.source.tokens)
     expect(canvas).to_have_attribute("aria-label", f"Soft alignment of {rows} target by {columns} source pieces")

@@ -10,9 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import regard
 from regard.errors import InputError
-from regard.known import CHECKPOINTS
 from regard.models import Bert, BertConfig, ElmoConfig, Gpt, GptConfig, T5Config
-from regard.models.catalog import build
+from regard.models.family import build, known_checkpoints
 from regard.training.cost import GPT3, GPUS, Subject, cost, parse_count, subject_named
 
 TOKENS = 300 * 10**9
@@ -67,7 +66,7 @@ def test_hours_follow_from_speed() -> None:
     )
 
 
-@pytest.mark.parametrize("known", CHECKPOINTS, ids=lambda known: known.name)
+@pytest.mark.parametrize("known", known_checkpoints(), ids=lambda known: known.name)
 def test_known_names_with_and_without_their_owner(known: object) -> None:
     name = known.name  # type: ignore[attr-defined]
     assert subject_named(name) == subject_named(name.rpartition("/")[2])

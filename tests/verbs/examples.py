@@ -41,8 +41,11 @@ EXAMPLES: dict[str, Example] = {
         {"source": ["the film"], "model": "GPT", "stride": 99},
         "stride is 99",
     ),
-    # generate:
-    #
+    "generate": Example(
+        {"prompt": "the film", "model": "GPT", "max_new_tokens": 4, "seed": 3},
+        {"prompt": "the film", "model": "GPT", "length_penalty": 2},
+        "length_penalty is for beam search",
+    ),
     "score": Example(
         {"source": ["the film was good", "a day"], "model": "GPT"},
         {"source": ["a day"], "model": "CLASSIFIER"},
@@ -72,10 +75,16 @@ EXAMPLES: dict[str, Example] = {
         {"model": "CLASSIFIER", "text": "good"},
         "the tests need 5 or more",
     ),
-    # features:
-    #
-    # layers:
-    #
+    "features": Example(
+        {"data": [("the good film", "1"), ("the bad film", "0")] * 6, "model": "MODEL", "rows": 12},
+        {"data": [("the good film", "1")] * 9, "model": "MODEL"},
+        "the same label",
+    ),
+    "layers": Example(
+        {"train": "TAGGED", "dev": "TAGGED", "model": "MODEL"},
+        {"train": "TAGGED", "dev": "nowhere.conll", "model": "MODEL"},
+        "nowhere.conll",
+    ),
     "look": Example(
         {"text": "the film", "text_b": "was good", "model": "MODEL", "layer": 1, "head": 2},
         {"text": "a", "model": "MODEL", "layer": 7},
@@ -86,8 +95,11 @@ EXAMPLES: dict[str, Example] = {
         {"text": "the film", "model": "MODEL", "without": ["masks"]},
         "did you mean 'mask'",
     ),
-    # senses:
-    #
+    "senses": Example(
+        {"word": "film", "texts": ["the film was good", "they film the water"], "model": ["MODEL"]},
+        {"word": "film", "texts": ["the film", "no such word"], "model": ["MODEL"]},
+        "does not have the word",
+    ),
     "heads": Example(
         {"text": ["the film was good", "the film was bad", "we love the water"], "model": "MODEL", "limit": 2},
         {"text": [" "], "model": "MODEL"},
@@ -98,8 +110,11 @@ EXAMPLES: dict[str, Example] = {
         {"text": "the _ was good", "model": "MODEL", "heads": "all"},
         "expected LAYER.HEAD",
     ),
-    # map:
-    #
+    "map": Example(
+        {"texts": ["the film was good", "a bad day", "the water"], "model": "MODEL", "neighbors": 2},
+        {"texts": ["only one"], "model": "MODEL"},
+        "two sentences or more",
+    ),
     # models:
     #
 }

@@ -35,8 +35,10 @@ def places(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     gpt = tiny_gpt(tmp_path_factory.mktemp("gpt"))
     passages = tmp_path_factory.mktemp("data") / "passages.txt"
     passages.write_text("the film was good\nthey love the day\n", encoding="utf-8")
+    tagged = passages.with_name("tagged.conll")
+    tagged.write_text("the O\nwater B-X\n\na O\nfilm B-X\nday O\n" * 2, encoding="utf-8")
     folders = {"MODEL": tiny_bert_folder, "CLASSIFIER": classifier, "GPT": gpt}
-    return {name: str(path) for name, path in {**folders, "PASSAGES": passages}.items()}
+    return {name: str(path) for name, path in {**folders, "PASSAGES": passages, "TAGGED": tagged}.items()}
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +49,13 @@ def client(places: dict[str, str]) -> TestClient:
 
 
 def filled(arguments: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
-    return {key: places.get(value, value) if isinstance(value, str) else value for key, value in arguments.items()}
+    def fill(value: Any) -> Any:
+        return places.get(value, value) if isinstance(value, str) else value
+
+    return {
+        key: [fill(item) for item in value] if isinstance(value, list) else fill(value)
+        for key, value in arguments.items()
+    }
 
 
 def without_times(document: dict[str, Any]) -> dict[str, Any]:
@@ -59,11 +67,14 @@ def command_line(name: str, arguments: dict[str, Any], folder: Path) -> list[str
     for key, value in arguments.items():
         info = verb.request.model_fields[key]
         if isinstance(value, list) and "Path" in str(info.annotation):  # texts: the command reads them from a file
-            (folder / f"{key}.txt").write_text("".join(f"{text}\n" for text in value), encoding="utf-8")
+            (folder / f"{key}.txt").write_text(
+                "".join(text + "\n" if isinstance(text, str) else "\t".join(text) + "\n" for text in value),
+                encoding="utf-8",
+            )
             value = folder / f"{key}.txt"
         words = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         if cli_of(info).get("position"):
-            positional.append(words)
+            positional += map(str, value) if isinstance(value, list) else [words]
         else:
             line += [flag_of(key, info)] if value is True else [flag_of(key, info), words]
     return [*line, "--json", "--", *positional]

@@ -1,7 +1,7 @@
-"""config.json to a configuration and back: strictly typed, nothing in it is ever executed or looked up.
+"""Reads and writes config.json. Values are strictly typed, and nothing in the file is executed.
 
-A setting that would change the arithmetic in a way Regard does not do is refused, not ignored; keys that only keep
-books (names, dates, labels) are not read.
+A setting that would change the computation in a way that Regard does not support is refused; keys without influence on
+it (names, dates, labels) are ignored.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from regard.checkpoints.formats import ACTIVATIONS, FORMATS
 from regard.errors import InputError, suggest
-from regard.models.catalog import FAMILIES, Config
+from regard.models.family import Family, FileFormat, families, get_family
 
 __all__ = ["parse_config", "write_config"]
 
@@ -27,57 +26,46 @@ SIZES = (
     "max_position_embeddings",
 )
 MAY_BE_ZERO = ("position_offset", "type_vocab_size", "embedding_size", "num_characters")
-# Keys of files that earlier versions wrote for Regard's own families.
-EARLIER_NAMES = {
-    "vocabulary": "vocab_size",
-    "target_vocabulary": "target_vocab_size",
-    "width": "hidden_size",
-    "depth": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "ffn": "intermediate_size",
-    "activation": "hidden_act",
-    "eps": "layer_norm_eps",
-    "shared": "share_embeddings",
-    "padding": "pad_token_id",
-    "begin": "decoder_start_token_id",
-    "end": "eos_token_id",
-    "characters": "num_characters",
-    "cell": "cell_size",
-    "source": "source_size",
-    "target": "target_size",
-    "embedding": "embedding_size",
+ACTIVATIONS = {  # transformers' names; the first that fits is written
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "relu": "relu",
 }
-NATIVE = "regard-"  # families with no file format elsewhere carry this prefix, and our own field names
+NATIVE = "regard-"  # prefix of model_type for families that transformers does not have; their keys are our field names
 
 
-def parse_config(document: Mapping[str, object], path: Path) -> Config:
-    """The configuration in a config.json; `path` is only for messages."""
+def parse_config(document: Mapping[str, object], path: Path) -> Any:
+    """The config of a model; `path` is only used in messages."""
     _refuse_code(document, path)
     kind = document.get("model_type")
-    known = [*FORMATS, *(NATIVE + name for name in FAMILIES if name not in FORMATS)]
+    known = {(NATIVE if one.file_format is None else "") + one.name: one for one in families().values()}
     if not isinstance(kind, str) or kind not in known:
         hint = suggest(str(kind)[:60], known)
         raise InputError(f"{path}: model_type is {_short(kind)}, which Regard does not know; {hint}")
-    family = kind.removeprefix(NATIVE)
-    names = {f.name for f in dataclasses.fields(FAMILIES[family].config)}
-    theirs: dict[str, str] = {}
-    if kind in FORMATS:
-        fields, theirs = _read(document, family, path), FORMATS[family].keys
+    family = known[kind]
+    names = {f.name for f in dataclasses.fields(family.config_class)}
+    keys: Mapping[str, str] = {}
+    if family.file_format is not None:
+        keys = family.file_format.keys
+        fields = _read(document, family, family.file_format, path)
     else:
-        old = EARLIER_NAMES | ({"units": "hidden_size"} if family == "seq2seq" else {})
         ours = {key: value for key, value in document.items() if key not in ("model_type", "dtype")}
-        fields = {key if key in names else old.get(key, key): value for key, value in ours.items()}
+        fields = {key if key in names else family.earlier_keys.get(key, key): value for key, value in ours.items()}
     for name in fields:
         if name not in names:
             raise InputError(f"{path}: unknown key {_short(name)}; {suggest(name[:60], names)}")
-    adapter: TypeAdapter[Any] = TypeAdapter(FAMILIES[family].config)
+    adapter: TypeAdapter[Any] = TypeAdapter(family.config_class)
     try:
-        config: Config = adapter.validate_json(json.dumps({**fields, "family": family}), strict=True)
+        config = adapter.validate_json(json.dumps({**fields, "family": family.name}), strict=True)
     except ValidationError as error:
-        places = [(str(e["loc"][0]) if e["loc"] else "the whole", e["msg"], e["input"]) for e in error.errors()]
-        faults = [f"{theirs.get(name, name)}: {message} (it is {_short(value)})" for name, message, value in places]
+        faults = []
+        for one in error.errors():
+            name = str(one["loc"][0]) if one["loc"] else "the whole"
+            faults.append(f"{keys.get(name, name)}: {one['msg']} (it is {_short(one['input'])})")
         raise InputError(f"{path}: {'; '.join(faults)}") from None
-    _check(config, path, theirs)
+    _check(config, path, keys)
     return config
 
 
@@ -100,51 +88,28 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
-def _read(document: Mapping[str, object], family: str, path: Path) -> dict[str, object]:
-    """Their document in our fields; types are checked later."""
-    shape = FORMATS[family]
-    for key, value in {"quantization_config": None, **shape.fixed}.items():
+def _read(document: Mapping[str, object], family: Family, file: FileFormat, path: Path) -> dict[str, Any]:
+    """transformers' document in our field names; types are checked later."""
+    for key, value in {"quantization_config": None, **file.fixed}.items():
         if document.get(key) not in (None, value):
-            raise InputError(f"{path}: {key} is {_short(document[key])}; Regard's {family} only does {value!r}")
-    found: dict[str, Any] = {ours: document[key] for ours, key in shape.keys.items() if document.get(key) is not None}
-    if family == "gpt2":
-        found.setdefault(
-            "intermediate_size", 4 * found["hidden_size"] if isinstance(found.get("hidden_size"), int) else 0
-        )
-    missing = [shape.keys[name] for name in SIZES if name in shape.keys and name not in found]
+            raise InputError(f"{path}: {key} is {_short(document[key])}; Regard's {family.name} only does {value!r}")
+    fields: dict[str, Any] = {ours: document[key] for ours, key in file.keys.items() if document.get(key) is not None}
+    required = [name for name in SIZES if name in file.keys and name not in file.optional]
+    missing = [file.keys[name] for name in required if name not in fields]
     if missing:
-        raise InputError(f"{path}: {', '.join(missing)} is missing: this is not a complete {family} config.json")
-    if "hidden_act" in found:
-        name = str(found["hidden_act"])
-        if family == "t5":
-            found["is_gated_act"] = name.startswith("gated-")
-            name = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")  # as transformers reads it
+        raise InputError(f"{path}: {', '.join(missing)} is missing: this is not a complete {family.name} config.json")
+    file.read(fields, document)
+    if "hidden_act" in fields:
+        name = str(fields["hidden_act"])
         if name not in ACTIVATIONS:
             hint = suggest(name[:60], ACTIVATIONS)
-            raise InputError(f"{path}: {shape.keys['hidden_act']} is {_short(found['hidden_act'])}; {hint}")
-        found["hidden_act"] = ACTIVATIONS[name]
-    if family == "roberta":
-        padding = found.setdefault("pad_token_id", 1)
-        if isinstance(padding, int) and isinstance(found["max_position_embeddings"], int):
-            found["position_offset"] = padding + 1
-            found["max_position_embeddings"] -= padding + 1
-    elif family == "distilbert":
-        found["type_vocab_size"] = 0
-    elif family == "t5":
-        found.setdefault("num_decoder_layers", found["num_hidden_layers"])
-        found.setdefault("decoder_start_token_id", found.get("pad_token_id", 0))
-        found["scale_decoder_outputs"] = document.get("scale_decoder_outputs", found.get("scale_decoder_outputs", True))
-    elif family == "vit":
-        for name in ("image_size", "patch_size"):
-            if isinstance(found.get(name), int):
-                found[name] = [found[name]] * 2
-        labels = document.get("id2label")
-        found["num_labels"] = document.get("num_labels", len(labels) if isinstance(labels, dict) else 2)
-    return found
+            raise InputError(f"{path}: {(key := file.keys['hidden_act'])} is {_short(document[key])}; {hint}")
+        fields["hidden_act"] = ACTIVATIONS[name]
+    return fields
 
 
-def _check(config: Config, path: Path, theirs: Mapping[str, str]) -> None:
-    """Numbers a model can be built from: a file must not ask for a billion layers."""
+def _check(config: Any, path: Path, theirs: Mapping[str, str]) -> None:
+    """Refuse sizes that no model can be built from, such as a billion layers."""
     values = dataclasses.asdict(config)
     for name, value in values.items():
         key = theirs.get(name, name)
@@ -174,8 +139,8 @@ def _check(config: Config, path: Path, theirs: Mapping[str, str]) -> None:
         raise InputError(f"{path}: decoder_start_token_id is {start}, and the last token id is {words - 1}")
 
 
-def write_config(config: Config, *, heads: Collection[str], dtype: str) -> dict[str, object]:
-    """The document for config.json, in the words other software reads; what these cannot say is refused, not lost."""
+def write_config(config: Any, *, heads: Collection[str], dtype: str) -> dict[str, object]:
+    """A config.json as transformers reads it; a config that it cannot express is refused."""
     document = _document(config, heads=heads, dtype=dtype)
     again = dataclasses.asdict(parse_config(document, Path("config.json")))
     lost = [f"{name} {value!r}" for name, value in dataclasses.asdict(config).items() if again[name] != value]
@@ -184,42 +149,15 @@ def write_config(config: Config, *, heads: Collection[str], dtype: str) -> dict[
     return document
 
 
-def _document(config: Config, *, heads: Collection[str], dtype: str) -> dict[str, object]:
-    ours: dict[str, Any] = dataclasses.asdict(config)
-    family = ours.pop("family")
-    if family not in FORMATS:
-        return {"model_type": NATIVE + family, "dtype": dtype, **ours}
-    document = {key: ours[name] for name, key in FORMATS[family].keys.items()}
-    document |= {"model_type": family, "dtype": dtype, "architectures": [_architecture(family, heads)]}
-    activation = next(theirs for theirs, name in ACTIVATIONS.items() if name == ours["hidden_act"])
-    document[FORMATS[family].keys["hidden_act"]] = activation
-    if family == "roberta":
-        document["max_position_embeddings"] += ours["position_offset"]
-    elif family == "gpt2":
-        document["embd_pdrop"] = ours["dropout"]
-    elif family == "t5":
-        if ours["is_gated_act"]:  # they read "gated-gelu" as gelu_new
-            names = {"gelu_new": "gelu", "gelu": "gelu_python"}
-            document["feed_forward_proj"] = f"gated-{names.get(activation, activation)}"
-        document["is_encoder_decoder"] = True
-    elif family == "vit":
-        for key in ("image_size", "patch_size"):
-            high, wide = document[key]
-            document[key] = high if high == wide else [high, wide]
-        document["id2label"] = {str(i): f"LABEL_{i}" for i in range(ours["num_labels"])}
-        document["label2id"] = {f"LABEL_{i}": i for i in range(ours["num_labels"])}
+def _document(config: Any, *, heads: Collection[str], dtype: str) -> dict[str, Any]:
+    fields: dict[str, Any] = dataclasses.asdict(config)
+    name = fields.pop("family")
+    file = get_family(name).file_format
+    if file is None:
+        return {"model_type": NATIVE + name, "dtype": dtype, **fields}
+    document = {key: fields[ours] for ours, key in file.keys.items()}
+    document |= {"model_type": name, "dtype": dtype, "architectures": [file.architecture(heads)]}
+    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == fields["hidden_act"])
+    document[file.keys["hidden_act"]] = activation
+    file.write(document, fields)
     return document
-
-
-def _architecture(family: str, heads: Collection[str]) -> str:
-    if family == "gpt2":
-        return "GPT2LMHeadModel"
-    if family == "t5":
-        return "T5ForConditionalGeneration"
-    if family == "vit":
-        return "ViTForImageClassification" if "classifier" in heads else "ViTModel"
-    name = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta"}[family]
-    masked, follows = "masked" in heads, "next" in heads
-    if follows:
-        return name + ("ForPreTraining" if masked else "ForNextSentencePrediction")
-    return name + ("ForMaskedLM" if masked else "Model")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from regard.checkpoints.index import INDEX, preferred_weights, read_index
 from regard.errors import InputError, RegardError, suggest
 from regard.escaping import raw_stream
-from regard.known import CHECKPOINTS, SHORT_NAMES
+from regard.models.family import Checkpoint, known_checkpoints
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -41,13 +41,19 @@ SMALL_FILES = (
 )
 NAME = re.compile(r"(?:\w(?:[\w.-]{0,94}\w)?/)?\w(?:[\w.-]{0,94}\w)?", re.ASCII)
 ANSWER_SECONDS = 10.0
+FIRST_OWNERS = ("google-bert/", "distilbert/", "FacebookAI/", "openai-community/", "google-t5/")
 NAMED = 12  # files of an announcement
+
+
+def short_names() -> dict[str, Checkpoint]:
+    """The checkpoints that the hub also serves without their owner: "gpt2" is "openai-community/gpt2"."""
+    return {one.name.partition("/")[2]: one for one in known_checkpoints() if one.name.startswith(FIRST_OWNERS)}
 
 
 def fetch(name: str, *, revision: str = "main", offline: bool | None = None) -> Path:
     """The folder of a complete local copy of a model on the hub, downloaded into the hub's cache where it is not there.
 
-    A name is 'owner/model', or one of the few that the hub has without an owner and Regard knows (`known.SHORT_NAMES`);
+    A name is 'owner/model', or one of the few that the hub has without an owner and Regard knows (`short_names`);
     any other is taken for a folder that is missing, and nobody is asked. A download is announced on standard error.
     `offline=True` uses the cache alone; None leaves that to HF_HUB_OFFLINE. When the hub cannot be reached, a complete
     copy in the cache serves. Of the weights, safetensors are taken where the repository has them, else the pickles.
@@ -57,10 +63,10 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None) -> 
             f"{name!r} is not the name of a model on the hub: expected 'user/model' or 'model' in letters, digits, "
             "'-', '_' and '.'; if it is a folder, check that the path exists"
         )
-    if "/" not in name and name not in SHORT_NAMES:
+    if "/" not in name and name not in short_names():
         raise InputError(
             f"{name!r} is no folder here, and is not the name of a model on the hub: expected 'owner/model', or one of "
-            f"those known without their owner; {suggest(name, SHORT_NAMES)}"
+            f"those known without their owner; {suggest(name, short_names())}"
         )
     if not re.fullmatch(r"\w[\w./-]*", revision, re.ASCII) or ".." in revision:
         raise InputError(f"{revision!r} is not a revision: expected a branch, a tag or a commit of {name!r}")
@@ -167,7 +173,7 @@ def _size(count: int) -> str:
 
 def _estimate(name: str) -> str:
     """The size of a known model in float32, where the hub does not tell sizes."""
-    known = SHORT_NAMES.get(name) or next((one for one in CHECKPOINTS if one.name == name), None)
+    known = short_names().get(name) or next((one for one in known_checkpoints() if one.name == name), None)
     return "" if known is None else f"about {_size(known.parameters * 4)} as float32"
 
 

@@ -14,11 +14,10 @@ from torch.overrides import TorchFunctionMode
 
 from regard.checkpoints.configs import parse_config, write_config
 from regard.checkpoints.files import read_json, read_tensors, write_folder
-from regard.checkpoints.renames import Names, entries, fitted, from_theirs, heads_in, names_of, tidied, to_theirs
+from regard.checkpoints.renames import entries, fitted, from_theirs, heads_in, names_of, tidied, to_theirs
 from regard.errors import InputError
 from regard.files.json_files import json_bytes
-from regard.known import one_of
-from regard.models.catalog import Config, build, family_of
+from regard.models.family import TensorNames, build, describe_family, families, get_family
 
 __all__ = ["read_model", "read_parts", "write_model"]
 
@@ -42,7 +41,7 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
     tensors = read_tensors(folder)
     names = fitted(names_of(config), tensors)
     found = tidied(names, tensors)
-    heads = heads_in(names, family_of(config.family).heads, found)
+    heads = heads_in(names, get_family(config.family).heads, found)
     try:
         with torch.device("meta"), _Blank():  # no memory, no random numbers: every weight comes from the file
             model = build(config, heads=heads)
@@ -70,14 +69,15 @@ def write_model(
     words of other software. `overwrite` as for `write_folder`.
     """
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
-    config = getattr(model, "config", None)
-    if not isinstance(config, Config):
+    config: Any = getattr(model, "config", None)
+    if getattr(config, "family", None) not in families():
         raise InputError(f"{folder}: a {type(model).__name__} cannot be saved; expected a model of regard.models")
-    heads = [head for head in family_of(config.family).heads if getattr(model, head, None) is not None]
+    heads = [head for head in get_family(config.family).heads if getattr(model, head, None) is not None]
     names, state = names_of(config), model.state_dict()
     table = _table(names, config, heads, model)
     if lost := sorted(state.keys() - table.keys()):
-        raise InputError(f"{folder}: not written: the folder of {one_of(config.family)} has no place for {_some(lost)}")
+        place = describe_family(config.family)
+        raise InputError(f"{folder}: not written: the folder of {place} has no place for {_some(lost)}")
     tensors: dict[str, Tensor] = dict(rest or {})
     for ours, theirs in table.items():
         tensors |= dict(zip(theirs, to_theirs(names, ours, state[ours], len(theirs)), strict=True))
@@ -86,12 +86,12 @@ def write_model(
     write_folder(folder, tensors=tensors, files={**files, "config.json": document}, overwrite=overwrite)
 
 
-def _table(names: Names, config: Config, heads: list[str], model: nn.Module) -> dict[str, tuple[str, ...]]:
+def _table(names: TensorNames, config: Any, heads: list[str], model: nn.Module) -> dict[str, tuple[str, ...]]:
     return entries(names, config, heads) if names.base else {name: (name,) for name in model.state_dict()}
 
 
 def _compare(
-    names: Names,
+    names: TensorNames,
     table: Mapping[str, tuple[str, ...]],
     *,
     found: Mapping[str, Tensor],

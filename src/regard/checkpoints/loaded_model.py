@@ -8,7 +8,11 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-__all__ = ["LoadedModel"]
+from regard.errors import InputError
+from regard.models.family import family_name
+from regard.text import Tokenizer
+
+__all__ = ["LoadedModel", "require_tokenizer"]
 
 CACHED = 4  # results that are kept for a model
 
@@ -38,3 +42,13 @@ class LoadedModel:
             self.cache.pop(old, None)
         self.cache[key] = result
         return result
+
+
+def require_tokenizer(model: nn.Module, tokenizer: Tokenizer | None) -> Tokenizer:
+    """The tokenizer; InputError if the model came without one."""
+    if tokenizer is None:
+        raise InputError(
+            f"this {family_name(model)} model came without a tokenizer, so it reads no text; "
+            "expected tokenizer.json or vocab.txt in its folder"
+        )
+    return tokenizer

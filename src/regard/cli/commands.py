@@ -21,7 +21,7 @@ from regard.cli.output import note, stages, write_data
 from regard.errors import InputError
 from regard.escaping import escape_json
 from regard.events import Event, Progress, TextPiece
-from regard.verbs.base import Verb, cli_of, flag_of
+from regard.verbs.base import Verb, cli_of, flag_of, negative_flag
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from regard.render.result import Result
 
 __all__ = ["command", "register", "render_events"]
+
+INTERRUPTED = 130  # exit code
 
 
 def register(app: typer.Typer, verb: Verb) -> None:
@@ -46,7 +48,7 @@ def command(verb: Verb) -> Callable[..., None]:
     def run(**values: Any) -> None:
         as_json, output, device = values.pop("as_json"), values.pop("save_to", None), values.pop("device", "auto")
         values.pop("max_line", None)  # its callback has set it
-        given = {name: _split(fields[name], value) for name, value in values.items() if value is not None}
+        given = {name: _split(fields[name], value) for name, value in values.items() if value not in (None, [])}
         request = verb.parse(given)
         from regard.verbs.python import LocalModels
 
@@ -63,6 +65,9 @@ def command(verb: Verb) -> Callable[..., None]:
             print(output)
         elif not streamed:
             print(result.to_text())
+        if result._interrupted:
+            note("interrupted")
+            raise typer.Exit(INTERRUPTED)
 
     parameters = [_parameter(name, info) for name, info in fields.items()]
     extra: list[tuple[str, Any, object]] = []
@@ -109,8 +114,13 @@ def render_events(events: Generator[Event, None, Result], *, on_text: Callable[[
                     show = show or stages(stack, units)
                     show(event.stage, event.done, event.total or 0)
                 case TextPiece():
-                    if on_text is not None:
-                        on_text(event.text)
+                    try:
+                        if on_text is not None:
+                            on_text(event.text)
+                    except KeyboardInterrupt as interrupt:  # as if it had happened inside the verb
+                        last = events.throw(interrupt)
+                        if isinstance(last, TextPiece) and on_text is not None:
+                            on_text(last.text)
                 case _:
                     if line := event.line():
                         note(line)
@@ -128,14 +138,18 @@ def _open_target(stack: ExitStack, output: str, formats: tuple[str, ...]) -> Any
 def _parameter(name: str, info: FieldInfo) -> inspect.Parameter:
     cli = cli_of(info)
     hint, default = _cli_type(info.annotation), ... if info.is_required() else _cli_default(info)
+    if cli.get("repeat"):
+        hint, default = list[str] | None, None
+    elif _is_word_list(info):
+        hint = list[str] if info.is_required() else list[str] | None
     if cli.get("position"):
         marker: Any = typer.Argument(metavar=cli.get("metavar") or name.upper(), help=info.description)
     else:
         flags = [flag for flag in cli.get("flags", ()) if not flag.startswith("--")]
         long = flag_of(name, info)
-        if hint is bool and default is True:
-            long = f"{long}/--no-{long.removeprefix('--')}"
-        metavar = None if hint is bool or get_origin(hint) is Literal else cli.get("metavar")
+        if hint == bool | None or (hint is bool and default is True):
+            long = f"{long}/{negative_flag(name, info)}"
+        metavar = None if hint in (bool, bool | None) or get_origin(hint) is Literal else cli.get("metavar")
         marker = typer.Option(long, *flags, metavar=metavar, help=info.description, hidden=cli.get("hidden", False))
     value = inspect.Parameter.empty if default is ... else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=Annotated[hint, marker])
@@ -156,14 +170,18 @@ def _cli_type(annotation: Any) -> Any:
 
 def _cli_default(info: FieldInfo) -> object:
     value = info.get_default(call_default_factory=True)
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+    return list(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def _is_word_list(info: FieldInfo) -> bool:
+    """Whether the field is a list of words; texts, which may be in a file, are not."""
+    annotation = info.annotation
+    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return any(get_origin(one) in (list, tuple) for one in options) and "Path" not in str(annotation)
 
 
 def _split(info: FieldInfo, value: object) -> object:
-    """Words joined by commas, for fields that are lists of words."""
-    annotation = info.annotation
-    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    lists = [one for one in options if get_origin(one) in (list, tuple)]
-    if isinstance(value, str) and lists and not any("Path" in str(one) for one in options):
-        return [word.strip() for word in value.split(",") if word.strip()]
+    """Options that are lists of words may be repeated, or have their words joined by commas, unless marked `repeat`."""
+    if isinstance(value, list) and not cli_of(info).get("position") and not cli_of(info).get("repeat"):
+        return [word.strip() for words in value for word in words.split(",") if word.strip()]
     return value

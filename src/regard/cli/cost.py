@@ -67,14 +67,14 @@ def _configured(path: str, length: int | None) -> Subject:
     """The model that a file of settings describes; its vocabulary is as large as the file asks for."""
     from dataclasses import fields
 
-    from regard.models.catalog import FAMILIES
+    from regard.models.family import get_family
     from regard.training.cost import Subject
     from regard.training.pretraining.build import SHAPE
     from regard.training.pretraining.config import PretrainingConfig
 
     settings = PretrainingConfig.load(path)
     family = {"gpt": "gpt2"}.get(settings.model.family, settings.model.family)
-    kind = FAMILIES[family].config
+    kind = get_family(family).config_class
     names = {field.name for field in fields(kind)}
     shape = {SHAPE.get(name, name): value for name, value in settings.model}
     shape = {name: value for name, value in shape.items() if name in names}

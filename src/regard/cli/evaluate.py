@@ -40,8 +40,8 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Score a tuned model on labeled examples, in percent."""
+    from regard.data.readers import TableOptions
     from regard.training.finetuning.evaluate import evaluate
-    from regard.training.finetuning.sources import TableOptions
 
     table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
     found = evaluate(folder, data, table=table, threshold=threshold, device=device, say=note)

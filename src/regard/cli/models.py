@@ -19,24 +19,26 @@ def models(as_json: JsonOption = False) -> None:
 
     Any Hugging Face checkpoint of these families works, by its hub name or as a folder.
     """
-    from regard.known import CHECKPOINTS, FAMILY_NOTES, builtin_names
+    from regard.known import builtin_names
+    from regard.models.family import families, known_checkpoints
 
+    checkpoints = known_checkpoints()
     built_in = builtin_names()
     if as_json:
         print_json(
             {
-                "families": [{"name": name, "note": note} for name, note in FAMILY_NOTES.items()],
+                "families": [{"name": one.name, "note": one.description} for one in families().values()],
                 "built_in": built_in,
-                "checkpoints": [{"name": c.name, "family": c.family, "parameters": c.parameters} for c in CHECKPOINTS],
+                "checkpoints": [{"name": c.name, "family": c.family, "parameters": c.parameters} for c in checkpoints],
             }
         )
         return
     print("Families")
-    for name, note in FAMILY_NOTES.items():
-        print(f"  {name:<12} {note}")
+    for one in families().values():
+        print(f"  {one.name:<12} {one.description}")
     print("\nBuilt in\n  " + ("\n  ".join(built_in) or "none in this version"))
     print("\nKnown checkpoints of the Hugging Face hub (parameters in millions, size as float32)")
-    width = max(len(c.name) for c in CHECKPOINTS)
-    for c in CHECKPOINTS:
+    width = max(len(c.name) for c in checkpoints)
+    for c in checkpoints:
         print(f"  {c.name:<{width}}  {c.family:<10} {c.parameters / 1e6:8.1f} M {c.parameters * 4 / 1e9:7.2f} GB")
     print("\nUse one: regard embed FILE --model NAME --output vectors.npy")

@@ -114,8 +114,9 @@ def _command(task: str) -> Callable[..., None]:
         device: DeviceOption = "auto",
         as_json: JsonOption = False,
     ) -> None:
+        from regard.data.readers import TableOptions
+        from regard.tasks.read_examples import task_for
         from regard.training.finetuning.run import fit
-        from regard.training.finetuning.sources import TableOptions, holds_images
 
         if frozen and both:
             raise InputError("--both includes --frozen; use one of them")
@@ -123,7 +124,7 @@ def _command(task: str) -> Callable[..., None]:
             raise InputError("--ulmfit lets all layers learn in the end, --frozen none of them; use one of them")
         overrides = ["training.frozen=true"] if frozen else []
         overrides += ULMFIT if ulmfit else []
-        kind = "pictures" if task == "classify" and holds_images(data) else task
+        kind = "pictures" if task_for(task, data).reads_images else task
         with _told(output, as_json=as_json) as tell:
             tell.report = fit(
                 task,
@@ -168,8 +169,8 @@ def distill(
     The student begins with some of the teacher's layers, evenly chosen. It learns the labels, the teacher's numbers at
     temperature 2, and the direction of the teacher's hidden states.
     """
+    from regard.data.readers import TableOptions
     from regard.training.finetuning.run import distill
-    from regard.training.finetuning.sources import TableOptions
 
     with _told(output, as_json=as_json) as tell:
         tell.report = distill(

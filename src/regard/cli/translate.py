@@ -207,13 +207,12 @@ class _Job:
         path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
     def write_page(self, path: Path, *, model: str) -> None:
-        from regard.interpret.translation.decoding_steps import replay_translations
-        from regard.interpret.translation.document import translation_document
-        from regard.render.bundle import page
+        from regard.interpret.translation.decoding_steps import replay_translations, reproduction
 
         [(text, found)] = self.found
-        payload = translation_document(model, replay_translations(self.translator, text, found), beam=self.beam)
-        path.write_text(page(payload, title="Regard: translation"), encoding="utf-8")
+        result = replay_translations(self.translator, text, found, name=model)
+        result.with_reproduction(*reproduction(model, text, self.beam))
+        path.write_text(result.to_html(), encoding="utf-8")
 
 
 def _lines(number: int, found: list[Translation], *, several: bool) -> list[str]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from regard.nn.masks import Layout, Packed, Padded
 
-__all__ = ["Batch", "collate", "group_by_token_budget"]
+__all__ = ["Batch", "collate", "group_by_token_budget", "in_groups"]
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,3 +57,9 @@ def group_by_token_budget(lengths: Sequence[int], budget: int) -> list[list[int]
         groups[-1].append(place)
         room -= lengths[place]
     return groups
+
+
+def in_groups(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """The items in order, `size` at a time (at least one)."""
+    step = max(1, size)
+    return (items[start : start + step] for start in range(0, len(items), step))

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from regard.checkpoints.ready import evaluation_mode, in_groups
+from regard.data.batch import in_groups
 from regard.errors import InputError, check_choice
 from regard.events import Progress, drain
 from regard.inference.benchmark_data import TASKS, BenchmarkItem, published
 from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore
+from regard.nn.evaluation import evaluation_mode
 from regard.render.result import Result
-from regard.tasks.metrics.interval import mean_interval
+from regard.tasks.metrics import mean_interval
 from regard.text import Tokenizer
 from regard.wording import count_of
 

@@ -12,11 +12,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import BATCH_TOKENS, describe_model, require_tokenizer
+from regard.checkpoints.loaded_model import require_tokenizer
 from regard.data.batch import collate, group_by_token_budget
 from regard.errors import InputError
+from regard.inference.masked_lm import BATCH_TOKENS
 from regard.inference.windows import windows
 from regard.models import Gpt
+from regard.models.family import describe_model
 from regard.nn import Packed
 from regard.text import Tokenizer
 

@@ -15,14 +15,15 @@ from typing import Literal
 
 from torch import nn
 
-from regard.checkpoints.ready import MaskedLM, evaluation_mode, in_groups
+from regard.data.batch import in_groups
 from regard.data.files import display_name, open_text
 from regard.errors import InputError
 from regard.events import Progress, TextPiece
 from regard.inference.causal_lm import CausalScorer, ScoredIds
-from regard.inference.masked_lm import pseudo_nll
+from regard.inference.masked_lm import MaskedLM, pseudo_nll
 from regard.inference.windows import split_special_tokens
 from regard.models import Bert
+from regard.nn.evaluation import evaluation_mode
 from regard.render.result import Result, Table
 from regard.text import Tokenizer
 from regard.wording import count_of
@@ -127,7 +128,7 @@ def score_lines(
     """Score each line by itself, in order; memory does not grow with their number. The end of a line is not scored."""
     score: Callable[[Sequence[str]], list[Score]]
     if isinstance(model, Bert):
-        score = partial(_score_masked, MaskedLM.of(model, tokenizer, doing="pseudo-log-likelihood"))
+        score = partial(_score_masked, MaskedLM.from_model(model, tokenizer, purpose="pseudo-log-likelihood"))
     else:
         score = partial(_score_causal, CausalScorer.of(model, tokenizer, doing="scoring"))
     number, source = 0, iter(lines)
@@ -175,6 +176,6 @@ def _score_masked_line(masked_lm: MaskedLM, line: str) -> Score:
         return 0.0, 0, 0, False
     special = len(before) + len(after)
     nll = 0.0
-    for group in in_groups(range(len(body)), masked_lm.budget // min(len(body) + special, masked_lm.limit)):
-        nll += pseudo_nll(masked_lm, parts, group, length=masked_lm.limit)
-    return -nll, len(body), 0, len(body) + special > masked_lm.limit
+    for group in in_groups(range(len(body)), masked_lm.batch_tokens // min(len(body) + special, masked_lm.max_length)):
+        nll += pseudo_nll(masked_lm, parts, group, length=masked_lm.max_length)
+    return -nll, len(body), 0, len(body) + special > masked_lm.max_length

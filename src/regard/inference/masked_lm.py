@@ -12,22 +12,30 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import MaskedLM, evaluation_mode, in_groups
+from regard.checkpoints.loaded_model import require_tokenizer
+from regard.data.batch import collate, in_groups
 from regard.errors import InputError
+from regard.known import DEFAULT_MODEL
+from regard.models.family import can, family_name, family_of
+from regard.nn import Packed
+from regard.nn.evaluation import evaluation_mode
 from regard.render.result import Result, Table
 from regard.render.terminal import probability_table
 from regard.text import Tokenizer
 
 __all__ = [
+    "BATCH_TOKENS",
     "BLANK_PATTERN",
     "Assignment",
     "Candidate",
     "FillResult",
+    "MaskedLM",
     "TextWithBlanks",
     "fill_blanks",
     "find_blanks",
@@ -40,6 +48,61 @@ BLANK_PATTERN = r"(?<!\w)_+(?!\w)|\[MASK\]"
 ENUMERATED = 256  # so many beginnings of an assignment are all followed
 LINE = 60  # characters; a longer text is not repeated in the table of assignments
 BEAM = 20  # where there are more, so many of the likeliest
+
+
+# Tokens per batch: each masked position gets one row as wide as the vocabulary.
+BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedLM:
+    """A model with a masked-LM head, its tokenizer and the id of the mask token."""
+
+    model: Any
+    head: Any
+    tokenizer: Tokenizer
+    mask_id: int
+
+    @classmethod
+    def from_model(cls, model: nn.Module, tokenizer: Tokenizer | None, *, purpose: str) -> MaskedLM:
+        """InputError if the model has no such head; `purpose` opens the message: "filling in blanks"."""
+        tokenizer = require_tokenizer(model, tokenizer)
+        if not can(model, "masked-lm"):
+            family = family_of(model)
+            if family is not None and family.can("masked-lm"):
+                remedy = (
+                    ": it was tuned for a task, which has a head of its own, or its folder holds the encoder alone; "
+                    f"take the pretrained model it was made from, or another with that head, such as {DEFAULT_MODEL}"
+                )
+            else:
+                remedy = (
+                    f"; take a BERT, DistilBERT or RoBERTa that was pretrained on masked words, such as {DEFAULT_MODEL}"
+                )
+            raise InputError(
+                f"{purpose} needs a masked-word head, and this {family_name(model)} model has none{remedy}"
+            )
+        if tokenizer.mask is None:
+            raise InputError(f"{purpose} needs a mask token, and this {family_name(model)} model's tokenizer has none")
+        return cls(model, model.masked, tokenizer, tokenizer.mask)
+
+    @property
+    def max_length(self) -> int:
+        """The maximum number of tokens of a text, special tokens included."""
+        limit: int = self.model.config.max_position_embeddings
+        return limit
+
+    @property
+    def batch_tokens(self) -> int:
+        return BATCH_TOKENS[self.head.bias.device.type]
+
+    def logits(self, rows: Sequence[Sequence[int]], positions: Sequence[tuple[int, int]]) -> Tensor:
+        """The logits (n, V) at `positions`, each a row and a token index; all rows are one packed batch."""
+        batch = collate(rows).to(self.head.bias.device)
+        assert isinstance(batch.layout, Packed)
+        starts = batch.layout.starts.tolist()
+        indices = torch.tensor([starts[row] + token for row, token in positions], device=batch.ids.device)
+        logits: Tensor = self.head(self.model(batch.ids, batch.layout, rows=indices))
+        return logits.float()
 
 
 @dataclass(frozen=True)
@@ -105,12 +168,12 @@ def fill_blanks(
         raise InputError(f"top is {top}; expected the number of candidates to list, at least 1")
     if targets is not None and not targets:
         raise InputError("targets is empty; give at least one word, or None for the whole vocabulary")
-    asked = MaskedLM.of(model, tokenizer, doing="filling in blanks")
-    marked = find_blanks(text, asked.tokenizer, asked.mask)
-    if len(marked.ids) > asked.limit:
+    asked = MaskedLM.from_model(model, tokenizer, purpose="filling in blanks")
+    marked = find_blanks(text, asked.tokenizer, asked.mask_id)
+    if len(marked.ids) > asked.max_length:
         raise InputError(
-            f"the text has {len(marked.ids)} tokens, special ones included, and this model reads {asked.limit}; "
-            f"shorten it by {len(marked.ids) - asked.limit}"
+            f"the text has {len(marked.ids)} tokens, special ones included, and this model reads {asked.max_length}; "
+            f"shorten it by {len(marked.ids) - asked.max_length}"
         )
     choices = _choices(asked, marked, targets)
     listed = top if targets is None else max(top, len(targets))
@@ -182,7 +245,7 @@ def _next_scores(asked: MaskedLM, marked: TextWithBlanks, chosen: list[list[int]
             row[at] = number
         rows.append(row)
     found = []
-    for group in in_groups(rows, asked.budget // len(marked.ids)):
+    for group in in_groups(rows, asked.batch_tokens // len(marked.ids)):
         found.append(_scores(asked, group, [(row, place) for row in range(len(group))])[:, ids])
     return torch.cat(found)
 
@@ -282,7 +345,7 @@ def pseudo_nll(
         start = min(max(0, position - size // 2), len(body) - size)
         row = [*before, *body[start : start + size], *after]
         masks.append((number, len(before) + position - start))
-        row[masks[-1][1]] = masked_lm.mask
+        row[masks[-1][1]] = masked_lm.mask_id
         rows.append(row)
     logits = masked_lm.logits(rows, masks)
     targets = torch.tensor([body[position] for position in positions], device=logits.device)

@@ -6,10 +6,12 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from regard.checkpoints.ready import evaluation_mode, family_name, require_tokenizer
+from regard.checkpoints.loaded_model import require_tokenizer
 from regard.data.batch import collate
 from regard.errors import InputError
 from regard.models import Bert
+from regard.models.family import family_name
+from regard.nn.evaluation import evaluation_mode
 from regard.render.result import Result
 from regard.text import Tokenizer
 

@@ -15,14 +15,16 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from regard.checkpoints.ready import BATCH_TOKENS, MaskedLM, describe_model, evaluation_mode, in_groups
+from regard.data.batch import in_groups
 from regard.data.files import display_name, read_all_lines
 from regard.errors import InputError
 from regard.events import Progress, drain
 from regard.inference.causal_lm import CausalScorer
-from regard.inference.masked_lm import pseudo_nll
+from regard.inference.masked_lm import BATCH_TOKENS, MaskedLM, pseudo_nll
 from regard.inference.windows import split_special_tokens
 from regard.models import Bert, Gpt
+from regard.models.family import describe_model
+from regard.nn.evaluation import evaluation_mode
 from regard.render.result import Result
 from regard.text import Tokenizer
 
@@ -131,7 +133,7 @@ def perplexity_events(
         )
     if stride is not None:
         raise InputError("stride is for causal models; a masked model reads one window per token: leave it out")
-    masked_lm = MaskedLM.of(model, tokenizer, doing="pseudo-perplexity")
+    masked_lm = MaskedLM.from_model(model, tokenizer, purpose="pseudo-perplexity")
     return (yield from _pseudo(masked_lm, text, max_length, sample, seed, name))
 
 
@@ -160,7 +162,7 @@ def _causal(
 def _pseudo(
     masked_lm: MaskedLM, text: str, max_length: int | None, sample: int | None, seed: int, name: str
 ) -> Generator[Progress, None, Perplexity]:
-    length = _window_length(max_length, masked_lm.limit)
+    length = _window_length(max_length, masked_lm.max_length)
     if sample is not None and sample < 1:
         raise InputError(f"sample is {sample}; expected the number of tokens to score, at least 1")
     before, body, after = split_special_tokens(masked_lm.tokenizer.encode(text))
@@ -174,7 +176,7 @@ def _pseudo(
         positions = sorted(random.Random(seed).sample(positions, sample))
     total, nll, done = len(positions), 0.0, 0
     yield Progress(stage="scoring", done=0, total=total, unit="tokens")
-    for group in in_groups(positions, masked_lm.budget // min(len(body) + special, length)):
+    for group in in_groups(positions, masked_lm.batch_tokens // min(len(body) + special, length)):
         with evaluation_mode(masked_lm.model):
             nll += pseudo_nll(masked_lm, (before, body, after), group, length=length)
         done += len(group)

@@ -18,9 +18,10 @@ from pydantic import PrivateAttr
 from rich.cells import cell_len
 from torch import Tensor
 
-from regard.checkpoints.ready import BATCH_TOKENS, in_groups
+from regard.data.batch import in_groups
 from regard.errors import InputError
 from regard.escaping import escape_controls
+from regard.inference.masked_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe, ProbedModel, probe_modes
 from regard.models import Bert, Gpt
 from regard.nn import Site, ablate_heads, record

@@ -1,12 +1,21 @@
-"""Every family of the decks, one file each: the values in which it differs, and how it is put together."""
+"""Model families: what each can do (`family`, `families/`) and the networks they are built from.
 
-from regard.models.bert import Bert, BertConfig
-from regard.models.elmo import Elmo, ElmoConfig
-from regard.models.gpt import Gpt, GptConfig
-from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from regard.models.t5 import T5, T5Config
-from regard.models.transformer import Transformer, TransformerConfig
-from regard.models.vit import Vit, VitConfig
+Names are resolved when they are first used, so that listing families does not import torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.models.bert import Bert, BertConfig
+    from regard.models.elmo import Elmo, ElmoConfig
+    from regard.models.gpt import Gpt, GptConfig
+    from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
+    from regard.models.t5 import T5, T5Config
+    from regard.models.transformer import Transformer, TransformerConfig
+    from regard.models.vit import Vit, VitConfig
 
 __all__ = [
     "T5",
@@ -24,3 +33,9 @@ __all__ = [
     "Vit",
     "VitConfig",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{name.removesuffix('Config').lower()}"), name)

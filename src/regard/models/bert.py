@@ -10,14 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import check_choice
+from regard.models.family import get_family
 from regard.nn import LayerConfig, Layout, LearnedPositions, Padded, Stack, TextEmbedding
 from regard.nn import init as initial
 from regard.nn.block import ACTIVATIONS
 from regard.nn.masks import first_tokens
 
-__all__ = ["HEADS", "Bert", "BertConfig", "MaskedLMHead", "Pooler"]
-
-HEADS = {"bert": ("pooler", "masked", "next"), "distilbert": ("masked",), "roberta": ("pooler", "masked")}
+__all__ = ["Bert", "BertConfig", "MaskedLMHead", "Pooler"]
 
 
 @dataclass(frozen=True)
@@ -93,10 +92,10 @@ class Bert(nn.Module):
     def __init__(self, config: BertConfig, *, heads: Collection[str] | None = None) -> None:
         super().__init__()
         self.config = config
-        check_choice("family", config.family, HEADS)
-        heads = HEADS[config.family] if heads is None else heads
+        known = get_family(config.family).heads
+        heads = known if heads is None else heads
         for head in heads:
-            check_choice("head", head, HEADS[config.family])
+            check_choice("head", head, known)
         layer = LayerConfig(
             width=config.hidden_size,
             heads=config.num_attention_heads,

@@ -14,15 +14,14 @@ from regard.errors import InputError, check_choice
 from regard.nn.attention import Attention, FusedProjection, SeparateProjections
 from regard.nn.cache import LayerCache
 from regard.nn.dropout import Dropout
-from regard.nn.gelu import gelu, gelu_tanh
 from regard.nn.masks import Layout, select_rows
 
 __all__ = ["ACTIVATIONS", "Block", "FeedForward", "LayerConfig", "Residual"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
-    "gelu": gelu,
-    "gelu-tanh": gelu_tanh,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
 }
 
 

@@ -24,8 +24,7 @@ def translation(studio: Studio, arguments: Arguments) -> Payload:
         from regard.inference.translation.alignment import default_alignment_heads
         from regard.inference.translation.model import as_translation_model
         from regard.inference.translation.subwords import Subwords
-        from regard.interpret.translation.decoding_steps import translate_in_steps
-        from regard.interpret.translation.document import translation_document
+        from regard.interpret.translation.decoding_steps import reproduction, translate_in_steps
 
         translators = [entry.name for entry in studio.models.entries.values() if entry.kind == "translator"]
         # An exported page has no other models to go to.
@@ -33,8 +32,10 @@ def translation(studio: Studio, arguments: Arguments) -> Payload:
         if not isinstance(reader, Subwords):
             return {**_no_translator(model), **others}
         beam, network = Beam(num_beams=width, num_return_sequences=width), as_translation_model(network)
-        result = translate_in_steps(Translator(network, reader, default_alignment_heads(network)), text, beam=beam)
-        return {**translation_document(model, result, beam=beam), **others}
+        translator = Translator(network, reader, default_alignment_heads(network))
+        result = translate_in_steps(translator, text, beam=beam, name=model)
+        result.with_reproduction(*reproduction(model, text, beam))
+        return {**result.page_data(), **others}
 
 
 def _no_translator(model: str) -> dict[str, object]:

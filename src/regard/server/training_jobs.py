@@ -232,9 +232,10 @@ def train(
     request: TrainingRequest, *, on_message: Callable[[str], None], on_event: Callable[[Mapping[str, Any]], None]
 ) -> dict[str, float]:
     """Train as requested and return the scores of the best epoch."""
+    from regard.data.readers import TableOptions
+    from regard.tasks.read_examples import read_examples, task_for
     from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
     from regard.training.finetuning.run import fit
-    from regard.training.finetuning.sources import TableOptions, holds_images, read_examples
 
     table = TableOptions.parse(request.columns or None)
     Path(request.output).parent.mkdir(parents=True, exist_ok=True)
@@ -242,7 +243,7 @@ def train(
     if 0 < request.limit < len(read.examples):
         on_message(f"{request.limit:,} of {len(read.examples):,} examples were sampled")
         read = sample_examples(read, request.limit)
-    kind = "pictures" if request.task == "classify" and holds_images(request.data) else request.task
+    kind = "pictures" if task_for(request.task, request.data).reads_images else request.task
     report = fit(
         request.task,
         read,

@@ -20,9 +20,7 @@ from regard.verbs.base import Verb
 if TYPE_CHECKING:
     from regard.render.result import Result
 
-__all__ = ["MAX_CHARACTERS", "answer", "http_verbs", "openapi"]
-
-MAX_CHARACTERS = 20_000  # of one text
+__all__ = ["answer", "http_verbs", "openapi"]
 
 
 def http_verbs() -> dict[str, Verb]:
@@ -38,9 +36,9 @@ def answer(registry: ModelRegistry, name: str, arguments: Mapping[str, object]) 
         raise InputError(f"there is no verb {name!r}; {suggest(name, verbs)}")
     verb = verbs[name]
     for key, value in arguments.items():
-        if isinstance(value, str) and len(value) > MAX_CHARACTERS:
+        if isinstance(value, str) and len(value) > verb.max_characters:
             raise InputError(
-                f"{key!r} has {len(value):,} characters; the studio takes at most {MAX_CHARACTERS:,}. Shorten it"
+                f"{key!r} has {len(value):,} characters; the studio takes at most {verb.max_characters:,}. Shorten it"
             )
     fields = verb.request.model_fields
     given = {

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import InputError, check_choice, suggest
-from regard.known import CHECKPOINTS, Checkpoint, builtin_folder, builtin_names
-from regard.models.catalog import FAMILIES, Config, build
+from regard.known import builtin_folder, builtin_names
+from regard.models.family import Checkpoint, build, get_family, known_checkpoints
 
 __all__ = ["GPT3", "GPUS", "LENGTH", "UTILISATION", "Cost", "Subject", "cost", "parse_count", "subject_named"]
 
@@ -24,7 +24,6 @@ LENGTH = 512  # of a row, where a model has no positions
 # The shape that the paper of GPT-3 gives for its largest model.
 GPT3 = Checkpoint(
     "gpt3",
-    "gpt2",
     174_604_259_328,
     {
         "hidden_size": 12288,
@@ -33,6 +32,7 @@ GPT3 = Checkpoint(
         "intermediate_size": 49152,
         "max_position_embeddings": 2048,
     },
+    family="gpt2",
 )
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _HALVES = ("t5", "transformer", "seq2seq")  # a token passes through the encoder or the decoder, not through both
@@ -43,14 +43,12 @@ class Subject:
     """A model to be trained: its shape, its parameters, and how many tokens a row of its training has."""
 
     name: str
-    config: Config
+    config: Any
     parameters: int
     length: int
 
     @classmethod
-    def of(
-        cls, name: str, config: Config, *, heads: tuple[str, ...] | None = None, length: int | None = None
-    ) -> Subject:
+    def of(cls, name: str, config: Any, *, heads: tuple[str, ...] | None = None, length: int | None = None) -> Subject:
         """`length` None: as many tokens as the model has positions."""
         return cls(name, config, _count(config, heads), length or _positions(config))
 
@@ -118,7 +116,7 @@ def subject_named(name: str, *, length: int | None = None) -> Subject:
         folder = builtin_folder(name)
     if folder.is_dir():
         return _of_folder(folder, name, length)
-    known = {checkpoint.name: checkpoint for checkpoint in (GPT3, *CHECKPOINTS)}
+    known = {checkpoint.name: checkpoint for checkpoint in (GPT3, *known_checkpoints())}
     short = {full.rpartition("/")[2]: full for full in known}
     if (full := short.get(name, name)) not in known:
         raise InputError(
@@ -126,7 +124,7 @@ def subject_named(name: str, *, length: int | None = None) -> Subject:
         )
     found = known[full]
     shape: dict[str, Any] = dict(found.shape)
-    config = FAMILIES[found.family].config(family=found.family, **shape)
+    config = get_family(found.family).config_class(family=found.family, **shape)
     return Subject(full, config, found.parameters, length or _positions(config))
 
 
@@ -154,7 +152,7 @@ def _of_folder(folder: Path, name: str, length: int | None) -> Subject:
     return Subject.of(name, parse_config(read_json(path), path), length=length)
 
 
-def _count(config: Config, heads: tuple[str, ...] | None) -> int:
+def _count(config: Any, heads: tuple[str, ...] | None) -> int:
     import torch
 
     with torch.device("meta"):  # shapes without memory
@@ -162,14 +160,14 @@ def _count(config: Config, heads: tuple[str, ...] | None) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _positions(config: Config) -> int:
+def _positions(config: Any) -> int:
     if config.family == "vit":
         (height, width), (high, wide) = _field(config, "image_size"), _field(config, "patch_size")
         return int(1 + (height // high) * (width // wide))
     return int(_field(config, "max_position_embeddings", LENGTH))
 
 
-def _attention(config: Config, length: int) -> float:
+def _attention(config: Any, length: int) -> float:
     """Operations per token of scores and averages, forward and backward: 12 x layers x row x width.
 
     No account is taken of what a causal mask would save. A token of an encoder-decoder passes through half of the
@@ -186,6 +184,6 @@ def _attention(config: Config, length: int) -> float:
     return 12.0 * depth * length * float(width)
 
 
-def _field(config: Config, name: str, default: Any = None) -> Any:
+def _field(config: Any, name: str, default: Any = None) -> Any:
     """A number of a shape; families differ in which they have."""
     return getattr(config, name) if name in {field.name for field in fields(config)} else default

@@ -95,7 +95,7 @@ class TextClassifier(_Tuning):
             raise InputError(f"expected a label for each text, got {len(texts)} texts and {len(labels)} labels")
         known = np.asarray(labels)
         self.classes_ = np.unique(known)
-        examples = [TextExample(one.text, one.second, str(label)) for one, label in zip(texts, known, strict=True)]
+        examples = [TextExample(one.text, one.text_pair, str(label)) for one, label in zip(texts, known, strict=True)]
         self._fit(
             TextClassification(self._names(), multi_label=False)
             if len(self.classes_) > 1

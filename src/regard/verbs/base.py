@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Device",
+    "LocalFile",
     "ModelName",
     "Models",
     "Request",
@@ -58,6 +59,7 @@ __all__ = [
 ]
 
 Device = Literal["auto", "cpu", "cuda"]
+MAX_PASTED_LINES = 12  # of texts in a command that reproduces a result
 
 
 class Models(Protocol):
@@ -92,6 +94,15 @@ def _read_texts(value: object, info: ValidationInfo) -> object:
 # Texts as a list, or the file that holds one text per line ("-" is standard input). Over HTTP a string holds the lines
 # themselves: a client cannot make the server read a file.
 Texts = Annotated[list[str] | Path, BeforeValidator(_read_texts)]
+
+
+def _refuse_remote_file(value: object, info: ValidationInfo) -> object:
+    if value is not None and not (info.context or {}).get("files", True):
+        raise ValueError("the server reads no files for clients; leave it out")
+    return value
+
+
+LocalFile = Annotated[Path | None, BeforeValidator(_refuse_remote_file)]  # a file that clients of a server cannot name
 
 
 def argument(default: Any = ..., *, help: str, metavar: str | None = None, **limits: Any) -> Any:
@@ -130,6 +141,7 @@ class Verb:
     result: str  # "module:Class"; a path, so that listing the verbs imports no torch
     formats: tuple[str, ...]  # extensions that `--output` takes; empty: the verb has no such option
     http: bool  # whether clients of the server may call it
+    max_characters: int  # of one text that a client may send
     aliases: tuple[str, ...] = field(default=())
 
     @property
@@ -152,8 +164,9 @@ class Verb:
             raise InputError(
                 f"{self.name} has no argument {unknown[0]!r}; {suggest(unknown[0], self.request.model_fields)}"
             )
+        values = {name: _lines(self.request.model_fields[name], value) for name, value in values.items()}
         try:
-            return self.request.model_validate(dict(values), context={"files": files})
+            return self.request.model_validate(values, context={"files": files})
         except ValidationError as error:
             raise InputErrors(dict.fromkeys(_explain(fault, values) for fault in error.errors())) from None
 
@@ -166,14 +179,19 @@ class Verb:
 
     def command_line(self, request: Request) -> str:
         """The command that makes the same request."""
-        options, positional, source = [], [], ""
+        options: list[str] = []
+        positional: list[str] = []
+        source = ""
         for name, info, value in _given(request):
             if isinstance(value, list) and "Path" in str(info.annotation):  # texts that are not in a file
-                source, value = shlex.join(["printf", "%s\\n", *value]) + " | ", "-"
+                source = _print_lines(value)
+                value = "-" if source else "FILE"  # too many lines to paste
             if cli_of(info).get("position"):
-                positional.append(_word(value))
+                positional += map(str, value) if isinstance(value, list) else [_word(value)]
+            elif cli_of(info).get("repeat") and isinstance(value, list):
+                options += [word for item in value for word in (flag_of(name, info), str(item))]
             elif isinstance(value, bool):
-                options.append(flag_of(name, info) if value else f"--no-{name.replace('_', '-')}")
+                options.append(flag_of(name, info) if value else negative_flag(name, info))
             else:
                 options += [flag_of(name, info), _word(value)]
         separator = ["--"] if any(word.startswith("-") and word != "-" for word in positional) else []
@@ -199,12 +217,15 @@ def verb(
     name: str | None = None,
     formats: tuple[str, ...] = (),
     http: bool = True,
+    max_characters: int = 20_000,
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Any, Any], Any]], Verb]:
     """Make a verb of a function that takes a request and models, and returns a result, or yields events on the way."""
 
     def define(function: Callable[[Any, Any], Any]) -> Verb:
-        return Verb(name or function.__name__.strip("_"), request, function, result, formats, http, aliases)
+        return Verb(
+            name or function.__name__.strip("_"), request, function, result, formats, http, max_characters, aliases
+        )
 
     return define
 
@@ -219,7 +240,13 @@ def cli_of(info: FieldInfo) -> Mapping[str, Any]:
 def flag_of(name: str, info: FieldInfo) -> str:
     """The long flag of an option."""
     flags = [flag for flag in cli_of(info).get("flags", ()) if flag.startswith("--")]
-    return flags[0] if flags else f"--{name.replace('_', '-')}"
+    return str(flags[0]).partition("/")[0] if flags else f"--{name.replace('_', '-')}"
+
+
+def negative_flag(name: str, info: FieldInfo) -> str:
+    """The flag that switches an option off: "--unquoted" of "--quoted/--unquoted", else "--no-NAME"."""
+    flags = [flag for flag in cli_of(info).get("flags", ()) if "/" in flag]
+    return str(flags[0]).partition("/")[2] if flags else f"--no-{flag_of(name, info).removeprefix('--')}"
 
 
 def _names_models(info: FieldInfo) -> bool:
@@ -244,6 +271,29 @@ def _given(request: Request) -> list[tuple[str, FieldInfo, object]]:
 
 def _word(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _print_lines(lines: Sequence[str | Sequence[str | None]]) -> str:
+    """A command that prints the lines for another one to read; empty if nobody would paste it. Columns are joined by
+    tabs."""
+    rows = ["\t".join(map(str, filter(None, line))) if not isinstance(line, str) else line for line in lines]
+    if len(rows) > MAX_PASTED_LINES or any("\n" in row for row in rows):
+        return ""
+    return f"printf '%s\\n' {' '.join(map(_shell_line, rows))} | "
+
+
+def _shell_line(line: str) -> str:
+    """A word for a shell; a tab is spelled, since nobody would see it."""
+    if "\t" not in line:
+        return shlex.quote(line)
+    escaped = line.replace("\\", "\\\\").replace("'", "\\'").replace("\t", "\\t")
+    return f"$'{escaped}'"
+
+
+def _lines(info: FieldInfo, value: object) -> object:
+    """A string for a list of strings holds one item per line."""
+    is_list = get_origin(info.annotation) is list
+    return [line for line in value.splitlines() if line.strip()] if is_list and isinstance(value, str) else value
 
 
 def _literal(value: object) -> str:

@@ -28,7 +28,6 @@ def test_by_hand() -> None:
     found = project(np.array([[0, 0, 7], [6, 0, 7], [0, 2, 7], [6, 2, 7]], dtype=np.float32))
     np.testing.assert_allclose(found.points, [[-3, -1], [3, -1], [-3, 1], [3, 1]], atol=1e-12)
     np.testing.assert_allclose(found.explained, [0.9, 0.1])
-    assert found.document() == {"points": [[-3, -1], [3, -1], [-3, 1], [3, 1]], "explained": [0.9, 0.1]}
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
@@ -51,6 +50,6 @@ def test_equal_vectors_are_one_point() -> None:
 def test_signs_like_another() -> None:
     first = Projection(np.array([[1.0, 2.0], [-1.0, -2.0]]), np.array([0.5, 0.5]))
     turned = Projection(first.points * [1, -1] + 0.01, np.array([0.6, 0.4]))
-    found = turned.like(first)
+    found = turned.aligned_to(first)
     np.testing.assert_allclose(found.points, (first.points * [1, -1] + 0.01) * [1, -1])
     assert found.explained is turned.explained

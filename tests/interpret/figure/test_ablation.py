@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.checkpoints.ready import evaluation_mode
 from regard.inference.perplexity import measure_perplexity
 from regard.inference.translation.model import as_translation_model, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords
@@ -24,6 +23,7 @@ from regard.interpret.figure.figure import draw_figure
 from regard.interpret.figure.figure_model import figure_model_of
 from regard.models import Gpt
 from regard.nn import Padded
+from regard.nn.evaluation import evaluation_mode
 from tests.interpret.conftest import translator
 from tests.interpret.figure.conftest import Drawn
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.interpret.figure.ablation import COMPONENTS, check_components, missing_components, without_components
 from regard.interpret.figure.figure_model import figure_model_of
 from regard.nn import Attention, LayerConfig, Padded, Residual, TextEmbedding
+from regard.nn.evaluation import evaluation_mode
 from tests.interpret.figure.conftest import Drawn
 
 

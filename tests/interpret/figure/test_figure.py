@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.figure.ablation import COMPONENTS, missing_components, without_components
@@ -17,6 +16,7 @@ from regard.interpret.figure.figure import Figure, draw_figure, max_tokens_of
 from regard.interpret.figure.figure_model import figure_model_of
 from regard.models import Seq2Seq
 from regard.nn import Padded
+from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
 from tests.interpret.conftest import Both, translator
 from tests.interpret.figure.conftest import Drawn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ from regard.data.examples import TaggedExample, TextExample
 from regard.errors import InputError
 from regard.inference.embedding.embedder import Embedder
 from regard.interpret.probes import layers as module
-from regard.interpret.probes.fitting import Recipe
-from regard.interpret.probes.layers import LayerReport, score_layers
+from regard.interpret.probes.layers import LayersResult
+from regard.interpret.probes.probe_training import ProbeRecipe
 from regard.tasks.metrics import entity_scores
 from tests.inference.folders import tiny_gpt
+from tests.interpret.runs import as_loaded, finish
 
 NAMES = ("water", "sound", "people", "day")
 OTHERS = ("the", "a", "is", "they", "love", "make", "then", "see")
@@ -55,22 +57,25 @@ def texts(count: int, *, seed: int) -> list[TextExample]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LINEAR", Recipe(batch=256, epochs=2, steps=60, rate=5e-2))
-    monkeypatch.setattr(module, "BILSTM", Recipe(batch=32, epochs=1, steps=3, rate=1e-2))
+    monkeypatch.setattr(module, "LINEAR", ProbeRecipe(batch_size=256, epochs=2, steps=60, learning_rate=5e-2))
+    monkeypatch.setattr(module, "BILSTM", ProbeRecipe(batch_size=32, epochs=1, steps=3, learning_rate=1e-2))
 
 
-def scores(report: LayerReport) -> dict[str, float]:
+def scores(report: LayersResult) -> dict[str, float]:
     return {row.name: row.score for row in report.layers + report.rows}
 
 
+def score_layers(model: Any, train: Any, dev: Any, *, events: list[Any] | None = None, **options: Any) -> LayersResult:
+    return finish(module.score_layers(as_loaded(model), train, dev, **options), events)
+
+
 def test_tags(tiny_bert_folder: Path) -> None:
-    told: list[tuple[str, int, int]] = []
+    events: list[Any] = []
     report = score_layers(
         tiny_bert_folder,
         sentences(120, seed=0),
         sentences(60, seed=1),
-        device="cpu",
-        on_progress=lambda *one: told.append(one),
+        events=events,
     )
     found = scores(report)
     assert (report.task, report.metric, report.train, report.dev) == ("tag", "f1", 120, 60)
@@ -86,6 +91,7 @@ def test_tags(tiny_bert_folder: Path) -> None:
     assert report.layers[2].low < report.layers[2].score < report.layers[2].high
     assert sum(report.mix) == pytest.approx(1)
     assert len(report.mix) == 3
+    told = [(event.stage, event.done, event.total) for event in events]
     assert ("reading", 180, 180) in told
     assert told[-1][0] == "training linear heads"
     assert told[-1][1] == told[-1][2] >= 60
@@ -101,21 +107,20 @@ def test_every_text_is_read_once(tiny_bert_folder: Path, monkeypatch: pytest.Mon
         return original(ids, layout)
 
     monkeypatch.setattr(model, "states", counted)
-    score_layers((model, tokenizer), sentences(30, seed=0), sentences(20, seed=1), head="bilstm", device="cpu")
+    score_layers((model, tokenizer), sentences(30, seed=0), sentences(20, seed=1), head="bilstm")
     assert sum(rows) == 50
     rows.clear()
-    score_layers((model, tokenizer), texts(30, seed=0), texts(20, seed=1), head="bilstm", device="cpu")
+    score_layers((model, tokenizer), texts(30, seed=0), texts(20, seed=1), head="bilstm")
     assert sum(rows) == 50
 
 
 def test_a_bilstm_for_the_table(tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BILSTM", Recipe(batch=32, epochs=1, steps=50, rate=3e-2))
+    monkeypatch.setattr(module, "BILSTM", ProbeRecipe(batch_size=32, epochs=1, steps=50, learning_rate=3e-2))
     report = score_layers(
         tiny_bert_folder,
         sentences(150, seed=0, behind=True),
         sentences(60, seed=1, behind=True),
         head="bilstm",
-        device="cpu",
     )
     found = scores(report)
     assert {row.head for row in report.layers} == {"linear"}
@@ -134,7 +139,6 @@ def test_texts(tiny_bert_folder: Path, head: str, pooling: str) -> None:
         texts(60, seed=1),
         head=head,  # type: ignore[arg-type]
         pooling=pooling,
-        device="cpu",
     )
     found = scores(report)
     assert (report.task, report.metric) == ("classify", "accuracy")
@@ -148,16 +152,14 @@ def test_texts(tiny_bert_folder: Path, head: str, pooling: str) -> None:
 
 def test_a_gpt(tmp_path: Path) -> None:
     folder = tiny_gpt(tmp_path, positions=64)
-    report = score_layers(folder, sentences(60, seed=0), sentences(30, seed=1), device="cpu")
+    report = score_layers(folder, sentences(60, seed=0), sentences(30, seed=1))
     assert len(report.layers) == 3
     assert report.layers[0].score > 70  # its first pieces are letters
 
 
 def test_a_seed_repeats_the_lab(tiny_bert_folder: Path) -> None:
     first, again, other = (
-        score_layers(
-            tiny_bert_folder, sentences(20, seed=0), sentences(20, seed=1), head="bilstm", seed=s, device="cpu"
-        )
+        score_layers(tiny_bert_folder, sentences(20, seed=0), sentences(20, seed=1), head="bilstm", seed=s)
         for s in (1, 1, 2)
     )
     assert (first.layers, first.rows, first.mix) == (again.layers, again.rows, again.mix)
@@ -170,7 +172,7 @@ def test_the_score_is_that_of_the_metrics(tiny_bert_folder: Path) -> None:
         TaggedExample(one.text, one.words, ("O",) * (len(one.words) - 1) + ("B-X",)) for one in sentences(20, seed=0)
     ]
     dev = sentences(20, seed=1)
-    report = score_layers(tiny_bert_folder, train, dev, device="cpu")
+    report = score_layers(tiny_bert_folder, train, dev)
     assert report.unseen == ["B-THING"]
     assert {row.score for row in report.layers} == {0.0}
     assert entity_scores([one.tags or () for one in dev], [("O",) * len(one.words) for one in dev])["f1"] == 0
@@ -184,7 +186,7 @@ def test_sentences_that_are_too_long_lose_nothing(tiny_bert_folder: Path) -> Non
     words = tuple((a + int(at), b + int(at)) for one, at in zip(short, starts, strict=True) for a, b in one.words)
     tags = tuple(tag for one in short for tag in one.tags or ())
     long = TaggedExample(" ".join(one.text for one in short), words, tags)
-    report = score_layers(tiny_bert_folder, sentences(120, seed=0), [long], device="cpu")
+    report = score_layers(tiny_bert_folder, sentences(120, seed=0), [long])
     assert (report.dev, report.cut) == (1, 0)
     assert report.parted >= 3
     assert scores(report)["layer 0 (embeddings)"] > 75  # at positions that training never saw
@@ -207,11 +209,11 @@ def test_bad_input(tiny_bert_folder: Path) -> None:
     ]
     for learned, scored, options, message in cases:
         with pytest.raises(InputError, match=message):
-            score_layers(tiny_bert_folder, learned, scored, device="cpu", **options)  # type: ignore[arg-type]
+            score_layers(tiny_bert_folder, learned, scored, **options)
 
 
 def test_the_embedder_is_not_changed_by_the_lab(tiny_bert_folder: Path) -> None:
     loaded = regard.load(tiny_bert_folder)
     before = Embedder(loaded, device="cpu").transform(["the film was good"])
-    score_layers(loaded, texts(20, seed=0), texts(10, seed=1), device="cpu")
+    score_layers(loaded, texts(20, seed=0), texts(10, seed=1))
     np.testing.assert_array_equal(before, Embedder(loaded, device="cpu").transform(["the film was good"]))

@@ -56,15 +56,19 @@ def decode_plainly(translator: Translator, told: DecodedHypothesis) -> list[list
 
 
 def values_of(found: TranslationSteps) -> Floats:
-    assert found.seen is not None
-    return found.seen.states[None, None] if found.seen.values is None else found.seen.values
+    assert found.cross_attention is not None
+    return (
+        found.cross_attention.states[None, None]
+        if found.cross_attention.values is None
+        else found.cross_attention.values
+    )
 
 
 def test_the_context_is_the_one_the_model_used(translator: Translator) -> None:
     found = translate_in_steps(translator, TEXT, beam=BEAM)
     assert len(found.hypotheses) == 3
     for told in found.hypotheses:
-        looks = told.looks
+        looks = told.attention
         assert looks is not None
         powers = np.exp(looks.scores - looks.scores.max(-1, keepdims=True))
         np.testing.assert_allclose(looks.weights, powers / powers.sum(-1, keepdims=True), atol=1e-6)
@@ -86,12 +90,12 @@ def test_scores_of_a_recurrent_model_are_the_papers(made: Callable[[str], Transl
     assert isinstance(model, Seq2Seq)
     found = translate_in_steps(translator, TEXT, beam=None)
     [told] = found.hypotheses
-    assert found.seen is not None and told.looks is not None and found.seen.values is None
+    assert found.cross_attention is not None and told.attention is not None and found.cross_attention.values is None
     project = model.decoder.cross.project  # type: ignore[union-attr]
     with torch.inference_mode():
-        state = model.read(torch.tensor(translator.subwords.encode_sources([TEXT])))
+        state = model.encode(torch.tensor(translator.subwords.encode_sources([TEXT])))
         memory = state.memory[0]
-        np.testing.assert_allclose(found.seen.states, memory.numpy(), atol=1e-6)
+        np.testing.assert_allclose(found.cross_attention.states, memory.numpy(), atol=1e-6)
         expected = []
         for number, token in enumerate(
             [
@@ -112,30 +116,30 @@ def test_scores_of_a_recurrent_model_are_the_papers(made: Callable[[str], Transl
             else:
                 both = query @ project.query.weight.T + memory @ project.key.weight.T  # type: ignore[union-attr, operator]
                 expected.append(torch.tanh(both) @ model.decoder.cross.score.v.weight[0])  # type: ignore[union-attr, index]
-    np.testing.assert_allclose(told.looks.scores[0, 0], torch.stack(expected).numpy(), atol=1e-5)
+    np.testing.assert_allclose(told.attention.scores[0, 0], torch.stack(expected).numpy(), atol=1e-5)
 
 
 def test_scores_of_a_transformer_are_scaled_products(made: Callable[[str], Translator]) -> None:
     translator = made("transformer")
     assert isinstance(translator.model, Transformer)
     found = translate_in_steps(translator, TEXT, beam=BEAM)
-    assert found.seen is not None and found.seen.values is not None
-    assert found.seen.scale == pytest.approx(8**-0.5)  # 16 numbers, 2 heads
+    assert found.cross_attention is not None and found.cross_attention.values is not None
+    assert found.cross_attention.scale == pytest.approx(8**-0.5)  # 16 numbers, 2 heads
     for told in found.hypotheses:
-        assert told.looks is not None
+        assert told.attention is not None
         for layer, attention in enumerate(attentions(translator)):
-            states = torch.tensor(found.seen.states)
+            states = torch.tensor(found.cross_attention.states)
             with torch.inference_mode():
                 key = attention.project.key(states).view(-1, 2, 8).transpose(0, 1).numpy()  # type: ignore[union-attr, operator]
                 value = attention.project.value(states).view(-1, 2, 8).transpose(0, 1).numpy()  # type: ignore[union-attr, operator]
-            scores = told.looks.query[layer] @ key.swapaxes(1, 2) / np.sqrt(8)
-            np.testing.assert_allclose(told.looks.scores[layer], scores, atol=1e-5)
-            np.testing.assert_allclose(found.seen.values[layer], value, atol=1e-5)
+            scores = told.attention.query[layer] @ key.swapaxes(1, 2) / np.sqrt(8)
+            np.testing.assert_allclose(told.attention.scores[layer], scores, atol=1e-5)
+            np.testing.assert_allclose(found.cross_attention.values[layer], value, atol=1e-5)
 
 
 def test_a_hypothesis_is_not_changed_by_those_beside_it(translator: Translator) -> None:
     several = translate_in_steps(translator, TEXT, beam=BEAM)
     for told in several.hypotheses:
         [alone] = replay_translations(translator, TEXT, [told.translation]).hypotheses
-        assert alone.looks is not None and told.looks is not None
-        np.testing.assert_allclose(alone.looks.weights, told.looks.weights, atol=1e-4)
+        assert alone.attention is not None and told.attention is not None
+        np.testing.assert_allclose(alone.attention.weights, told.attention.weights, atol=1e-4)

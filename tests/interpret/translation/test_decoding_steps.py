@@ -15,8 +15,8 @@ from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import Translator
 from regard.inference.translation.model import teacher_forced_logits
 from regard.interpret.translation.decoding_steps import (
-    LIKELIEST,
     MAX_SOURCE_TOKENS,
+    NUM_LIKELIEST,
     SubwordTokens,
     replay_translations,
     translate_in_steps,
@@ -43,13 +43,13 @@ def test_probabilities_are_those_of_the_search(translator: Translator) -> None:
             )
         for step, token, row in zip(told.steps, ids, shares, strict=True):
             assert step.probability == pytest.approx(float(row[token]), abs=1e-6)
-            best = row.topk(LIKELIEST).values.tolist()
-            assert [probability for _, probability in step.likeliest] == pytest.approx(best, abs=1e-6)
+            best = row.topk(NUM_LIKELIEST).values.tolist()
+            assert [one.probability for one in step.likeliest] == pytest.approx(best, abs=1e-6)
 
 
 def test_the_greedy_one_says_the_likeliest(translator: Translator) -> None:
     [told] = translate_in_steps(translator, TEXT).hypotheses
-    assert [step.token for step in told.steps] == [step.likeliest[0][0] for step in told.steps]
+    assert [step.token for step in told.steps] == [step.likeliest[0].token for step in told.steps]
 
 
 def test_words_gathered_from_weights_are_the_alignment(translator: Translator) -> None:
@@ -57,14 +57,14 @@ def test_words_gathered_from_weights_are_the_alignment(translator: Translator) -
     found = translate_in_steps(translator, TEXT, beam=Beam(num_beams=3, num_return_sequences=3))
     layer, heads = translator.alignment_heads.layer, list(translator.alignment_heads.heads)
     for told in found.hypotheses:
-        assert told.looks is not None
+        assert told.attention is not None
         expected = translator.align(TEXT, told.translation.ids)
         assert [list(found.source.words), list(told.pieces.words)] == [expected.source, expected.target]
-        weights = told.looks.weights[layer, heads].mean(0).astype(np.float64)
+        weights = told.attention.weights[layer, heads].mean(0).astype(np.float64)
         columns = np.zeros((weights.shape[1], len(found.source.words) + 1))
-        columns[np.arange(len(columns)), [*found.source.places, len(found.source.words)]] = 1
+        columns[np.arange(len(columns)), [*found.source.word_indices, len(found.source.words)]] = 1
         rows = np.zeros((len(told.pieces.words), weights.shape[0]))
-        rows[list(told.pieces.places), np.arange(len(told.pieces.places))] = 1
+        rows[list(told.pieces.word_indices), np.arange(len(told.pieces.word_indices))] = 1
         gathered = rows / np.maximum(rows.sum(1, keepdims=True), 1) @ weights @ columns
         np.testing.assert_allclose(gathered[:, -1], expected.outside, atol=1e-5)
         shares = gathered[:, :-1] / np.maximum(gathered[:, :-1].sum(1, keepdims=True), 1e-12)
@@ -74,8 +74,8 @@ def test_words_gathered_from_weights_are_the_alignment(translator: Translator) -
 def test_pieces_of_a_source_end_with_its_end(made: Callable[[str], Translator]) -> None:
     translator = made("transformer")
     source = translate_in_steps(translator, "a dög").source
-    assert source.words == ("a", "dög") and len(source.places) == len(source.tokens) - 1
-    assert source.places[0] == 0 and source.places[-1] == 1 and source.tokens[-1] == "<|endoftext|>"
+    assert source.words == ["a", "dög"] and len(source.word_indices) == len(source.tokens) - 1
+    assert source.word_indices[0] == 0 and source.word_indices[-1] == 1 and source.tokens[-1] == "<|endoftext|>"
 
 
 def test_a_translation_that_is_empty_or_cut_off(made: Callable[[str], Translator]) -> None:
@@ -84,14 +84,14 @@ def test_a_translation_that_is_empty_or_cut_off(made: Callable[[str], Translator
     ids = tuple(translator.encode_translation("ein Hund"))
     ended, cut = (replace(found, text="", ids=(), finished=True), replace(found, text="x", ids=ids, finished=False))
     shown = replay_translations(translator, TEXT, [ended, cut])
-    assert shown.hypotheses[0].pieces == SubwordTokens(("<|endoftext|>",), (), ())
+    assert shown.hypotheses[0].pieces == SubwordTokens(["<|endoftext|>"], [], [])
     assert len(shown.hypotheses[0].steps) == 1
-    assert shown.hypotheses[1].pieces.words == ("ein", "Hund") and len(shown.hypotheses[1].steps) == len(ids)
+    assert shown.hypotheses[1].pieces.words == ["ein", "Hund"] and len(shown.hypotheses[1].steps) == len(ids)
 
 
 def test_without_attention_there_are_words_and_no_looks(made: Callable[[str], Translator]) -> None:
     found = translate_in_steps(made("lstm none"), TEXT, beam=Beam(num_beams=2, num_return_sequences=2))
-    assert found.seen is None and all(told.looks is None and told.steps for told in found.hypotheses)
+    assert found.cross_attention is None and all(told.attention is None and told.steps for told in found.hypotheses)
 
 
 @pytest.mark.parametrize(

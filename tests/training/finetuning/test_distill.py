@@ -14,9 +14,10 @@ from regard.errors import InputError
 from regard.tasks.encoder_with_head import EncoderWithHead, collate_inputs
 from regard.tasks.multiple_choice import MultipleChoice
 from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.regression import Regression
 from regard.tasks.task import Task
 from regard.tasks.task_folder import FineTunedModel, load_fine_tuned
-from regard.tasks.text_classification import Regression, TextClassification
+from regard.tasks.text_classification import TextClassification
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.model_factory import DistillationObjective, StudentFactory
 from regard.training.finetuning.report import FineTuningReport

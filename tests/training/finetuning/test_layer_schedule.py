@@ -55,7 +55,7 @@ def tokenizer(tiny_bert_folder: Path) -> Tokenizer:
 
 def made(family: str, tokenizer: Tokenizer, *settings: str, folder: Path | None = None) -> FineTuner:
     model = tuned(family, tokenizer.size)
-    items = TASK.preprocess(EXAMPLES, InputBuilder(tokenizer, family=model.encoder.config.family, limit=32))
+    items = TASK.preprocess(EXAMPLES, InputBuilder(tokenizer, family=model.encoder.config.family, max_length=32))
     config = FineTuningConfig.load(
         overrides=["training.num_epochs=4", "training.batch_size=4", "training.learning_rate=1e-2", *settings]
     )

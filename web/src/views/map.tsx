@@ -1,4 +1,4 @@
-// A map of sentences: their vectors' first two principal components, and the nearest neighbours of each by cosine.
+// A map of sentences: their vectors' first two principal components, and the nearest neighbors of each by cosine.
 import { useMemo } from "preact/hooks";
 import { setParameters, currentRoute, integerParameter, type Route } from "../route";
 import type { Painter } from "../painter";
@@ -14,7 +14,7 @@ interface Sentence {
   readonly text: string;
   readonly label: string | null;
   readonly point: Point;
-  readonly neighbours: readonly { readonly place: number; readonly cosine: number }[];
+  readonly neighbors: readonly { readonly index: number; readonly cosine: number }[];
 }
 
 interface MapPayload extends Payload {
@@ -48,7 +48,7 @@ function Show({ payload }: { payload: MapPayload }) {
       ))}
       <p class="muted">
         {sentences.length.toLocaleString("en")} sentences, {payload.width} numbers each ({payload.model.name}, layer {payload.layer}, pooling{" "}
-        {payload.pooling}). The plane keeps {(100 * kept).toFixed(1)}% of their variance; neighbours are those of the full vectors.
+        {payload.pooling}). The plane keeps {(100 * kept).toFixed(1)}% of their variance; neighbors are those of the full vectors.
       </p>
       <div class="choices">
         <label>
@@ -73,7 +73,7 @@ function Show({ payload }: { payload: MapPayload }) {
           height={460}
           label={`${sentences.length} sentences on the first two principal components of their vectors`}
           tell={(number) => told(sentences[number]!)}
-          joined={(number) => sentences[number]!.neighbours.map((near) => near.place)}
+          joined={(number) => sentences[number]!.neighbors.map((near) => near.index)}
           onChoose={pick}
         />
         <div>
@@ -89,12 +89,12 @@ function Show({ payload }: { payload: MapPayload }) {
               </tr>
             </thead>
             <tbody>
-              {one.neighbours.map((near) => (
-                <tr key={near.place}>
+              {one.neighbors.map((near) => (
+                <tr key={near.index}>
                   <td class="number">{near.cosine.toFixed(3)}</td>
                   <td>
-                    <button type="button" dir="auto" onClick={() => pick(near.place)}>
-                      {told(sentences[near.place]!)}
+                    <button type="button" dir="auto" onClick={() => pick(near.index)}>
+                      {told(sentences[near.index]!)}
                     </button>
                   </td>
                 </tr>
@@ -141,7 +141,7 @@ function lookOf({ sentences, explained }: MapPayload, labels: readonly string[],
     size,
     kind: (number) => kinds.get(sentences[number]!.label ?? "") ?? 0,
     chosen: at,
-    joined: sentences[at]!.neighbours.map((near) => near.place),
+    joined: sentences[at]!.neighbors.map((near) => near.index),
     ...(wanted && { bright: new Set(matching()) }),
   };
 }
@@ -168,14 +168,14 @@ function drawing(payload: MapPayload, { parameters }: Route) {
 
 function table({ sentences }: MapPayload) {
   const labelled = sentences.some((one) => one.label !== null);
-  const near = sentences[0]!.neighbours.flatMap((_, number) => [`neighbour_${number + 1}`, `cosine_${number + 1}`]);
+  const near = sentences[0]!.neighbors.flatMap((_, number) => [`neighbor_${number + 1}`, `cosine_${number + 1}`]);
   return {
     headers: ["text", ...(labelled ? ["label"] : []), "x", "y", ...near],
     rows: sentences.map((one) => [
       one.text,
       ...(labelled ? [one.label ?? ""] : []),
       ...one.point,
-      ...one.neighbours.flatMap(({ place: other, cosine }) => [other + 1, cosine]),
+      ...one.neighbors.flatMap(({ index: other, cosine }) => [other + 1, cosine]),
     ]),
   };
 }
@@ -190,7 +190,7 @@ export const map: View<MapPayload> = {
     { name: "texts", label: "Sentences, one a line; a label may follow behind | or a tab", lines: 5, start: TOPICS },
     { name: "layer", label: "Layer, such as -1 or mean(-4:)", start: "-1" },
     { name: "pooling", label: "Vector (mean, cls or max)", start: "mean" },
-    { name: "neighbours", label: "Neighbours", start: "5" },
+    { name: "neighbors", label: "Neighbors", start: "5" },
   ],
   Show,
   drawing,

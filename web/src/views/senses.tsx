@@ -14,7 +14,7 @@ interface Senses extends Payload {
   readonly model: { readonly name: string };
   readonly word: string;
   readonly texts: readonly string[];
-  readonly places: readonly (readonly [number, number])[];
+  readonly spans: readonly (readonly [number, number])[];
   readonly pieces: readonly (readonly string[])[];
   readonly similarity: readonly (readonly (readonly number[])[])[];
   readonly planes: readonly { readonly points: readonly Point[]; readonly explained: readonly number[] }[];
@@ -67,7 +67,7 @@ function Show({ payload }: { payload: Senses }) {
           <h3>Texts</h3>
           <ol class="contexts">
             {payload.texts.map((text, number) => (
-              <Marked key={number} text={text} place={payload.places[number]!} pieces={payload.pieces[number]!} />
+              <Marked key={number} text={text} span={payload.spans[number]!} pieces={payload.pieces[number]!} />
             ))}
           </ol>
         </div>
@@ -81,7 +81,7 @@ function Show({ payload }: { payload: Senses }) {
   );
 }
 
-function Marked({ text, place: [start, end], pieces }: { text: string; place: readonly [number, number]; pieces: readonly string[] }) {
+function Marked({ text, span: [start, end], pieces }: { text: string; span: readonly [number, number]; pieces: readonly string[] }) {
   const letters = [...text]; // Python counts characters, not halves of pairs
   return (
     <li dir="auto">

@@ -82,7 +82,7 @@ function Elsewhere({ payload }: { payload: Translation }) {
 
 function Hypotheses({ choice }: { choice: Choice }) {
   const { payload, model, number, told, layer, heads, mean } = choice;
-  const usual = payload.looking;
+  const usual = payload.alignment_heads;
   return (
     <>
       <p class="both">
@@ -132,7 +132,7 @@ function Hypotheses({ choice }: { choice: Choice }) {
               ))}
             </span>
           </fieldset>
-          {usual && <span class="muted">Alignments are {usual.of}.</span>}
+          {usual && <span class="muted">Alignments are {usual.description}.</span>}
         </div>
       )}
     </>

@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import family_name
 from regard.errors import InputError
+from regard.models.family import family_name
 from regard.nn import Padded
 
 __all__ = ["Decoder", "ReorderableState", "StateT", "as_decoder", "eval_mode", "inference_mode"]

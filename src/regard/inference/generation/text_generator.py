@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from regard.checkpoints.ready import describe_model, require_tokenizer
+from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam, beam_search, check_max_new_tokens
 from regard.inference.generation.decoder import Decoder, ReorderableState, as_decoder
@@ -22,6 +22,7 @@ from regard.inference.generation.sampling import sample
 from regard.inference.generation.text_stream import TextStream, check_stop_strings, token_text
 from regard.inference.generation.trace import Trace
 from regard.models import T5, Gpt
+from regard.models.family import describe_model
 from regard.text import Tokenizer
 
 __all__ = ["EncodedPrompt", "FinishReason", "GeneratedText", "GenerationStream", "TextGenerator"]

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.inference.translation.model import TranslationModel, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords, word_indices
 from regard.models import Seq2Seq, Transformer
 from regard.nn import Padded
+from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
 
 __all__ = ["Alignment", "AlignmentHeads", "align", "check_has_attention", "default_alignment_heads"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import describe_model
 from regard.errors import InputError
 from regard.models import Seq2Seq, Transformer
+from regard.models.family import describe_model
 from regard.nn import Padded
 
 __all__ = ["TranslationModel", "as_translation_model", "teacher_forced_logits", "vocab_sizes"]

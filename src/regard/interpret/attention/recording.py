@@ -8,8 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.loaded_model import LoadedModel
-from regard.checkpoints.ready import evaluation_mode, family_name, require_tokenizer
+from regard.checkpoints.loaded_model import LoadedModel, require_tokenizer
 from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.inference.generation.beam_search import greedy_search
@@ -21,7 +20,9 @@ from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapK
 from regard.interpret.attention.token_axis import axis_of_encoding, axis_of_ids, axis_of_patches, shift_right
 from regard.interpret.attention.view import MIN_TOKENS, max_tokens_on_page
 from regard.models import T5, Bert, Gpt, Seq2Seq, Transformer, Vit
+from regard.models.family import family_name
 from regard.nn import Padded
+from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.image_classification import ImageClassifier, ImageTransform
@@ -174,10 +175,10 @@ def _vision(model: Vit, text: str, image: ImageExample | None) -> AttentionRecor
         model((pixels[None].to(parameter.device).float() / 127.5 - 1).to(parameter.dtype))
     grid = (config.image_size[0] // config.patch_size[0], config.image_size[1] // config.patch_size[1])
     axis = axis_of_patches(grid)
-    shown = pixels[0] if config.num_channels == 1 else pixels.permute(1, 2, 0)
+    image_pixels = pixels[0] if config.num_channels == 1 else pixels.permute(1, 2, 0)
     maps = maps_from_tape(tape, "vit", axis, axis, part="encoder", is_self_attention=True)
     result = _record(model, [image.name], [maps], 0)
-    return result.model_copy(update={"image": shown.contiguous().numpy(), "grid": grid})
+    return result.model_copy(update={"image": image_pixels.contiguous().numpy(), "grid": grid})
 
 
 def _record(

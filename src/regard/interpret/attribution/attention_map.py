@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.checkpoints.ready import BATCH_TOKENS
 from regard.errors import InputError
+from regard.inference.masked_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe
 from regard.models import Gpt
 from regard.nn import Site, record

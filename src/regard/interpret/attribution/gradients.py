@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.checkpoints.ready import BATCH_TOKENS
 from regard.errors import InputError, check_choice
+from regard.inference.masked_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe
 
 __all__ = ["Attribution", "Baseline", "gradient_times_input", "integrated_gradients"]

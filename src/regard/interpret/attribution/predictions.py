@@ -11,28 +11,19 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
-from regard.checkpoints.ready import family_name
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.data.files import STANDARD_INPUT
-from regard.data.readers import split_words
+from regard.data.readers import TableOptions
 from regard.errors import InputError
 from regard.interpret.attribution.evidence import gather_evidence
+from regard.models.family import family_name
 from regard.render.png import data_uri
 from regard.render.result import round_floats
 from regard.tasks.predict import predict
 from regard.tasks.task import Prediction
 from regard.tasks.task_folder import FineTunedModel
-from regard.training.finetuning.sources import TableOptions
 
-__all__ = ["EXPECTED_INPUT", "parse_example", "predict_texts", "predictions_payload"]
-
-EXPECTED_INPUT = {  # what the texts of an example are, beside the first
-    "pair": "This model compares two texts: give both.",
-    "answer": "This model answers a question from a text: give the question first, and second the text that holds the "
-    "answer.",
-    "choose": "This model chooses how a text goes on: give the endings as second text, one a line.",
-    "pictures": "This model looks at pictures: give the path of an image file on this machine as text.",
-}
+__all__ = ["parse_example", "predict_texts", "predictions_payload"]
 
 
 def predict_texts(solved: FineTunedModel, *texts: str) -> Prediction:
@@ -43,24 +34,15 @@ def predict_texts(solved: FineTunedModel, *texts: str) -> Prediction:
 
 def parse_example(solved: FineTunedModel, text: str, second: str | None = None) -> Example:
     """One example as a user types it; InputError says what the task reads where that is something else."""
-    task = solved.task.name
-    kind = "pictures" if solved.tokenizer is None else task
-    if kind in EXPECTED_INPUT and kind != "pictures" and not (second or "").strip():
-        raise InputError(EXPECTED_INPUT[kind])
-    match kind:
-        case "pictures":
-            from regard.interpret.images import read_image
+    if solved.task.reads_images:
+        from regard.interpret.images import read_image
 
-            return read_image(os.path.expanduser(text.strip()))
-        case "tag":
-            return TaggedExample(text, tuple(split_words(text)))
-        case "answer":
-            return QuestionExample("", text, second or "")
-        case "choose":
-            return ChoiceExample(text, tuple(line.strip() for line in (second or "").splitlines() if line.strip()))
-        case "classify":
-            return TextExample(text)
-    return TextExample(text, second if (second or "").strip() else None)
+        return read_image(os.path.expanduser(text.strip()))
+    given = None if solved.task.reads_plain_text or not (second or "").strip() else second
+    if solved.task.input_hint and given is None:
+        raise InputError(solved.task.input_hint)
+    example: Example = solved.task.example(text, given)
+    return example
 
 
 def predictions_payload(
@@ -94,7 +76,7 @@ def predictions_payload(
             "family": family_name(solved.model.encoder),
             "task": solved.task.name,
             "labels": list(solved.task.labels),
-            "several": bool(getattr(solved.task, "multi_label", False)),
+            "several": solved.task.problem_type == "multi_label_classification",
         },
         "predictions": shown,
         "notes": list(notes),
@@ -189,7 +171,7 @@ def _python(
             f"[predict_texts(solved, *texts) for texts in {said}]"
         )
     return (
-        "from regard.training.finetuning.sources import TableOptions, new_examples\n"
+        "from regard.data.readers import TableOptions\nfrom regard.tasks.read_examples import new_examples\n"
         f"{opening}from regard.tasks.predict import predict_stream\n"
         f"solved = {solved}\n"
         f"examples = new_examples(solved.task.name, {source!r}, table={table!r})\n"

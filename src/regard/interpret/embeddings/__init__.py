@@ -1,1 +1,1 @@
-"""Where texts and words lie: contexts, maps of sentences, neighbours, and the lecture's walk to a classifier."""
+"""Analyses of embeddings: word senses, sentence maps, nearest neighbors, projections."""

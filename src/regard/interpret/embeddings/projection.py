@@ -1,7 +1,5 @@
-"""Vectors on a plane: principal components, and how much of the vectors' variance the plane keeps.
-
-Knows arrays. Knows no text and no model. A component's sign means nothing; here its largest entry is positive.
-"""
+"""Principal component analysis for plots, with the explained variance. The largest entry of each component is positive,
+since its sign has no meaning."""
 
 from __future__ import annotations
 
@@ -12,24 +10,19 @@ from numpy.typing import NDArray
 
 __all__ = ["Projection", "project"]
 
-Numbers = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """`points` (n, components), centred; `explained` is each component's share of the variance, from 0 to 1.
+    """`points` (n, components), centered; `explained` is the share of variance of each component, from 0 to 1.
 
-    Components beyond what the vectors vary in are all 0.
+    Components beyond the rank of the vectors are 0.
     """
 
-    points: Numbers
-    explained: Numbers
+    points: NDArray[np.float64]
+    explained: NDArray[np.float64]
 
-    def document(self) -> dict[str, object]:
-        return {"points": np.round(self.points, 6).tolist(), "explained": np.round(self.explained, 6).tolist()}
-
-    def like(self, other: Projection) -> Projection:
-        """The same with the signs that bring the points nearest to those of another projection."""
+    def aligned_to(self, other: Projection) -> Projection:
+        """The projection with the signs that bring its points nearest to those of another one."""
         signs = np.where((self.points * other.points).sum(0) < 0, -1.0, 1.0)
         return Projection(self.points * signs, self.explained)
 
@@ -37,17 +30,16 @@ class Projection:
 def project(vectors: NDArray[np.floating], *, components: int = 2) -> Projection:
     """Principal component analysis of vectors (n, width), in float64."""
     exact = vectors.astype(np.float64)
-    centred = exact - exact.mean(0)
-    left, sizes, right = np.linalg.svd(centred, full_matrices=False)
+    centered = exact - exact.mean(0)
+    left, singular_values, right = np.linalg.svd(centered, full_matrices=False)
     points = np.zeros((len(exact), components))
     explained = np.zeros(components)
-    total = float((sizes**2).sum())
-    # What is left of equal vectors is rounding: its direction would be noise shown as if it were something.
+    # The difference of equal vectors is rounding noise, which has no meaningful direction.
     noise = np.finfo(np.float64).eps * max(exact.shape) * float(np.abs(exact).max(initial=0.0))
-    kept = min(components, int((sizes > noise).sum()))
-    if kept:
-        largest = np.abs(right[:kept]).argmax(1)
-        signs = np.where(right[np.arange(kept), largest] < 0, -1.0, 1.0)
-        points[:, :kept] = left[:, :kept] * sizes[:kept] * signs
-        explained[:kept] = sizes[:kept] ** 2 / total
+    rank = min(components, int((singular_values > noise).sum()))
+    if rank:
+        largest = np.abs(right[:rank]).argmax(1)
+        signs = np.where(right[np.arange(rank), largest] < 0, -1.0, 1.0)
+        points[:, :rank] = left[:, :rank] * singular_values[:rank] * signs
+        explained[:rank] = singular_values[:rank] ** 2 / float((singular_values**2).sum())
     return Projection(points, explained)

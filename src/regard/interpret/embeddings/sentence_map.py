@@ -1,146 +1,159 @@
-"""A map of sentences: their vectors on a plane, and the nearest neighbours of each.
-
-Knows texts, labels, models and vectors. Knows no file and nothing of how a map is drawn. The plane keeps only a part of
-what the vectors differ in, and says which part; neighbours are those in the full space.
-"""
+"""A map of sentences: their vectors on a plane, and the nearest neighbors of each in the full space."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from pydantic import BaseModel
 
-from regard.checkpoints.loading import load
 from regard.data.examples import TextExample
 from regard.errors import InputError
+from regard.events import Progress
 from regard.inference.embedding.embedder import load_engine
-from regard.interpret.embeddings.chosen import drawn, left_out, piped
-from regard.interpret.embeddings.contexts import Pair, device_of
-from regard.interpret.embeddings.neighbours import Neighbours, nearest_of
-from regard.interpret.embeddings.projection import Projection, project
+from regard.interpret.embeddings.neighbors import nearest_neighbors
+from regard.interpret.embeddings.projection import project
+from regard.interpret.embeddings.sampling import sample_indices, sampling_note
+from regard.render.result import Result
 from regard.wording import truncation_note
 
-__all__ = ["LIMIT", "NEIGHBOURS", "SentenceMap", "sentence_map"]
+if TYPE_CHECKING:
+    from regard.checkpoints.loaded_model import LoadedModel
 
-LIMIT = 2000  # texts: what a page can show and a person look at
-NEIGHBOURS = 5
+__all__ = ["Neighbor", "Sentence", "SentenceMap", "sentence_map"]
+
+MAX_SENTENCES = 2000  # that a page can show
+CHUNK_SIZE = 512  # texts between two progress events
+PRINTED = 10  # sentences in the terminal
 
 
-@dataclass(frozen=True, eq=False)
-class SentenceMap:
-    """`labels` is None where no text has one; "" stands for a text without. `total` texts were given, `cut` were longer
-    than the model reads.
-    """
+class Neighbor(BaseModel):
+    """`index` counts the sentences of the map from 0."""
 
-    texts: list[str]
-    labels: list[str] | None
-    plane: Projection
-    neighbours: Neighbours
-    width: int
+    index: int
+    cosine: float
+
+
+class Sentence(BaseModel):
+    text: str
+    label: str | None
+    point: list[float]
+    neighbors: list[Neighbor]
+
+
+class SentenceMap(Result):
+    """`label` is None for all sentences if no text has one. `total` texts were given, `cut` were longer than the model
+    reads. `explained` is the share of variance of each axis."""
+
+    page_view: ClassVar[str] = "map"
+
+    model: str
     layer: int | str
     pooling: str
+    width: int
     total: int
     seed: int
     cut: int
+    explained: list[float]
+    sentences: list[Sentence]
 
-    def document(self) -> dict[str, object]:
-        """For JSON: one record a sentence; neighbours are places in that list, counted from 0."""
-        points = np.round(self.plane.points, 6).tolist()
-        near = zip(self.neighbours.places.tolist(), np.round(self.neighbours.cosines, 6).tolist(), strict=True)
-        labels: list[str | None] = [None] * len(self.texts) if self.labels is None else [*self.labels]
-        return {
-            "layer": self.layer,
-            "pooling": self.pooling,
-            "width": self.width,
-            "total": self.total,
-            "seed": self.seed,
-            "cut": self.cut,
-            "explained": self.plane.document()["explained"],
-            "sentences": [
-                {
-                    "text": text,
-                    "label": label,
-                    "point": point,
-                    "neighbours": [{"place": p, "cosine": c} for p, c in zip(places, values, strict=True)],
-                }
-                for text, label, point, (places, values) in zip(self.texts, labels, points, near, strict=True)
-            ],
-        }
-
+    @property
     def notes(self) -> list[str]:
-        """What a reader must know of the texts that were not taken whole."""
-        found = left_out(self.total, len(self.texts), self.seed)
-        if self.cut:
-            found.append(truncation_note(self.cut))
-        return found
+        return [
+            *sampling_note(self.total, len(self.sentences), self.seed),
+            *([truncation_note(self.cut)] if self.cut else []),
+        ]
 
-    def payload(self, model: str, *, source: str | None = None) -> dict[str, object]:
-        """The document of the view "map"; `source` is the file the texts came from, as a shell takes it.
+    def to_text(self) -> str:
+        first, second = self.explained
+        lines = [
+            f"{len(self.sentences):,} sentences, vectors of width {self.width:,}, projected onto a plane",
+            f"The plane keeps {first + second:.1%} of the variance: {first:.1%} horizontally, {second:.1%} vertically",
+        ]
+        for sentence in self.sentences[:PRINTED]:
+            x, y = sentence.point
+            label = f"  [{sentence.label}]" if sentence.label else ""
+            lines.append(f"\n({x:.3f}, {y:.3f})  {_shorten(sentence.text)}{label}")
+            for near in sentence.neighbors:
+                lines.append(f"    {near.cosine:6.3f}  {_shorten(self.sentences[near.index].text)}")
+        if len(self.sentences) > PRINTED:
+            lines.append(f"\nand {len(self.sentences) - PRINTED:,} more; --json and --output have all of them")
+        return "\n".join(lines)
 
-        Without one the command holds the texts themselves, or names the CSV file that the page gives.
-        """
-        options = f"--model {shlex.quote(model)} --layer={shlex.quote(str(self.layer))}"
-        options += f" --neighbours {self.neighbours.places.shape[1]}"
-        options += "" if self.pooling == "mean" else f" --pooling {self.pooling}"
-        labels = self.labels if self.labels is not None and all(self.labels) else None  # files have them all, or none
-        lines = piped(self.texts, labels) if source is None else None
-        columns = "text" if labels is None else "text,label"
-        source = source or ("-" if lines else f"regard-map.csv --columns {columns}")
-        told = (
-            "  # regard-map.csv: the file of the button CSV with exact cells"
-            if source.startswith("regard-map.csv")
-            else ""
-        )
-        arguments = f"layer={self.layer!r}, pooling={self.pooling!r}, count={self.neighbours.places.shape[1]}"
-        return {
-            "view": "map",
-            "model": {"name": model},
-            **self.document(),
-            "notes": self.notes(),
-            "cli": f"{lines or ''} regard map {source} {options}{told}".strip(),
-            "python": _python(model, self.texts, labels, arguments, short=lines is not None),
-        }
+    def to_table(self) -> tuple[list[str], list[list[object]]]:
+        count = max((len(sentence.neighbors) for sentence in self.sentences), default=0)
+        near = [name for rank in range(1, count + 1) for name in (f"neighbor_{rank}", f"cosine_{rank}")]
+        rows: list[list[object]] = [
+            [one.text, one.label, *one.point, *(value for n in one.neighbors for value in (n.index, n.cosine))]
+            for one in self.sentences
+        ]
+        return ["text", "label", "x", "y", *near], rows
+
+    def view_data(self) -> dict[str, Any]:
+        return {**self.to_dict(), "model": {"name": self.model}, "notes": self.notes}
 
 
 def sentence_map(
-    model: str | Pair,
+    loaded: LoadedModel,
     examples: Sequence[TextExample],
     *,
     layer: int | str = -1,
     pooling: str = "mean",
-    count: int = NEIGHBOURS,
-    limit: int = LIMIT,
+    neighbors: int = 5,
+    limit: int = MAX_SENTENCES,
     seed: int = 0,
-    device: str = "auto",
-    on_progress: Callable[[int, int], None] | None = None,
-) -> SentenceMap:
-    """Embed the texts, find their plane and the `count` nearest of each. Beyond `limit`, texts are drawn by lot."""
+) -> Generator[Progress, None, SentenceMap]:
+    """Embed the texts, project them onto a plane and find the nearest neighbors of each.
+
+    Above `limit`, texts are sampled at random.
+    """
     if pooling == "none":
-        raise InputError('pooling "none" gives a vector a token; a map needs one a sentence: mean, cls or max')
-    if count < 1:
-        raise InputError(f"{count} neighbours; expected 1 or more")
+        raise InputError('pooling "none" gives one vector per token; a map needs one per sentence: mean, cls or max')
+    if neighbors < 1:
+        raise InputError(f"neighbors is {neighbors}; expected 1 or more")
     given = [example for example in examples if example.text.strip()]
     if len(given) < 2:
-        raise InputError(f"expected two sentences or more, got {len(given)}; a map of one shows nothing")
-    used = [given[place] for place in drawn(len(given), limit, seed)]
+        raise InputError(f"expected two sentences or more, got {len(given)}")
+    used = [given[index] for index in sample_indices(len(given), limit, seed)]
     texts, labels = [example.text for example in used], [_label(example) for example in used]
-    pair = load(model) if isinstance(model, str) else model
-    ready = load_engine(pair, layers=layer, pooling=pooling, device=device_of(pair) if device == "auto" else device)
-    tell = on_progress or (lambda done, total: None)
-    vectors = ready.embed(texts, on_progress=lambda done: tell(done, len(texts)))
+    device = next((parameter.device.type for parameter in loaded.model.parameters()), "cpu")
+    engine = load_engine((loaded.model, loaded.tokenizer), layers=layer, pooling=pooling, device=device)
+    engine.check_texts(texts)
+    engine.truncated = 0
+    chunks = []
+    for start in range(0, len(texts), CHUNK_SIZE):
+        chunks.append(engine.embed(texts[start : start + CHUNK_SIZE]))
+        done = min(start + CHUNK_SIZE, len(texts))
+        yield Progress(stage="embedding", done=done, total=len(texts), unit="sentences")
+    vectors = np.concatenate(chunks)
+    plane, nearest = project(vectors), nearest_neighbors(vectors, neighbors)
+    columns = zip(
+        texts,
+        labels if any(labels) else [None] * len(texts),
+        np.round(plane.points, 6).tolist(),
+        nearest.indices.tolist(),
+        np.round(nearest.cosines, 6).tolist(),
+        strict=True,
+    )
     return SentenceMap(
-        texts=texts,
-        labels=labels if any(labels) else None,
-        plane=project(vectors),
-        neighbours=nearest_of(vectors, count),
-        width=ready.width,
+        model=loaded.name,
         layer=layer,
         pooling=pooling,
+        width=engine.width,
         total=len(given),
         seed=seed,
-        cut=ready.truncated,
+        cut=engine.truncated,
+        explained=np.round(plane.explained, 6).tolist(),
+        sentences=[
+            Sentence(
+                text=text,
+                label=label,
+                point=point,
+                neighbors=[Neighbor(index=i, cosine=c) for i, c in zip(indices, cosines, strict=True)],
+            )
+            for text, label, point, indices, cosines in columns
+        ],
     )
 
 
@@ -154,19 +167,6 @@ def _label(example: TextExample) -> str:
             return str(example.label)
 
 
-def _python(model: str, texts: Sequence[str], labels: Sequence[str] | None, arguments: str, *, short: bool) -> str:
-    head = "from regard.data.examples import TextExample\n"
-    head += "from regard.interpret.embeddings.sentence_map import sentence_map\n"
-    if short:
-        pairs = [
-            f"TextExample({t!r})" if labels is None else f"TextExample({t!r}, label={labels[n]!r})"
-            for n, t in enumerate(texts)
-        ]
-        return f"{head}examples = [{', '.join(pairs)}]\nsentence_map({model!r}, examples, {arguments}).document()"
-    head = (
-        "from regard.data.readers import read_text_examples\n"
-        "from regard.interpret.embeddings.sentence_map import sentence_map\n"
-    )
-    columns = ["text"] if labels is None else ["text", "label"]
-    read = f"examples = read_text_examples('regard-map.csv', task='classify', columns={columns!r}).examples\n"
-    return f"{head}{read}sentence_map({model!r}, examples, {arguments}).document()"
+def _shorten(text: str, size: int = 90) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= size else text[: size - 3] + "..."

@@ -10,7 +10,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.checkpoints.ready import evaluation_mode
 from regard.errors import InputError
 from regard.interpret.attention.recording import TextTokenizer
 from regard.interpret.figure.ablation import (
@@ -29,6 +28,7 @@ from regard.interpret.figure.figure_model import MIN_TOKENS, FigureInput, Figure
 from regard.interpret.figure.layout import FigureLayout, lay_out
 from regard.interpret.figure.positional_encoding import PositionalEncoding, model_positional_encoding
 from regard.models import Bert, Gpt, Transformer
+from regard.nn.evaluation import evaluation_mode
 from regard.render.result import Result
 
 if TYPE_CHECKING:

@@ -14,13 +14,14 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import MaskedLM, describe_model, family_name, require_tokenizer
+from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
-from regard.inference.masked_lm import BLANK_PATTERN
+from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.recording import TextTokenizer
 from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt, Transformer
+from regard.models.family import describe_model, family_name
 from regard.nn import Padded
 from regard.text import Tokenizer
 
@@ -86,13 +87,13 @@ class EncoderFigureModel(FigureModel):
     measure = "mean of -ln p over the tokens of the text, each masked in turn and predicted from all others"
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer | None) -> None:
-        self.masked_lm = MaskedLM.of(model, tokenizer, doing="Figure 1 of an encoder")
+        self.masked_lm = MaskedLM.from_model(model, tokenizer, purpose="Figure 1 of an encoder")
         self.model = self.masked_lm.model
 
     def read(self, text: str, target: str | None = None, *, max_tokens: int) -> FigureInput:
         if target is not None:
             raise InputError("this model reads one text and generates none; leave the target out")
-        tokenizer, mask = self.masked_lm.tokenizer, self.masked_lm.mask
+        tokenizer, mask = self.masked_lm.tokenizer, self.masked_lm.mask_id
         encoding = tokenizer.encode(re.sub(BLANK_PATTERN, lambda _: tokenizer.token(mask), text), max_length=max_tokens)
         return FigureInput(tuple(encoding.ids), (), None, truncated=encoding.cut)
 
@@ -104,10 +105,12 @@ class EncoderFigureModel(FigureModel):
         positions = self._positions(inputs)
         rows = self.tensor(inputs.source_ids).repeat(len(positions), 1)
         diagonal = torch.arange(len(positions), device=rows.device), torch.tensor(positions, device=rows.device)
-        rows[diagonal] = self.masked_lm.mask
+        rows[diagonal] = self.masked_lm.mask_id
         hidden = self.masked_lm.model(rows, Padded())
         targets = [inputs.source_ids[position] for position in positions]
-        return self.masked_lm.head(hidden[diagonal]), [None if one == self.masked_lm.mask else one for one in targets]
+        return self.masked_lm.head(hidden[diagonal]), [
+            None if one == self.masked_lm.mask_id else one for one in targets
+        ]
 
     def generate(self, inputs: FigureInput, logits: Tensor) -> str:
         ids, best = list(inputs.source_ids), logits.argmax(-1).tolist()

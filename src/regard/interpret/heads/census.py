@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from regard.checkpoints.ready import describe_model, family_name, require_tokenizer
+from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
 from regard.events import Progress
 from regard.interpret.attention.recording import record_attention
@@ -29,6 +29,7 @@ from regard.interpret.heads.patterns import (
 )
 from regard.interpret.heads.scores import PatternSums, holm, p_value
 from regard.models import Bert, Gpt
+from regard.models.family import describe_model, family_name
 from regard.render.result import Result, Table
 from regard.text import Encoding, Tokenizer
 from regard.wording import count_of

@@ -17,11 +17,12 @@ import torch
 from numpy.typing import NDArray
 
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.checkpoints.ready import MaskedLM, evaluation_mode, family_name
 from regard.data.batch import group_by_token_budget
 from regard.data.files import display_name, read_all_bytes, read_all_lines
 from regard.errors import InputError
-from regard.inference.masked_lm import BLANK_PATTERN, Candidate, find_blanks
+from regard.inference.masked_lm import BLANK_PATTERN, Candidate, MaskedLM, find_blanks
+from regard.models.family import family_name
+from regard.nn.evaluation import evaluation_mode
 from regard.text import Encoding
 
 __all__ = [
@@ -97,19 +98,19 @@ def predict_blanks(models: Sequence[LoadedModel], texts: Sequence[str]) -> Maske
 
 def _predict(loaded: LoadedModel, texts: Sequence[str]) -> tuple[dict[str, int], Logits, NDArray[np.float64]]:
     """Tokens with their columns, the logits (texts, V), and the log-sum-exp of each row."""
-    masked = MaskedLM.of(loaded.model, loaded.tokenizer, doing="comparing blanks")
+    masked = MaskedLM.from_model(loaded.model, loaded.tokenizer, purpose="comparing blanks")
     rows, positions = [], []
     for text in texts:
-        marked = find_blanks(text, masked.tokenizer, masked.mask)
+        marked = find_blanks(text, masked.tokenizer, masked.mask_id)
         if len(marked.positions) != 1:
             raise InputError(f"expected one blank in {text[:80]!r}, found {len(marked.positions)}; leave one _ of them")
-        _check_length(len(marked.ids), masked.limit, loaded)
+        _check_length(len(marked.ids), masked.max_length, loaded)
         rows.append(marked.ids)
         positions.append(marked.positions[0])
     count = len(masked.head.bias)
     logits = np.empty((len(rows), count), dtype=np.float32)
     with evaluation_mode(masked.model):
-        for group in group_by_token_budget([len(row) for row in rows], masked.budget):
+        for group in group_by_token_budget([len(row) for row in rows], masked.batch_tokens):
             where = [(index, positions[row]) for index, row in enumerate(group)]
             logits[group] = masked.logits([rows[row] for row in group], where).cpu().numpy()
     vocabulary = {token: number for token, number in masked.tokenizer.vocabulary.items() if number < count}
@@ -182,8 +183,8 @@ def complete_words(loaded: LoadedModel, text: str, *, top: int = TOP) -> list[Ma
 
     A word of several tokens is replaced by one mask, so that every completion is one token. Blanks stay blanks.
     """
-    masked = MaskedLM.of(loaded.model, loaded.tokenizer, doing="masking words")
-    mask = masked.tokenizer.token(masked.mask)
+    masked = MaskedLM.from_model(loaded.model, loaded.tokenizer, purpose="masking words")
+    mask = masked.tokenizer.token(masked.mask_id)
     written = re.sub(f"{re.escape(mask)}|{BLANK_PATTERN}", lambda _: mask, text)
     encoded = masked.tokenizer.encode(written)
     words = _words(encoded)
@@ -194,8 +195,8 @@ def complete_words(loaded: LoadedModel, text: str, *, top: int = TOP) -> list[Ma
             f"the text has {len(words):,} words and signs, and each is masked in turn; at most {MAX_WORDS} can be. "
             f"Shorten it by {len(words) - MAX_WORDS:,}, or give two texts with a blank _ to compare them"
         )
-    _check_length(len(encoded), masked.limit, loaded)
-    rows = [[*encoded.ids[: word[0]], masked.mask, *encoded.ids[word[-1] + 1 :]] for word in words]
+    _check_length(len(encoded), masked.max_length, loaded)
+    rows = [[*encoded.ids[: word[0]], masked.mask_id, *encoded.ids[word[-1] + 1 :]] for word in words]
     completions = _top_candidates(masked, rows, [word[0] for word in words], top)
     result = []
     for word, candidates in zip(words, completions, strict=True):
@@ -226,7 +227,7 @@ def _top_candidates(masked: MaskedLM, rows: list[list[int]], positions: list[int
     known = torch.tensor([number for number in masked.tokenizer.vocabulary.values() if number < len(masked.head.bias)])
     candidates: list[list[Candidate]] = [[] for _ in rows]
     with evaluation_mode(masked.model):
-        for group in group_by_token_budget([len(row) for row in rows], masked.budget):
+        for group in group_by_token_budget([len(row) for row in rows], masked.batch_tokens):
             where = [(index, positions[row]) for index, row in enumerate(group)]
             probabilities = masked.logits([rows[row] for row in group], where).softmax(-1).cpu()[:, known]
             best = probabilities.topk(min(top, len(known)))

@@ -1,191 +1,225 @@
-"""Which layer of a model is best for a task: every layer, the lecture's six rows and a learned mix, from one reading.
+"""Which layer of a model is best for a task: every layer, the six rows of the lecture and a learned mix.
 
-Every text goes through the frozen model once; heads are then trained on what was kept. What is asked is in `subjects`,
-the heads are in `heads`, their training in `fitting`.
+Each text goes through the frozen model once; probing heads are then trained on the stored hidden states.
 """
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
 
 import torch
+from pydantic import BaseModel, Field
 from torch import nn
 
 from regard.data.examples import TaggedExample, TextExample
 from regard.errors import check_choice
+from regard.events import Progress
 from regard.inference.embedding.embedder import load_engine
-from regard.interpret.probes.combinations import DECK, Combination, each_layer, of_the_deck, scalar_mix
-from regard.interpret.probes.fitting import BILSTM, LINEAR, fit, predict, standardise
-from regard.interpret.probes.heads import BiLstmHeads, Features, LinearHeads
-from regard.interpret.probes.subjects import Subject, classifying, tagging
-from regard.text import Tokenizer
+from regard.interpret.probes.layer_combinations import (
+    DECK,
+    DECK_NOTE,
+    LayerCombination,
+    deck_combinations,
+    scalar_mix,
+    single_layers,
+)
+from regard.interpret.probes.probe_heads import BiLstmHeads, LayerFeatures, LinearHeads
+from regard.interpret.probes.probe_training import BILSTM, LINEAR, fit, predict, standardize
+from regard.interpret.probes.probing_task import ProbingTask, classification_task, tagging_task
+from regard.render.result import Result
+from regard.wording import truncation_note
 
-__all__ = ["Head", "LayerReport", "Row", "score_layers"]
+if TYPE_CHECKING:
+    from regard.checkpoints.loaded_model import LoadedModel
 
-Head = Literal["linear", "bilstm"]
-Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
+__all__ = ["HeadKind", "LayerScore", "LayersResult", "score_layers"]
+
+HeadKind = Literal["linear", "bilstm"]
+METRICS = {"f1": "Entity F1", "accuracy": "Accuracy"}
 
 
-@dataclass(frozen=True)
-class Row:
-    """The score of a combination of layers in percent, and the bootstrap's 95% interval.
+class LayerScore(BaseModel):
+    """The score of a combination of layers in percent, and its 95% bootstrap interval.
 
-    `deck` is what the lecture's table has in that row: of another model and head, for entities alone.
+    `deck` is the score in the lecture's table, for another model and head, if the task is tagging entities.
     """
 
     name: str
     operation: str
     layers: tuple[int, ...]
-    head: Head
+    head: HeadKind
     score: float
     low: float
     high: float
     deck: float | None = None
 
+    def line(self) -> str:
+        return f"{self.name:30}{self.score:8.2f}   {self.low:5.2f} - {self.high:5.2f}"
 
-@dataclass(frozen=True)
-class LayerReport:
-    """`layers` has every layer under a linear head; `rows` the lecture's six and the mix under the head asked for.
 
-    `mix` are the weights that the mix gave the layers, which add up to 1. `unseen` are labels of dev that train has
-    not. `cut` texts were longer than the model reads and lost their ends; of sentences to tag nothing is lost, they are
-    read in `parted` more parts.
+class LayersResult(Result):
+    """`layers` has every layer under a linear head; `rows` the six combinations and the mix under the requested head.
+
+    `mix` are the weights of the layers in the mix, which add up to 1. `unseen` are labels of dev that train lacks.
+    `cut` texts were longer than the model reads and were truncated; long sentences to tag are read in `parted` more
+    parts.
     """
 
+    model: str
     task: str
     metric: str
-    head: Head
+    head: HeadKind
     train: int
     dev: int
-    layers: list[Row]
-    rows: list[Row]
+    layers: list[LayerScore]
+    rows: list[LayerScore]
     mix: list[float]
     unseen: list[str]
     cut: int
     parted: int
-    seconds_reading: float
-    seconds_heads: float
+    seconds_reading: float = Field(exclude=True)
+    seconds_heads: float = Field(exclude=True)
+    page_view: ClassVar[None] = None
+
+    @property
+    def notes(self) -> list[str]:
+        notes = []
+        if self.unseen:
+            notes.append(f"dev has labels that train lacks and no head can predict: {', '.join(self.unseen)}")
+        if self.cut:
+            notes.append(truncation_note(self.cut))
+        if self.parted:
+            notes.append(f"sentences longer than the model reads were read in parts: {self.parted:,} more")
+        return notes
+
+    def to_text(self) -> str:
+        metric = METRICS[self.metric]
+        lines = [
+            f"{metric} on {self.dev:,} examples, heads trained on {self.train:,}; layers of {self.model}",
+            "",
+            f"{'every layer':30}{'linear':>8}   95% interval   weight in the mix",
+            *(f"{row.line()}{weight:20.3f}" for row, weight in zip(self.layers, self.mix, strict=True)),
+            "",
+            f"{'combinations':30}{self.head:>8}   95% interval{'    the deck' if self.task == 'tag' else ''}",
+            *(row.line() + (f"{row.deck:12.1f}" if row.deck is not None else "") for row in self.rows),
+        ]
+        return "\n".join([*lines, "", DECK_NOTE] if self.task == "tag" else lines)
+
+    def to_table(self) -> tuple[list[str], list[list[object]]]:
+        rows: list[list[object]] = [
+            [one.name, one.operation, " ".join(map(str, one.layers)), one.head, one.score, one.low, one.high]
+            for one in [*self.layers, *self.rows]
+        ]
+        return ["name", "operation", "layers", "head", self.metric, "low", "high"], rows
 
 
 def score_layers(
-    model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None],
+    loaded: LoadedModel,
     train: Sequence[TaggedExample] | Sequence[TextExample],
     dev: Sequence[TaggedExample] | Sequence[TextExample],
     *,
-    head: Head = "linear",
+    head: HeadKind = "linear",
     pooling: str = "mean",
     seed: int = 0,
-    device: str = "auto",
-    on_progress: Progress | None = None,
-) -> LayerReport:
-    """Train heads on the layers of a frozen model and score them on dev: F1 of entities, or accuracy of texts.
+) -> Generator[Progress, None, LayersResult]:
+    """Train heads on the layers of a frozen model and score them on dev: entity F1, or accuracy of texts.
 
-    `pooling` ("mean" or "cls") makes one vector of a text's tokens for a linear head. A word's vector is that of its
-    first piece. A BiLSTM reads the words, or all tokens of a text.
+    `pooling` ("mean" or "cls") makes one vector of a text's tokens for a linear head. The vector of a word is that of
+    its first piece. A BiLSTM reads the words, or all tokens of a text.
     """
-    check_choice("head", head, get_args(Head))
+    check_choice("head", head, get_args(HeadKind))
     check_choice("pooling", pooling, ("mean", "cls"))
     tags = bool(train) and isinstance(train[0], TaggedExample)
-    whole = "none" if tags or head == "bilstm" else pooling
-    ready = load_engine(model, layers="concat(0:)", pooling=whole, device=device)
-    begin, total, finished = time.perf_counter(), len(train) + len(dev), 0
-
-    def done(more: int) -> None:
-        nonlocal finished
-        finished += more
-        if on_progress is not None:
-            on_progress("reading", min(finished, total), total)
-
+    device = next((parameter.device.type for parameter in loaded.model.parameters()), "cpu")
+    engine = load_engine(
+        (loaded.model, loaded.tokenizer),
+        layers="concat(0:)",
+        pooling="none" if tags or head == "bilstm" else pooling,
+        device=device,
+    )
+    start, total, done = time.perf_counter(), len(train) + len(dev), 0
     if tags:
-        subject = tagging(
-            ready, cast("Sequence[TaggedExample]", train), cast("Sequence[TaggedExample]", dev), seed=seed, done=done
-        )
+        sides = cast("Sequence[TaggedExample]", train), cast("Sequence[TaggedExample]", dev)
+        reading = tagging_task(engine, *sides, seed=seed)
     else:
-        subject = classifying(
-            ready,
+        reading = classification_task(
+            engine,
             cast("Sequence[TextExample]", train),
             cast("Sequence[TextExample]", dev),
             pooling=pooling,
             sequences=head == "bilstm",
             seed=seed,
-            done=done,
         )
+    while True:
+        try:
+            done += next(reading)
+        except StopIteration as end:
+            task: ProbingTask = end.value
+            break
+        yield Progress(stage="reading", done=min(done, total), total=total)
     read = time.perf_counter()
-    layers, rows, mix = _scored(subject, head, seed=seed, device=ready.device, on_progress=on_progress)
-    return LayerReport(
-        task=subject.task,
-        metric=subject.metric,
+    count = task.single[0].values.shape[0]
+    each, table = single_layers(count), [*deck_combinations(count), scalar_mix(count)]
+    if head == "linear":
+        scores, mix = yield from _train_heads(task, "linear", [*each, *table], seed=seed, device=engine.device)
+        layers, rows = scores[:count], scores[count:]
+    else:
+        layers, _ = yield from _train_heads(task, "linear", each, seed=seed, device=engine.device)
+        rows, mix = yield from _train_heads(task, "bilstm", table, seed=seed, device=engine.device)
+    return LayersResult(
+        model=loaded.name,
+        task=task.task,
+        metric=task.metric,
         head=head,
         train=len(train),
         dev=len(dev),
         layers=layers,
         rows=rows,
         mix=mix,
-        unseen=subject.unseen,
-        cut=ready.truncated,
-        parted=subject.parted,
-        seconds_reading=read - begin,
+        unseen=task.unseen,
+        cut=engine.truncated,
+        parted=task.parted,
+        seconds_reading=read - start,
         seconds_heads=time.perf_counter() - read,
     )
 
 
-def _scored(
-    subject: Subject, head: Head, *, seed: int, device: torch.device, on_progress: Progress | None
-) -> tuple[list[Row], list[Row], list[float]]:
-    """The rows of every layer, those of the table with the mix, and the weights of the mix."""
-    count = subject.single[0].values.shape[0]
-    each, table = each_layer(count), [*of_the_deck(count), scalar_mix(count)]
-    if head == "linear":
-        found, mix = _trained(subject, "linear", [*each, *table], seed=seed, device=device, on_progress=on_progress)
-        return found[:count], found[count:], mix
-    layers, _ = _trained(subject, "linear", each, seed=seed, device=device, on_progress=on_progress)
-    rows, mix = _trained(subject, "bilstm", table, seed=seed, device=device, on_progress=on_progress)
-    return layers, rows, mix
-
-
-def _trained(
-    subject: Subject,
-    head: Head,
-    wanted: Sequence[Combination],
-    *,
-    seed: int,
-    device: torch.device,
-    on_progress: Progress | None,
-) -> tuple[list[Row], list[float]]:
-    """A row for each combination; the same one under two names is trained once."""
-    distinct = {(one.operation, one.chosen): one for one in wanted}
-    train, dev = subject.single if head == "linear" or subject.sequences is None else subject.sequences
+def _train_heads(
+    task: ProbingTask, head: HeadKind, combinations: Sequence[LayerCombination], *, seed: int, device: torch.device
+) -> Generator[Progress, None, tuple[list[LayerScore], list[float]]]:
+    """A score per combination, and the weights of the mix; equal combinations with two names are trained once."""
+    distinct = {(one.operation, one.layers): one for one in combinations}
+    train, dev = task.single if head == "linear" or task.sequences is None else task.sequences
     layers, _, width = train.values.shape
-    features = Features(list(distinct.values()), layers=layers, width=width)
+    features = LayerFeatures(list(distinct.values()), layers=layers, width=width)
     heads: nn.Module
     if head == "linear":
-        heads = LinearHeads(features, len(subject.classes))
+        heads = LinearHeads(features, len(task.classes))
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            heads = BiLstmHeads(features, len(subject.classes), pooled=subject.pooled)
+            heads = BiLstmHeads(features, len(task.classes), pooled=task.pooled)
     heads.to(device)
-    standardise(features, train)
-
-    def done(step: int, steps: int) -> None:
-        if on_progress is not None:
-            on_progress(f"training {head} heads", step, steps)
-
-    fit(heads, train, subject.targets, LINEAR if head == "linear" else BILSTM, seed=seed, done=done)
-    scores = dict(zip(distinct, map(subject.score, predict(heads, dev)), strict=True))
-    rows = [
-        Row(
-            one.name,
-            one.operation,
-            one.chosen,
-            head,
-            *scores[one.operation, one.chosen],
-            deck=DECK.get(one.name) if subject.task == "tag" else None,
+    standardize(features, train)
+    for step, steps in fit(heads, train, task.targets, LINEAR if head == "linear" else BILSTM, seed=seed):
+        yield Progress(stage=f"training {head} heads", done=step, total=steps, unit="steps")
+    intervals = dict(zip(distinct, map(task.score, predict(heads, dev)), strict=True))
+    scores = []
+    for one in combinations:
+        score, low, high = intervals[one.operation, one.layers]
+        deck = DECK.get(one.name) if task.task == "tag" else None
+        scores.append(
+            LayerScore(
+                name=one.name,
+                operation=one.operation,
+                layers=one.layers,
+                head=head,
+                score=score,
+                low=low,
+                high=high,
+                deck=deck,
+            )
         )
-        for one in wanted
-    ]
-    return rows, features.weights
+    return scores, features.weights

@@ -1,1 +1,1 @@
-"""A translation as it was decoded: what was said at each step, and the encoder-decoder attention it was said with."""
+"""Translations step by step, with the cross-attention of every step."""

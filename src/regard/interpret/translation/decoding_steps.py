@@ -1,17 +1,19 @@
-"""A text translated once more, step by step: the word of every step, what else was likely, and where the model looked.
-
-Knows translators and what is recorded of them. Knows nothing of pages.
-"""
+"""A translation step by step: the token of every step, the likeliest alternatives, and the cross-attention."""
 
 from __future__ import annotations
 
+import base64
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
+import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from regard.checkpoints.ready import evaluation_mode
+from regard.data.files import taken_for_file
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import as_decoder
@@ -19,165 +21,305 @@ from regard.inference.generation.text_stream import token_text
 from regard.inference.translation import Translation, Translator
 from regard.inference.translation.model import TranslationModel
 from regard.inference.translation.subwords import word_indices
-from regard.interpret.translation.cross_attention import CrossAttention, CrossAttentionRecord, cross_attention_of
+from regard.interpret.translation.cross_attention import (
+    CrossAttention,
+    CrossAttentionRecord,
+    Floats,
+    cross_attention_of,
+)
 from regard.models import Seq2Seq
+from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
 from regard.nn.tape import Tape
+from regard.render.result import Result
 from regard.text import Tokenizer
 
 __all__ = [
-    "LIKELIEST",
     "MAX_SOURCE_TOKENS",
+    "NUM_LIKELIEST",
     "DecodedHypothesis",
     "DecodingStep",
     "SubwordTokens",
     "TranslationSteps",
+    "TranslationView",
     "replay_translations",
+    "reproduction",
     "source_ids",
     "translate_in_steps",
 ]
 
-LIKELIEST = 5  # tokens of a step that are listed
-MAX_SOURCE_TOKENS = 200  # tokens of a source: somebody looks at each of them
+NUM_LIKELIEST = 5  # tokens listed for each step
+MAX_SOURCE_TOKENS = 200
+MAX_PAGE_SIZE = 9_000_000  # characters of base64
 
 
 @dataclass(frozen=True)
 class SubwordTokens:
-    """`tokens` of a text, the end token among them where it was said; `places` are their words' numbers, without it."""
+    """The `tokens` of a text, with the end token if there is one, and the word of each token, without the end."""
 
-    tokens: tuple[str, ...]
-    words: tuple[str, ...]
-    places: tuple[int, ...]
+    tokens: list[str]
+    words: list[str]
+    word_indices: list[int]
 
-    def document(self) -> dict[str, object]:
-        return {"tokens": list(self.tokens), "words": list(self.words), "places": list(self.places)}
+
+@dataclass(frozen=True)
+class TokenProbability:
+    token: str
+    probability: float
 
 
 @dataclass(frozen=True)
 class DecodingStep:
-    """One step: the token that was said, how likely it was, and the likeliest tokens there, best first."""
+    """The token of a step, its probability, and the likeliest tokens, best first."""
 
     token: str
     probability: float
-    likeliest: tuple[tuple[str, float], ...]
-
-    def document(self) -> dict[str, object]:
-        likeliest = [{"token": token, "probability": probability} for token, probability in self.likeliest]
-        return {"token": self.token, "probability": self.probability, "likeliest": likeliest}
+    likeliest: list[TokenProbability]
 
 
-@dataclass(frozen=True, eq=False)
-class DecodedHypothesis:
-    """One hypothesis of the beam, step by step; `looks` is None where the model has no attention."""
+class DecodedHypothesis(BaseModel):
+    """One hypothesis of the beam, step by step; `attention` is None if the model has none."""
 
-    translation: Translation
-    pieces: SubwordTokens
-    steps: tuple[DecodingStep, ...]
-    looks: CrossAttention | None
-
-    def document(self) -> dict[str, object]:
-        one = self.translation
-        return {
-            "text": one.text,
-            "score": one.score,
-            "log_probability": one.log_probability,
-            "finished": one.finished,
-            "pieces": self.pieces.document(),
-            "steps": [step.document() for step in self.steps],
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class TranslationSteps:
-    """A text and its hypotheses, best first; `seen` is None where the model has no attention."""
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     text: str
-    translator: Translator
+    score: float
+    log_probability: float
+    finished: bool
+    pieces: SubwordTokens
+    steps: list[DecodingStep]
+    translation: Translation = Field(exclude=True)
+    attention: CrossAttention | None = Field(exclude=True)
+
+
+class TranslationSteps(Result):
+    """A text and its hypotheses, best first; `cross_attention` is None if the model has none."""
+
+    page_view: ClassVar[str | None] = "translation"
+
+    model: str
+    text: str
     source: SubwordTokens
-    hypotheses: tuple[DecodedHypothesis, ...]
-    seen: CrossAttentionRecord | None
+    hypotheses: list[DecodedHypothesis]
+    translator: Translator = Field(exclude=True)
+    cross_attention: CrossAttentionRecord | None = Field(exclude=True)
 
-    def document(self) -> dict[str, object]:
-        """Words and probabilities, for JSON; the numbers of attention are the fields of `seen` and of each `looks`."""
-        return {
-            "text": self.text,
-            "source": self.source.document(),
-            "hypotheses": [told.document() for told in self.hypotheses],
-        }
+    def view_data(self) -> dict[str, object]:
+        """The view's data; hypotheses that do not fit on a page are left out, the worst first."""
+        heads, attention = self.translator.alignment_heads, self.cross_attention
+        hypotheses = self._fitting()
+        left_out = len(self.hypotheses) - len(hypotheses)
+        note = f"the last {left_out} of {len(self.hypotheses)} translations are left out: they do not fit on a page"
+        view = TranslationView(
+            model=self._model_view(),
+            text=self.text,
+            source=self.source,
+            hypotheses=[
+                HypothesisView(
+                    **{name: getattr(one, name) for name in HypothesisView.model_fields if name != "attention"},
+                    attention=None
+                    if one.attention is None
+                    else {name: _base64(array) for name, array in vars(one.attention).items()},
+                )
+                for one in hypotheses
+            ],
+            alignment_heads=None
+            if attention is None
+            else AlignmentHeadsView(layer=heads.layer, heads=list(heads.heads), description=str(heads)),
+            states=None if attention is None else _base64(attention.states),
+            values=None if attention is None or attention.values is None else _base64(attention.values),
+            notes=[note] if left_out else [],
+        )
+        return view.model_dump(mode="json")
+
+    def _model_view(self) -> TranslatorView:
+        model, attention = self.translator.model, self.cross_attention
+        layers, heads = (0, 0) if attention is None else attention.hypotheses[0].weights.shape[:2]
+        recurrent = model.config if isinstance(model, Seq2Seq) else None
+        return TranslatorView(
+            name=self.model,
+            kind="transformer" if recurrent is None else recurrent.cell,
+            score="scaled dot" if recurrent is None else recurrent.score,
+            recipe=None if recurrent is None else recurrent.recipe,
+            width=model.config.hidden_size,
+            layers=layers,
+            heads=heads,
+            scale=None if attention is None or recurrent is not None else attention.scale,
+        )
+
+    def _fitting(self) -> list[DecodedHypothesis]:
+        attention = self.cross_attention
+        if attention is None:
+            return self.hypotheses
+        room = MAX_PAGE_SIZE - sum(_size(array) for array in (attention.states, attention.values) if array is not None)
+        fitting: list[DecodedHypothesis] = []
+        for hypothesis in self.hypotheses:
+            room -= sum(_size(array) for array in vars(hypothesis.attention).values())
+            if room < 0:
+                break
+            fitting.append(hypothesis)
+        if not fitting:
+            rows, columns = len(self.hypotheses[0].steps), len(self.source.tokens)
+            raise InputError(f"{rows} steps over {columns} tokens are too many for a page; give a shorter text")
+        return fitting
 
 
-def translate_in_steps(translator: Translator, text: str, *, beam: Beam | None = None) -> TranslationSteps:
-    """Translate a text and look at every step of its best `beam.nbest` hypotheses, or of the greedy one."""
+class TranslatorView(BaseModel):
+    name: str
+    kind: str
+    score: str
+    recipe: str | None
+    width: int
+    layers: int
+    heads: int
+    scale: float | None
+
+
+class HypothesisView(BaseModel):
+    text: str
+    score: float
+    log_probability: float
+    finished: bool
+    pieces: SubwordTokens
+    steps: list[DecodingStep]
+    attention: dict[str, str] | None  # float32 in base64: query [L,H,T,D], scores, weights [L,H,T,S], context [L,H,T,E]
+
+
+class AlignmentHeadsView(BaseModel):
+    layer: int
+    heads: list[int]
+    description: str
+
+
+class TranslationView(BaseModel):
+    model: TranslatorView
+    text: str
+    source: SubwordTokens
+    hypotheses: list[HypothesisView]
+    alignment_heads: AlignmentHeadsView | None
+    states: str | None  # float32 in base64
+    values: str | None  # null if the heads take the states themselves
+    notes: list[str]
+
+
+def translate_in_steps(
+    translator: Translator, text: str, *, beam: Beam | None = None, name: str = ""
+) -> TranslationSteps:
+    """Translate a text and record every step of its best hypotheses, or of the greedy one."""
     source_ids(translator, text)
-    return replay_translations(translator, text, translator.translate([text], beam=beam)[0])
+    return replay_translations(translator, text, translator.translate([text], beam=beam)[0], name=name)
 
 
-def replay_translations(translator: Translator, text: str, found: Sequence[Translation]) -> TranslationSteps:
-    """The same for translations that `translator.translate` found of the text: each is said once more."""
+def replay_translations(
+    translator: Translator, text: str, translations: Sequence[Translation], *, name: str = ""
+) -> TranslationSteps:
+    """Decode translations of the text once more and record every step."""
     model, subwords = translator.model, translator.subwords
     source = source_ids(translator, text)
-    told = [[*one.ids, *([subwords.end] if one.finished else [])] for one in found]
-    logits, tape = _said_again(model, source, told)
-    attends = not isinstance(model, Seq2Seq) or model.decoder.cross is not None
+    targets = [[*one.ids, *([subwords.end] if one.finished else [])] for one in translations]
+    logits, tape = _decode(model, source, targets)
+    has_attention = not isinstance(model, Seq2Seq) or model.decoder.cross is not None
     with torch.inference_mode():
-        seen = cross_attention_of(tape, steps=[len(ids) for ids in told]) if attends else None
+        attention = cross_attention_of(tape, steps=[len(ids) for ids in targets]) if has_attention else None
     hypotheses = [
         DecodedHypothesis(
-            translation=one,
+            text=one.text,
+            score=one.score,
+            log_probability=one.log_probability,
+            finished=one.finished,
             pieces=_pieces(subwords.target, ids, ended=one.finished),
             steps=_steps(subwords.target, ids, logits[row]),
-            looks=seen.looks[row] if seen else None,
+            translation=one,
+            attention=attention.hypotheses[row] if attention else None,
         )
-        for row, (one, ids) in enumerate(zip(found, told, strict=True))
+        for row, (one, ids) in enumerate(zip(translations, targets, strict=True))
     ]
-    return TranslationSteps(text, translator, _pieces(subwords.source, source, ended=True), tuple(hypotheses), seen)
+    return TranslationSteps(
+        model=name,
+        text=text,
+        source=_pieces(subwords.source, source, ended=True),
+        hypotheses=hypotheses,
+        translator=translator,
+        cross_attention=attention,
+    )
 
 
 def source_ids(translator: Translator, text: str) -> list[int]:
-    """The ids that the model reads of a text; InputError where there are none or too many."""
+    """The ids of a source text; InputError if there are none or too many."""
     if not text.strip():
         raise InputError("the text is empty; expected a sentence to translate")
     ids = translator.subwords.encode_sources([text])[0]
     if len(ids) > MAX_SOURCE_TOKENS:
         raise InputError(
-            f"the text has {len(ids):,} tokens, and every step looks at each; expected at most {MAX_SOURCE_TOKENS}: "
+            f"the text has {len(ids):,} tokens, and every step attends to each; expected at most {MAX_SOURCE_TOKENS}: "
             "give one sentence, or translate the text with `regard translate`"
         )
     return ids
 
 
-def _said_again(model: TranslationModel, source: list[int], told: list[list[int]]) -> tuple[Tensor, Tape]:
-    """Say all hypotheses side by side, a token a step as the search does: the logits (B, T, V), and what was seen.
+def _decode(model: TranslationModel, source: list[int], targets: list[list[int]]) -> tuple[Tensor, Tape]:
+    """Decode all hypotheses side by side, one token per step as in beam search: the logits (B, T, V) and the tape.
 
-    A hypothesis that is over repeats its last token until the others are; no row minds another.
+    A finished hypothesis repeats its last token until all are finished; rows do not affect each other.
     """
-    speaker, device = as_decoder(model), next(model.parameters()).device
+    decoder, device = as_decoder(model), next(model.parameters()).device
     with evaluation_mode(model), record(model) as tape:
-        logits, state = speaker.start(torch.tensor([source] * len(told), device=device))
-        found = [logits]
-        for step in range(max(map(len, told)) - 1):
-            tokens = torch.tensor([ids[min(step, len(ids) - 1)] for ids in told], device=device)
-            logits, state = speaker.step(tokens, state)
-            found.append(logits)
-    return torch.stack(found, dim=1).float().cpu(), tape
+        logits, state = decoder.start(torch.tensor([source] * len(targets), device=device))
+        steps = [logits]
+        for step in range(max(map(len, targets)) - 1):
+            tokens = torch.tensor([ids[min(step, len(ids) - 1)] for ids in targets], device=device)
+            logits, state = decoder.step(tokens, state)
+            steps.append(logits)
+    return torch.stack(steps, dim=1).float().cpu(), tape
 
 
-def _steps(tokenizer: Tokenizer, ids: Sequence[int], logits: Tensor) -> tuple[DecodingStep, ...]:
-    found = []
-    names = _named(tokenizer, ids)
-    for name, number, row in zip(names, ids, logits, strict=False):  # behind a short hypothesis rows say nothing
-        shares = row.double().softmax(-1)
-        best = shares.topk(min(LIKELIEST, len(shares)))
-        likeliest = zip(_named(tokenizer, best.indices.tolist()), best.values.tolist(), strict=True)
-        found.append(DecodingStep(name, float(shares[number]), tuple(likeliest)))
-    return tuple(found)
+def _steps(tokenizer: Tokenizer, ids: Sequence[int], logits: Tensor) -> list[DecodingStep]:
+    steps = []
+    for token_id, row in zip(ids, logits, strict=False):  # rows after the end of a short hypothesis mean nothing
+        probabilities = row.double().softmax(-1)
+        best = probabilities.topk(min(NUM_LIKELIEST, len(probabilities)))
+        likeliest = [
+            TokenProbability(token_text(tokenizer, one), probability)
+            for one, probability in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+        steps.append(DecodingStep(token_text(tokenizer, token_id), float(probabilities[token_id]), likeliest))
+    return steps
 
 
 def _pieces(tokenizer: Tokenizer, ids: Sequence[int], *, ended: bool) -> SubwordTokens:
-    plain = ids[:-1] if ended else ids
-    words = tokenizer.decode(plain).split()
-    return SubwordTokens(_named(tokenizer, ids), tuple(words), tuple(word_indices(tokenizer, plain)))
+    text_ids = ids[:-1] if ended else ids
+    tokens = [token_text(tokenizer, token_id) for token_id in ids]
+    return SubwordTokens(tokens, tokenizer.decode(text_ids).split(), list(word_indices(tokenizer, text_ids)))
 
 
-def _named(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
-    return tuple(token_text(tokenizer, number) for number in ids)
+def _size(array: Floats) -> int:
+    """Characters of base64."""
+    return (4 * array.size + 2) // 3 * 4
+
+
+def _base64(array: Floats) -> str:
+    return base64.b64encode(np.ascontiguousarray(array, dtype="<f4").tobytes()).decode("ascii")
+
+
+def reproduction(name: str, text: str, beam: Beam | None) -> tuple[str, str]:
+    """The command and the Python code that make the page of a text again."""
+    width, best = (beam.num_beams, beam.num_return_sequences) if beam else (1, 1)
+    penalty = beam.length_penalty if beam else 1.0
+    options = ["--beam", str(width), "--nbest", str(best)]
+    options += ["--length-penalty", f"{penalty:g}"] if penalty != 1 else []
+    options += ["--page", "page.html"]
+    # A text of one word, or the name of a file, would be read as a file: it comes from standard input.
+    if taken_for_file(text):
+        cli = f"printf '%s\\n' {shlex.quote(text)} | {shlex.join(['regard', 'translate', *options, name, '-'])}"
+    else:
+        cli = shlex.join(["regard", "translate", *options, *(["--"] if text.startswith("-") else []), name, text])
+    settings = f"num_beams={width}, num_return_sequences={best}" + (
+        f", length_penalty={penalty!r}" if penalty != 1 else ""
+    )
+    python = (
+        "from regard.inference.generation.beam_search import Beam\n"
+        "from regard.inference.translation import load_translator\n"
+        "from regard.interpret.translation.decoding_steps import translate_in_steps\n"
+        f"translate_in_steps(load_translator({name!r}), {text!r}, beam={f'Beam({settings})' if beam else None})"
+    )
+    return cli, python

@@ -10,15 +10,16 @@ results are rounded where a module would hand them on.
 
 from __future__ import annotations
 
+import math
+
 import triton
 import triton.language as tl
-
-from regard.nn.gelu import CUBIC, SLOPE
 
 __all__ = ["embed", "look", "product"]
 
 HALF_ROOT = tl.constexpr(0.5**0.5)
-GELU_SLOPE, GELU_CUBIC = tl.constexpr(SLOPE), tl.constexpr(CUBIC)
+# The tanh approximation of GELU is x times the logistic function of SLOPE * (x + CUBIC x^3).
+GELU_SLOPE, GELU_CUBIC = tl.constexpr(2 * math.sqrt(2 / math.pi)), tl.constexpr(0.044715)
 
 
 @triton.jit

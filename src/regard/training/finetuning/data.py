@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import fields
 from typing import Any
 
 from regard.data.examples import ImageExample
-from regard.data.readers import ExampleSet
+from regard.data.readers import ExampleSet, TableOptions
 from regard.data.split import split_examples
 from regard.errors import InputError
-from regard.training.finetuning.sources import TableOptions, read_examples
+from regard.tasks.read_examples import read_examples
 
 __all__ = ["Source", "digest", "read_data"]
 
@@ -46,7 +47,18 @@ def digest(read: ExampleSet[Any]) -> str:
     """The same for the same examples in the same order."""
     found = hashlib.sha256()
     for example in read.examples:
-        found.update(repr(example).encode("utf-8", "surrogatepass"))
+        found.update(_stable_repr(example).encode("utf-8", "surrogatepass"))
         if isinstance(example, ImageExample):
             found.update(example.pixels.tobytes())
     return found.hexdigest()[:16]
+
+
+# The names that the digests of earlier runs were computed with.
+_NAMES = {"TextExample": "Text", "ChoiceExample": "Choice", "TaggedExample": "Tagged", "QuestionExample": "Question"}
+_NAMES |= {"ImageExample": "Picture", "text_pair": "second", "answerable": "possible"}
+
+
+def _stable_repr(example: Any) -> str:
+    """The representation of an example, whatever its class and fields are called."""
+    shown = (f"{_NAMES.get(one.name, one.name)}={getattr(example, one.name)!r}" for one in fields(example) if one.repr)
+    return f"{_NAMES.get(type(example).__name__)}({', '.join(shown)})"

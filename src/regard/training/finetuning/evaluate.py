@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from regard.data.examples import ImageExample
-from regard.data.readers import ExampleSet
+from regard.data.readers import ExampleSet, TableOptions
 from regard.device import choose_device
 from regard.tasks.image_classification import ImageTransform
 from regard.tasks.predict import score
+from regard.tasks.read_examples import check_labels, read_examples
 from regard.tasks.task_folder import describe_compute, load_fine_tuned
 from regard.training.finetuning.data import Source
-from regard.training.finetuning.sources import TableOptions, check_labels, read_examples
 
 __all__ = ["Evaluation", "evaluate"]
 

@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.checkpoints.ready import family_name, require_tokenizer
+from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
 from regard.models import Bert, Vit, VitConfig
+from regard.models.family import family_name
 from regard.nn import init as initial
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch
@@ -24,7 +25,6 @@ from regard.tasks.image_classification import ImageClassifier, ImageTransform
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.task import Task, TaskInput
 from regard.tasks.task_folder import MAX_LENGTH, FineTunedModel
-from regard.tasks.text_classification import Regression
 from regard.text import Tokenizer
 from regard.training.finetuning.config import VisionSection
 
@@ -87,13 +87,13 @@ class ModelFactory:
     def rows(self) -> InputBuilder | ImageTransform:
         """What makes of examples that which the models read."""
         assert self.tokenizer is not None
-        return InputBuilder(self.tokenizer, family=family_name(self.encoder), limit=self.length)
+        return InputBuilder(self.tokenizer, family=family_name(self.encoder), max_length=self.length)
 
     def new(self, seed: int) -> EncoderWithHead | ImageClassifier:
         torch.manual_seed(seed)
         model = EncoderWithHead.from_encoder(copy.deepcopy(self.encoder), self.task)
-        if isinstance(self.task, Regression) and model.head.output.bias is not None:
-            nn.init.constant_(model.head.output.bias, self.task.mean)  # the best guess before anything is learned
+        if self.task.initial_bias is not None and model.head.output.bias is not None:
+            nn.init.constant_(model.head.output.bias, self.task.initial_bias)
         return model
 
     def objective(self, model: EncoderWithHead | ImageClassifier) -> TaskObjective:

@@ -21,7 +21,7 @@ import torch
 
 from regard.checkpoints import loading
 from regard.data.examples import ImageExample
-from regard.data.readers import ExampleSet
+from regard.data.readers import ExampleSet, TableOptions
 from regard.device import choose_device
 from regard.errors import InputError
 from regard.files.json_files import json_bytes
@@ -29,6 +29,7 @@ from regard.known import DEFAULT_MODEL
 from regard.models import Vit
 from regard.tasks.image_classification import ImageTask, ImageTransform
 from regard.tasks.predict import score
+from regard.tasks.read_examples import check_labels
 from regard.tasks.registry import get_task
 from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
 from regard.training.doctor import examine_data, problems
@@ -37,7 +38,6 @@ from regard.training.finetuning.data import Source, digest, read_data
 from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory
 from regard.training.finetuning.report import FineTuningReport
 from regard.training.finetuning.seeds import BEST, seed_files, tune_seeds
-from regard.training.finetuning.sources import TableOptions, check_labels
 from regard.training.run_folder import CONFIG, REPORT, RUN, RunFolder, Told, model_saved
 
 __all__ = ["CONFIG", "distill", "fit"]

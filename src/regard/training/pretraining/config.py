@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from pydantic import model_validator
 
 from regard.errors import InputError
-from regard.known import one_of
+from regard.models.family import describe_family
 from regard.settings import SettingsFile, SettingsSection, SettingsTables
 from regard.training.pretraining.sections import (
     DataSection,
@@ -105,7 +105,7 @@ class PretrainingConfig(SettingsFile):
                 value = document[section][name]
                 value = tuple(value) if isinstance(value, list) else value
                 if key in UNUSED[family] and value != _default(family, section, name):
-                    raise InputError(f"{origin}: {key} does nothing for {one_of(family)}; remove it")
+                    raise InputError(f"{origin}: {key} does nothing for {describe_family(family)}; remove it")
 
         return cls.load(path, overrides=overrides, defaults=DEFAULTS[family], check=check, saved=saved)
 

@@ -22,7 +22,7 @@ from regard.errors import InputError
 from regard.files.checksums import Verify
 from regard.files.disk import replace_folder
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
-from regard.known import one_of
+from regard.models.family import describe_family
 from regard.text import Tokenizer
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.sections import Family
@@ -192,7 +192,8 @@ def _refuse_unfit(tokenizer: Tokenizer, config: PretrainingConfig) -> None:
         missing.append("a dropped stretch (<extra_id_0>)")
     if missing:
         raise InputError(
-            f"this tokenizer has no token for {', '.join(missing)}, which {one_of(config.model.family)} needs; "
+            f"this tokenizer has no token for {', '.join(missing)}, "
+            f"which {describe_family(config.model.family)} needs; "
             "use another, or leave vocabulary.path empty to train one"
         )
 

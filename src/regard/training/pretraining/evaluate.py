@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.checkpoints.ready import evaluation_mode
 from regard.data.batch import collate
 from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
@@ -22,6 +21,7 @@ from regard.models.bert import Bert
 from regard.models.elmo import Elmo
 from regard.models.gpt import Gpt
 from regard.models.t5 import T5
+from regard.nn.evaluation import evaluation_mode
 from regard.text import Tokenizer
 from regard.training.pretraining.row_sampler import FOLLOWS
 from regard.training.pretraining.span_corruption import SpanCorruption

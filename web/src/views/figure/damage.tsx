@@ -53,7 +53,7 @@ export function Damage({ payload }: { payload: FigurePayload }) {
               <th scope="col">change</th>
               {ablation.sentences.length > 0 && <th scope="col">loss of {ablation.sentences.length} built-in sentences</th>}
               {ablation.sentences.length > 0 && <th scope="col">change</th>}
-              <th scope="col" class="figure-says">what it says</th>
+              <th scope="col" class="figure-says">output</th>
             </tr>
           </thead>
           <tbody>

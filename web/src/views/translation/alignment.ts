@@ -24,15 +24,15 @@ export function alignedOf(choice: Choice): Aligned {
   const [rows, columns] = [told.pieces.words, payload.source.words];
   const [size, wide] = [payload.source.tokens.length, columns.length];
   const weights = new Float32Array(rows.length * wide);
-  told.pieces.places.forEach((row, piece) => {
-    if (row < rows.length) payload.source.places.forEach((column, at) => (weights[row * wide + column]! += pieces[piece * size + at]!));
+  told.pieces.word_indices.forEach((row, piece) => {
+    if (row < rows.length) payload.source.word_indices.forEach((column, at) => (weights[row * wide + column]! += pieces[piece * size + at]!));
   });
   for (let row = 0; row < rows.length; row++) {
     const part = weights.subarray(row * wide, (row + 1) * wide);
     const total = part.reduce((a, b) => a + b, 0);
     part.forEach((value, at) => (part[at] = value / Math.max(total, 1e-12)));
   }
-  return { rows, columns, weights, current: told.pieces.places[step] ?? -1, steps: rows.map((_, row) => told.pieces.places.indexOf(row)) };
+  return { rows, columns, weights, current: told.pieces.word_indices[step] ?? -1, steps: rows.map((_, row) => told.pieces.word_indices.indexOf(row)) };
 }
 
 /** For each row the column that it looks at most. */

@@ -79,7 +79,7 @@ export function table(choice: Choice | null): Table {
   if (!choice) return { headers: ["step"], rows: [] };
   const { payload, told, layer, heads, mean } = choice;
   const steps = told.steps.map((one, number) => [number + 1, one.token, rounded(one.probability)] as const);
-  if (!told.looks) return { headers: ["step", "said", "probability"], rows: steps };
+  if (!told.attention) return { headers: ["step", "said", "probability"], rows: steps };
   const weights = weightsOf(payload, told, layer, heads);
   const size = payload.source.tokens.length;
   return {

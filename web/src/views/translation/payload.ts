@@ -8,7 +8,7 @@ export interface Pieces {
   readonly tokens: readonly string[];
   readonly words: readonly string[];
   /** The word of each token but the end. */
-  readonly places: readonly number[];
+  readonly word_indices: readonly number[];
 }
 
 export interface Said {
@@ -32,7 +32,7 @@ export interface Told {
   readonly finished: boolean;
   readonly pieces: Pieces;
   readonly steps: readonly Said[];
-  readonly looks: RawLooks | null;
+  readonly attention: RawLooks | null;
 }
 
 export interface Model {
@@ -53,7 +53,7 @@ export interface Translation extends Payload {
   readonly source: Pieces;
   readonly hypotheses: readonly Told[];
   /** What alignments are made of. */
-  readonly looking: { readonly layer: number; readonly heads: readonly number[]; readonly of: string } | null;
+  readonly alignment_heads: { readonly layer: number; readonly heads: readonly number[]; readonly description: string } | null;
   readonly states: string | null;
   /** Null where heads take the states themselves. */
   readonly values: string | null;
@@ -96,16 +96,16 @@ export interface Choice {
 }
 
 export function choiceOf(payload: Translation, { parameters }: Route): Choice | null {
-  const { model, hypotheses, looking } = payload;
+  const { model, hypotheses, alignment_heads: alignmentHeads } = payload;
   if (!model || !hypotheses.length) return null;
   const number = integerParameter(parameters, "translation", hypotheses.length);
   const told = hypotheses[number]!;
   // Another translation may be shorter: then it is its last step.
   const step = Math.max(0, Math.min(Number.parseInt(parameters["step"] ?? "", 10) || 0, told.steps.length - 1));
-  const layer = integerParameter(parameters, "layer", model.layers, looking?.layer ?? 0);
+  const layer = integerParameter(parameters, "layer", model.layers, alignmentHeads?.layer ?? 0);
   const one = integerParameter(parameters, "head", model.heads, model.heads === 1 ? 0 : -1);
-  const heads = one >= 0 ? [one] : (looking?.heads ?? []);
-  const look = told.looks && lookOf(payload, told, step, layer, heads);
+  const heads = one >= 0 ? [one] : (alignmentHeads?.heads ?? []);
+  const look = told.attention && lookOf(payload, told, step, layer, heads);
   return {
     payload,
     model,
@@ -151,7 +151,7 @@ function rowsOf(data: Float32Array, count: number): Float32Array[] {
 /** The weights [T,S] of the mean of some heads. */
 export function weightsOf(payload: Translation, told: Told, layer: number, heads: readonly number[]): Float32Array {
   const [count, steps, size] = [payload.model!.heads, told.steps.length, payload.source.tokens.length];
-  const all = floats(told.looks!, "weights", told.looks!.weights);
+  const all = floats(told.attention!, "weights", told.attention!.weights);
   const found = new Float32Array(steps * size);
   for (const head of heads) {
     const first = (layer * count + head) * found.length;
@@ -163,7 +163,7 @@ export function weightsOf(payload: Translation, told: Told, layer: number, heads
 function lookOf(payload: Translation, told: Told, step: number, layer: number, heads: readonly number[]): Look {
   const { model, source } = payload;
   const [size, steps, every] = [source.tokens.length, told.steps.length, model!.heads];
-  const raw = told.looks!;
+  const raw = told.attention!;
   const rows = model!.layers * every * steps;
   const at = (head: number) => (layer * every + head) * steps + step;
   const of = (name: keyof RawLooks, head: number) => rowOf(floats(raw, name, raw[name]), at(head), rows);
@@ -195,7 +195,7 @@ function lookOf(payload: Translation, told: Told, step: number, layer: number, h
 export function scoresOf(payload: Translation, told: Told, step: number, layer: number, head: number): Float32Array {
   const { layers, heads } = payload.model!;
   const steps = told.steps.length;
-  return rowOf(floats(told.looks!, "scores", told.looks!.scores), (layer * heads + head) * steps + step, layers * heads * steps);
+  return rowOf(floats(told.attention!, "scores", told.attention!.scores), (layer * heads + head) * steps + step, layers * heads * steps);
 }
 
 /** Which heads are shown, in words. */

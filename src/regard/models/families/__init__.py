@@ -1,0 +1,1 @@
+"""The model families, one file each: capabilities, checkpoints, file format. Importing them does not import torch."""

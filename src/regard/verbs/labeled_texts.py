@@ -1,0 +1,110 @@
+"""Labeled texts as a field of requests: a file, texts, or pairs of a text and its label."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from pydantic import BeforeValidator, ValidationInfo
+
+from regard.errors import InputError
+from regard.events import Note
+from regard.verbs.base import Request, option
+from regard.wording import count_of
+
+if TYPE_CHECKING:
+    from regard.data.examples import TextExample
+
+__all__ = ["LabeledTexts", "TableRequest", "parse_lines", "read_labeled_texts", "read_table"]
+
+
+def _parse(value: object, info: ValidationInfo) -> object:
+    files = (info.context or {}).get("files", True)
+    if isinstance(value, os.PathLike) or (isinstance(value, str) and files):
+        return Path(value)
+    if isinstance(value, str):
+        return [(example.text, example.label) for example in parse_lines(value)]
+    if isinstance(value, Sequence):
+        return [(item, None) if isinstance(item, str) else item for item in value]
+    return value
+
+
+# A table or a file with one text per line ("-" is standard input), texts, or pairs of a text and its label. Over HTTP a
+# string holds the lines themselves: a client cannot make the server read a file.
+LabeledTexts: TypeAlias = Annotated[list[tuple[str, str | None]] | Path, BeforeValidator(_parse)]
+
+
+class TableRequest(Request):
+    """Options of tables. What is not given is inferred from the file, and reported."""
+
+    columns: list[str] | None = option(
+        None, help="Columns by name or index from 0: texts first, then the label.", metavar="A,B"
+    )
+    header: bool | None = option(None, "--header/--no-header", help="Whether the first row names the columns.")
+    delimiter: str | None = option(None, help="Separator between columns; \\t is a tab.", metavar="C")
+    quoted: bool | None = option(
+        None, "--quoted/--unquoted", help="Whether quotes around values are part of the format."
+    )
+
+
+def read_labeled_texts(
+    source: list[tuple[str, str | None]] | Path, request: TableRequest, *, labeled: bool | None = None
+) -> Generator[Note, None, list[TextExample]]:
+    """The examples of a request; reports how a file was read."""
+    from regard.data.examples import TextExample
+
+    if not isinstance(source, Path):
+        if labeled and any(label is None for _, label in source):
+            raise InputError("the texts have no labels; give pairs, or lines such as: a fine film | good")
+        return [TextExample(text, label=label) for text, label in source]
+    read = yield from read_table("classify", source, request, labeled=labeled)
+    return read
+
+
+def read_table(
+    task: str, path: Path, request: TableRequest, *, labeled: bool | None = None
+) -> Generator[Note, None, list[TextExample]]:
+    """The examples of a file for a task; reports how it was read."""
+    from regard.data.readers import TableOptions
+    from regard.tasks.read_examples import read_examples
+
+    columns = ",".join(request.columns) if request.columns else None
+    table = TableOptions.parse(columns, header=request.header, delimiter=request.delimiter, quoting=request.quoted)
+    read = read_examples(task, path, table=table, labeled=labeled)
+    yield Note(message=f"{read.path}: {read.description}; {count_of(len(read.examples), 'example')}")
+    examples: list[TextExample] = read.examples
+    return examples
+
+
+def parse_lines(lines: str) -> list[TextExample]:
+    """Parse texts, one per line, as a file would hold them: a label follows a tab or the last | of each line.
+
+    The content of a TSV, CSV or JSON-lines file is read as `regard train` reads that file.
+    """
+    from regard.data.examples import TextExample
+    from regard.data.readers import read_text_examples
+
+    rows = [line for line in lines.replace("\r\n", "\n").split("\n") if line.strip()]
+    if not rows:
+        raise InputError("there are no sentences; give one per line")
+    if all("|" in row for row in rows) and not any("\t" in row for row in rows):
+        parts = [row.rpartition("|") for row in rows]
+        return [
+            TextExample(text.strip(), label=_label(label, number)) for number, (text, _, label) in enumerate(parts, 1)
+        ]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "lines.txt"  # the extension tells nothing: the reader looks at the content
+        path.write_bytes("\n".join(rows).encode("utf-8", "replace"))
+        try:
+            return read_text_examples(path, task="classify").examples
+        except InputError as error:
+            raise InputError(str(error).replace(f"{path} ", "").replace(str(path), "the text")) from None
+
+
+def _label(written: str, number: int) -> str:
+    if not written.strip():
+        raise InputError(f"line {number} has no label after its |; give every line one, or none")
+    return written.strip()

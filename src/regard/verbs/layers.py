@@ -1,0 +1,63 @@
+"""`regard layers`: which layer of a model is best for a task."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from regard.events import Event, Note
+from regard.verbs.base import ModelName, Models, model_option, option, seed_option, verb
+from regard.verbs.labeled_texts import TableRequest, read_table
+
+if TYPE_CHECKING:
+    from regard.interpret.probes.layers import LayersResult
+
+__all__ = ["LayersRequest", "layers"]
+
+
+class LayersRequest(TableRequest):
+    train: Path = option(help="Examples to train the heads on.", metavar="FILE")
+    dev: Path = option(help="Examples to score the heads on.", metavar="FILE")
+    model: ModelName = model_option()
+    task: Literal["tag", "classify"] = option(
+        "tag", help="Tag words (CoNLL columns or JSONL), or classify texts (TSV, CSV, JSONL)."
+    )
+    head: Literal["linear", "bilstm"] = option(
+        "linear", help="Head for the combinations of the deck; every single layer gets a linear one."
+    )
+    rows: int | None = option(None, help="Use only the first N examples of each file.", metavar="N", ge=1)
+    pooling: Literal["mean", "cls"] = option(
+        "mean", help="classify: how token vectors become one text vector, for a linear head."
+    )
+    seed: int = seed_option()
+
+
+@verb(
+    LayersRequest,
+    result="regard.interpret.probes.layers:LayersResult",
+    formats=(".csv", ".json"),
+    http=False,
+)
+def layers(request: LayersRequest, models: Models) -> Generator[Event, None, LayersResult]:
+    """Score every layer of a frozen model for a task, with the deck's six combinations of layers and a learned mix.
+
+    The model reads each text once; probing heads are trained on its hidden states. Scores come with a 95% bootstrap
+    interval over the dev examples.
+    """
+    from regard.interpret.probes.layers import score_layers
+
+    train = yield from read_table(request.task, request.train, request, labeled=True)
+    dev = yield from read_table(request.task, request.dev, request, labeled=True)
+    with models.use(request.model) as loaded:
+        result = yield from score_layers(
+            loaded,
+            train[: request.rows],
+            dev[: request.rows],
+            head=request.head,
+            pooling=request.pooling,
+            seed=request.seed,
+        )
+    for note in result.notes:
+        yield Note(message=note)
+    return result

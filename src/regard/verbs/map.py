@@ -1,0 +1,60 @@
+"""`regard map`: sentences on a plane, and the nearest neighbors of each."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Literal
+
+from regard.events import Event, Note
+from regard.verbs.base import ModelName, Models, argument, layer_option, model_option, option, seed_option, verb
+from regard.verbs.labeled_texts import LabeledTexts, TableRequest, read_labeled_texts
+
+if TYPE_CHECKING:
+    from regard.interpret.embeddings.sentence_map import SentenceMap
+
+__all__ = ["MapRequest", "map"]
+
+
+class MapRequest(TableRequest):
+    texts: LabeledTexts = argument(
+        help="Sentences, one per line, or TSV, CSV, JSONL with labels; - is standard input.", metavar="FILE"
+    )
+    model: ModelName = model_option()
+    layer: str = layer_option()
+    neighbors: int = option(5, "-k", help="Number of nearest neighbors of each sentence.", metavar="K", ge=1, le=50)
+    pooling: Literal["mean", "cls", "max"] = option("mean", help="How the token vectors become one sentence vector.")
+    limit: int = option(2000, help="Maximum number of sentences; more are sampled at random.", metavar="N", ge=2)
+    seed: int = seed_option()
+
+
+@verb(
+    MapRequest,
+    result="regard.interpret.embeddings.sentence_map:SentenceMap",
+    name="map",
+    formats=(".html", ".csv", ".json"),
+    max_characters=300_000,
+)
+def map(request: MapRequest, models: Models) -> Generator[Event, None, SentenceMap]:
+    """Map sentences: the first two principal components of their vectors, and the nearest neighbors of each by cosine.
+
+    The labels of the file become colors on the page. Neighbors are exact and computed in the full space, not on the
+    plane.
+
+    Example: regard map sentences.txt --output map.html
+    """
+    from regard.interpret.embeddings.sentence_map import sentence_map
+
+    examples = yield from read_labeled_texts(request.texts, request)
+    with models.use(request.model) as loaded:
+        result = yield from sentence_map(
+            loaded,
+            examples,
+            layer=request.layer,
+            pooling=request.pooling,
+            neighbors=request.neighbors,
+            limit=request.limit,
+            seed=request.seed,
+        )
+    for note in result.notes:
+        yield Note(message=note)
+    return result

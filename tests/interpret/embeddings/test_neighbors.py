@@ -1,0 +1,56 @@
+"""Nearest neighbours against every pair compared one by one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.interpret.embeddings import neighbors as module
+from regard.interpret.embeddings.neighbors import cosine_similarity, nearest_neighbors
+
+
+def cosine(a: list[float], b: list[float]) -> float:
+    lengths = math.sqrt(math.fsum(x * x for x in a)) * math.sqrt(math.fsum(x * x for x in b))
+    return math.fsum(x * y for x, y in zip(a, b, strict=True)) / lengths if lengths else 0.0
+
+
+@given(st.integers(1, 30), st.integers(1, 8), st.integers(1, 40), st.integers(0, 10_000))
+def test_every_pair_compared_gives_the_same(count: int, width: int, wanted: int, seed: int) -> None:
+    vectors = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
+    rows = vectors.astype(np.float64).tolist()
+    found = nearest_neighbors(vectors, wanted)
+    assert found.indices.shape == found.cosines.shape == (count, min(wanted, count - 1))
+    for place, row in enumerate(rows):
+        values = {other: cosine(row, rows[other]) for other in range(count) if other != place}
+        expected = sorted(values.values(), reverse=True)[:wanted]
+        np.testing.assert_allclose(found.cosines[place], expected, atol=1e-12)
+        # By value and not by place: in one dimension all cosines are 1 or -1, and rounding decides who is first.
+        np.testing.assert_allclose([values[other] for other in found.indices[place]], expected, atol=1e-12)
+        assert len({*found.indices[place].tolist(), place}) == len(expected) + 1
+
+
+def test_by_hand() -> None:
+    vectors = np.array([[1, 0], [3, 4], [0, 2], [-1, 0]], dtype=np.float32)
+    found = nearest_neighbors(vectors, 2)
+    assert found.indices.tolist() == [[1, 2], [2, 0], [1, 0], [2, 1]]
+    np.testing.assert_allclose(found.cosines, [[0.6, 0], [0.8, 0.6], [0.8, 0], [0, -0.6]], atol=1e-15)
+    np.testing.assert_allclose(cosine_similarity(vectors)[1], [0.6, 1, 0.8, -0.6])
+
+
+def test_ties_zeros_and_doubles() -> None:
+    found = nearest_neighbors(np.array([[0, 0], [2, 0], [4, 0], [0, 0]]), 3)
+    assert found.indices.tolist() == [[1, 2, 3], [2, 0, 3], [1, 0, 3], [0, 1, 2]]
+    assert found.cosines.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]]
+
+
+def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = np.random.default_rng(1).normal(size=(50, 6))
+    whole = nearest_neighbors(vectors, 4)
+    monkeypatch.setattr(module, "BLOCK_SIZE", 7)
+    parts = nearest_neighbors(vectors, 4)
+    assert (whole.indices == parts.indices).all()
+    np.testing.assert_allclose(whole.cosines, parts.cosines, atol=1e-15)

@@ -1,0 +1,67 @@
+"""Static vectors: both formats, only what is asked for, and whatever is wrong with its line."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.errors import InputError
+from regard.interpret.embeddings.static_vectors import read_static_vectors
+
+GLOVE = "the 0.5 1 -2\ntrain 1 2 3\n. 0 0 1e-3\nTrain 4 5 6\n"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "vectors.txt"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("head", ["", "4 3\n"])
+def test_both_formats(head: str, tmp_path: Path) -> None:
+    found = read_static_vectors(written(tmp_path, head + GLOVE), ["train", "the", "nowhere"])
+    assert found.keys() == {"train", "the"}
+    np.testing.assert_array_equal(found["train"], np.array([1, 2, 3], dtype=np.float32))
+    np.testing.assert_array_equal(found["the"], np.array([0.5, 1, -2], dtype=np.float32))
+
+
+def test_the_first_of_a_word_counts_and_the_rest_is_not_read(tmp_path: Path) -> None:
+    path = written(tmp_path, GLOVE + "train 9 9 9\nbroken\n")
+    assert read_static_vectors(path, {"train"})["train"].tolist() == [1, 2, 3]
+    assert read_static_vectors(path, {"Train", "train"})["Train"].tolist() == [4, 5, 6]
+
+
+def test_a_packed_file(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt.gz"
+    path.write_bytes(gzip.compress(GLOVE.encode()))
+    assert read_static_vectors(path, {"train"})["train"].tolist() == [1, 2, 3]
+
+
+def test_an_end_that_word2vec_writes(tmp_path: Path) -> None:
+    """Its own program ends every line with a space."""
+    path = written(tmp_path, "1 3\ntrain 1 2 3 \n")
+    assert read_static_vectors(path, {"train"})["train"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"vectors\.txt is empty; expected a word and its numbers"),
+        ("only\n", r"vectors\.txt line 1: expected a word and its numbers .* found 'only'"),
+        ("a text of words\n", r"line 1: expected a word and its numbers"),
+        ("the 1 2 3\ntrain 1 2\n", r"line 2: 2 numbers after the word, but the first line has 3"),
+        ("2 3\nthe 1 2 3\ntrain 1 x 3\n", r"line 3: 'x' is not a number"),
+        ("the 1 2 3\ntrain 1 nan 3\n", r"line 2: 'nan' is not a number"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        read_static_vectors(written(tmp_path, text), {"train"})
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no file"):
+        read_static_vectors(tmp_path / "nowhere.txt", {"train"})

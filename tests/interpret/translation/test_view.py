@@ -1,0 +1,103 @@
+"""The page's document: the same numbers, and lines that give them again."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from regard.errors import InputError
+from regard.inference.generation.beam_search import Beam
+from regard.inference.translation import Translator
+from regard.interpret.translation import decoding_steps as module
+from regard.interpret.translation.decoding_steps import reproduction, translate_in_steps
+
+TEXT = "a dog sees the red house"
+BEAM = Beam(num_beams=3, num_return_sequences=3)
+
+
+def numbers(text: str, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return np.frombuffer(base64.b64decode(text), "<f4").reshape(shape)
+
+
+def test_every_number_arrives(translator: Translator) -> None:
+    found = translate_in_steps(translator, TEXT, beam=BEAM, name="here")
+    document = json.loads(json.dumps(found.page_data(), allow_nan=False))
+    attention = found.cross_attention
+    assert attention is not None
+    assert document["view"] == "translation" and document["model"]["name"] == "here"
+    np.testing.assert_array_equal(numbers(document["states"], attention.states.shape), attention.states)
+    if attention.values is None:
+        assert document["values"] is None
+    else:
+        np.testing.assert_array_equal(numbers(document["values"], attention.values.shape), attention.values)
+    for told, sent in zip(found.hypotheses, document["hypotheses"], strict=True):
+        assert told.attention is not None and sent["text"] == told.translation.text
+        for name, part in vars(told.attention).items():
+            np.testing.assert_array_equal(numbers(sent["attention"][name], part.shape), part)
+        assert [step["probability"] for step in sent["steps"]] == [step.probability for step in told.steps]
+
+
+def test_the_model_is_named_by_how_it_attends(made: Callable[[str], Translator]) -> None:
+    def told(kind: str) -> dict[str, object]:
+        document = translate_in_steps(made(kind), TEXT, name="here").page_data()["model"]
+        assert isinstance(document, dict)
+        return document
+
+    both = {"name": "here", "width": 16}
+    transformer = {"kind": "transformer", "score": "scaled dot", "recipe": None, "layers": 2, "heads": 2}
+    assert told("transformer") == {**both, **transformer, "scale": pytest.approx(8**-0.5)}
+    lstm = {"kind": "lstm", "score": "additive", "recipe": "deck", "layers": 1, "heads": 1, "scale": None}
+    assert told("lstm additive deck") == {**both, **lstm}
+    none = {"kind": "lstm", "score": "none", "recipe": "luong", "layers": 0, "heads": 0, "scale": None}
+    assert told("lstm none") == {**both, **none}
+
+
+def test_what_has_no_room_is_left_out_and_told(
+    made: Callable[[str], Translator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = translate_in_steps(made("lstm dot luong"), TEXT, beam=BEAM)
+    assert found.page_data()["notes"] == []
+    assert found.cross_attention is not None and found.hypotheses[0].attention is not None
+    parts = [found.cross_attention.states, *vars(found.hypotheses[0].attention).values()]
+    room = sum(len(base64.b64encode(part.tobytes())) for part in parts)
+    monkeypatch.setattr(module, "MAX_PAGE_SIZE", room)
+    document: Any = found.page_data()
+    assert len(document["hypotheses"]) == 1
+    assert document["notes"][0].startswith("the last 2 of 3 translations are left out")
+    monkeypatch.setattr(module, "MAX_PAGE_SIZE", room - 1)
+    with pytest.raises(InputError, match="are too many for a page; give a shorter text"):
+        found.page_data()
+
+
+@pytest.mark.parametrize("beam", [None, BEAM, Beam(num_beams=2, length_penalty=0.5)])
+def test_the_python_lines_give_the_same(
+    made: Callable[[str], Translator], beam: Beam | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator = made("lstm general luong")
+    found = translate_in_steps(translator, TEXT, beam=beam)
+    lines = reproduction("here", TEXT, beam)[1]
+    monkeypatch.setattr("regard.inference.translation.load_translator", lambda name: {"here": translator}[name])
+    *before, last = lines.split("\n")
+    names: dict[str, object] = {}
+    exec("\n".join(before), names)
+    again = eval(last, names)
+    assert again.to_dict() == found.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("the dog's", "regard translate --beam 3 --nbest 3 --page page.html here 'the dog'\"'\"'s'"),
+        ("-x y", "regard translate --beam 3 --nbest 3 --page page.html -- here '-x y'"),
+        ("dog", "printf '%s\\n' dog | regard translate --beam 3 --nbest 3 --page page.html here -"),
+    ],
+)
+def test_the_command(text: str, line: str) -> None:
+    assert reproduction("here", text, BEAM)[0] == line
+    assert shlex.split(line)
