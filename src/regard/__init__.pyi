@@ -26,10 +26,15 @@ from regard.inference.next_sentence import NextSentence
 from regard.inference.perplexity import Perplexity
 from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
+from regard.interpret.embeddings.senses import SensesResult
+from regard.interpret.embeddings.sentence_map import SentenceMap
 from regard.interpret.faithfulness import FaithfulnessResult
 from regard.interpret.figure.figure import Figure
+from regard.interpret.generation.generation import GenerateResult
 from regard.interpret.heads.census import HeadCensus
 from regard.interpret.masked_lm.comparison import CompareResult
+from regard.interpret.probes.feature_walk import FeatureWalk
+from regard.interpret.probes.layers import LayersResult
 
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
 
@@ -103,6 +108,29 @@ def perplexity(
 ) -> Perplexity:
     """Measure how well a model predicts a text: perplexity and bits per byte."""
 
+def generate(
+    prompt: str,
+    *,
+    max_new_tokens: int = 200,
+    temperature: float = 0.8,
+    top_p: float = 0.9,
+    top_k: int | None = None,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    num_return_sequences: int = 1,
+    num_beams: int = 1,
+    length_penalty: float = 1.0,
+    early_stopping: bool = False,
+    stop: list[str] = [],
+    model: _Model = 'regard-gpt',
+    candidates: bool = False,
+    trace: str | PathLike[str] | None = None,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> GenerateResult:
+    """Generate text: a GPT continues the prompt, a T5 answers it. The text appears as it is generated."""
+
 def score(
     source: list[str] | str | PathLike[str],
     *,
@@ -138,6 +166,44 @@ def faithfulness(
 ) -> FaithfulnessResult:
     """Test the attention map of a classified text: may it be read as the reason for the class?"""
 
+def features(
+    *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    data: list[tuple[str, str | None]] | str | PathLike[str],
+    rows: int = 2000,
+    limit: int | None = None,
+    model: _Model = 'regard-bert',
+    pooling: Literal['cls', 'mean'] = 'cls',
+    layer: str = '-1',
+    as_in_deck: bool = True,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> FeatureWalk:
+    """Walk from sentences to a classifier on a frozen model's vectors: tokens, ids, padding, hidden states, a slice."""
+
+def compare_layers(
+    *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    train: str | PathLike[str],
+    dev: str | PathLike[str],
+    model: _Model = 'regard-bert',
+    task: Literal['tag', 'classify'] = 'tag',
+    head: Literal['linear', 'bilstm'] = 'linear',
+    rows: int | None = None,
+    pooling: Literal['mean', 'cls'] = 'mean',
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> LayersResult:
+    """Score every layer of a frozen model for a task, with the deck's six combinations of layers and a learned mix."""
+
 def look(
     text: str = '',
     text_b: str | None = None,
@@ -164,6 +230,19 @@ def figure(
 ) -> Figure:
     """Draw Figure 1 of "Attention Is All You Need" for a model and a sentence: every box with its tensors and its code."""
 
+def senses(
+    word: str,
+    texts: list[str],
+    *,
+    model: list[_Model] = ['regard-bert'],
+    static: str | PathLike[str] | None = None,
+    limit: int = 60,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> SensesResult:
+    """Compare the vectors of one word in several texts: does a model give it another meaning there?"""
+
 def heads(
     *,
     text: list[str] | str | PathLike[str],
@@ -189,3 +268,21 @@ def ablate(
     on_event: Callable[[Event], object] | None = None,
 ) -> AblationResult:
     """Remove heads or layers from a model, and see how its predictions change."""
+
+def sentence_map(
+    texts: list[tuple[str, str | None]] | str | PathLike[str],
+    *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    model: _Model = 'regard-bert',
+    layer: str = '-1',
+    neighbors: int = 5,
+    pooling: Literal['mean', 'cls', 'max'] = 'mean',
+    limit: int = 2000,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> SentenceMap:
+    """Map sentences: the first two principal components of their vectors, and the nearest neighbors of each by cosine."""
