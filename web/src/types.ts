@@ -114,6 +114,26 @@ export interface Candidate {
   readonly probability: number;
 }
 
+/** One candidate for the next token. */
+export interface CandidateToken {
+  readonly token: number;
+  readonly text: string;
+  readonly probability: number;
+  readonly tempered: number;
+  readonly reached: number | null;
+  readonly chance: number;
+  readonly by: string | null;
+}
+
+/** The likeliest tokens at one position, likeliest first, then the chosen one if it is not among them. */
+export interface CandidateTokens {
+  readonly bars: readonly CandidateToken[];
+  readonly chosen: number | null;
+  readonly kept: number;
+  readonly share: number;
+  readonly vocabulary: number;
+}
+
 export interface CompareRequest {
   readonly text?: string | null;
   readonly text_b?: string | null;
@@ -291,6 +311,73 @@ export interface FillResult {
   readonly masks: readonly (readonly Candidate[])[];
   readonly joint: readonly Assignment[];
   readonly exact: boolean;
+}
+
+export interface GenerateRequest {
+  readonly max_new_tokens?: number;
+  readonly temperature?: number;
+  readonly top_p?: number;
+  readonly top_k?: number | null;
+  readonly min_p?: number;
+  readonly repetition_penalty?: number;
+  readonly seed?: number;
+  readonly num_return_sequences?: number;
+  readonly num_beams?: number;
+  readonly length_penalty?: number;
+  readonly early_stopping?: boolean;
+  readonly stop?: readonly string[];
+  readonly prompt: string;
+  readonly model?: string;
+  readonly candidates?: boolean;
+  readonly trace?: string | null;
+}
+
+/** Generated texts, without the prompt */
+export interface GenerateResult {
+  readonly model: string;
+  readonly family: string;
+  readonly prompt: string;
+  readonly truncated: number;
+  readonly truncated_text: string;
+  readonly max_new_tokens: number;
+  readonly continues: boolean;
+  readonly method: string;
+  readonly settings: GenerationConfig;
+  readonly texts: readonly GeneratedText[];
+  readonly tokens: readonly GeneratedToken[] | null;
+}
+
+/** One text so far, without the prompt */
+export interface GeneratedText {
+  readonly text: string;
+  readonly tokens: readonly number[];
+  readonly reason: "end" | "stop" | "length" | "interrupted";
+  readonly log_probability: number | null;
+  readonly score: number | null;
+}
+
+/** One generated token: `text` is what it adds to the text, `name` the token by itself. */
+export interface GeneratedToken {
+  readonly id: number;
+  readonly text: string;
+  readonly name: string;
+  readonly candidates: CandidateTokens;
+}
+
+/** Sampling, or beam search if `num_beams` is above 1 */
+export interface GenerationConfig {
+  readonly max_new_tokens: number;
+  readonly temperature: number;
+  readonly top_p: number;
+  readonly top_k: number | null;
+  readonly min_p: number;
+  readonly repetition_penalty: number;
+  readonly seed: number;
+  readonly num_return_sequences: number;
+  readonly num_beams: number;
+  readonly length_penalty: number;
+  readonly early_stopping: boolean;
+  readonly stop: readonly string[];
 }
 
 /** Heads by layer, then by number, both from 0. */
@@ -604,6 +691,7 @@ export interface Verbs {
   readonly compare: { readonly request: CompareRequest; readonly result: CompareResult };
   readonly next: { readonly request: NextRequest; readonly result: NextSentence };
   readonly perplexity: { readonly request: PerplexityRequest; readonly result: Perplexity };
+  readonly generate: { readonly request: GenerateRequest; readonly result: GenerateResult };
   readonly score: { readonly request: ScoreRequest; readonly result: LineScores };
   readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessResult };
   readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };
