@@ -133,7 +133,9 @@ def test_the_walk_step_by_step(page: Page, studio: str) -> None:
     examples = [TextExample(text, label=label) for text, label in zip(FILMS, labels, strict=True)]
     found = walk(MODEL, examples, as_in_deck=True, device="cpu")
     assert found.unmasked is not None
-    assert table(page, ".pipeline", "th, td") == [[text, label] for text, label in zip(FILMS[:5], labels[:5], strict=True)]
+    assert table(page, ".pipeline", "th, td") == [
+        [text, label] for text, label in zip(FILMS[:5], labels[:5], strict=True)
+    ]
     for expected in (found.tokens, found.ids, found.padded, found.mask):
         page.get_by_role("button", name="Next →").click()
         assert table(page, ".pipeline") == [[str(value) for value in row] for row in expected]

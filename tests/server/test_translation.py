@@ -64,7 +64,9 @@ def check_table(page: Page, found: TranslationSteps, *, number: int, step: int, 
     looks, values = looks_of(found, number), values_of(found, layer, head)
     weights = looks.weights[layer, head, step]
     assert page.locator(".attention-steps tbody th").all_inner_texts() == list(map(visible, found.source.tokens))
-    np.testing.assert_allclose(read(page.locator(".attention-steps .score")), looks.scores[layer, head, step], atol=0.0006)
+    np.testing.assert_allclose(
+        read(page.locator(".attention-steps .score")), looks.scores[layer, head, step], atol=0.0006
+    )
     np.testing.assert_allclose(read(page.locator(".attention-steps .weight")), weights, atol=0.0006)
     np.testing.assert_allclose(read(page.locator(".attention-steps .value")), values[:, d], atol=0.0006)
     products = read(page.locator(".attention-steps .product"))
@@ -109,11 +111,15 @@ def test_the_mean_that_alignments_use(page: Page, address: str, folders: dict[st
     looks = looks_of(found, 0)
     assert load_translator(folders["transformer"]).alignment_heads.document() == {"layer": 0, "heads": [0, 1]}
     assert set(page.locator(".attention-steps .score").all_inner_texts()) == {"\N{EN DASH}"}
-    np.testing.assert_allclose(read(page.locator(".attention-steps .weight")), looks.weights[0, :, 2].mean(0), atol=0.0006)
+    np.testing.assert_allclose(
+        read(page.locator(".attention-steps .weight")), looks.weights[0, :, 2].mean(0), atol=0.0006
+    )
     # Number 11 of 2 heads of 8 numbers is number 3 of head 1.
     products = looks.weights[0, 1, 2] * values_of(found, 0, 1)[:, 3]
     np.testing.assert_allclose(read(page.locator(".attention-steps .product")), products, atol=0.0001)
-    assert read(page.locator(".attention-steps .context")) == pytest.approx([float(looks.context[0, 1, 2, 3])], abs=0.0001)
+    assert read(page.locator(".attention-steps .context")) == pytest.approx(
+        [float(looks.context[0, 1, 2, 3])], abs=0.0001
+    )
     page.get_by_role("button", name="Head 0", exact=True).click()
     page.locator('[name="d"]').fill("3")
     check_table(page, found, number=0, step=2, layer=0, head=0, d=3)
