@@ -71,9 +71,9 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     "next": [(2, [EVIL, EVIL, "--model", f"./{EVIL}"])],
     "perplexity": [(0, [TEXTS, "--model", GPT]), (2, [EVIL])],
     "generate": [
-        (0, ["the film", "--model", GPT, "--max-tokens", "30", "-t", "3", "--top-p", "1"]),
-        (0, [WORD, "--model", GPT, "--max-tokens", "2", "--json"]),
-        (0, [9 * EVIL, "--model", GPT, "--max-tokens", "2"]),
+        (0, ["the film", "--model", GPT, "--max-new-tokens", "30", "-t", "3", "--top-p", "1"]),
+        (0, [WORD, "--model", GPT, "--max-new-tokens", "2", "--json"]),
+        (0, [9 * EVIL, "--model", GPT, "--max-new-tokens", "2"]),
         (2, ["the film", "--model", GPT, "--trace", EVIL]),
     ],
     "score": [(0, [TEXTS, "--model", GPT]), (2, [EVIL])],

@@ -41,8 +41,11 @@ EXAMPLES: dict[str, Example] = {
         {"source": ["the film"], "model": "GPT", "stride": 99},
         "stride is 99",
     ),
-    # generate:
-    #
+    "generate": Example(
+        {"prompt": "the film", "model": "GPT", "max_new_tokens": 4, "seed": 3},
+        {"prompt": "the film", "model": "GPT", "length_penalty": 2},
+        "length_penalty is for beam search",
+    ),
     "score": Example(
         {"source": ["the film was good", "a day"], "model": "GPT"},
         {"source": ["a day"], "model": "CLASSIFIER"},
