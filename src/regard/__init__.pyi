@@ -19,6 +19,7 @@ from regard.checkpoints.loading import load as load
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
 from regard.inference.benchmark import BenchmarkResult
+from regard.inference.embedding import EmbedResult
 from regard.inference.line_scores import LineScores
 from regard.inference.masked_lm import FillResult
 from regard.inference.next_sentence import NextSentence
@@ -29,6 +30,7 @@ from regard.interpret.embeddings.senses import SensesResult
 from regard.interpret.embeddings.sentence_map import SentenceMap
 from regard.interpret.faithfulness import FaithfulnessResult
 from regard.interpret.figure.figure import Figure
+from regard.interpret.generation.generation import GenerateResult
 from regard.interpret.heads.census import HeadCensus
 from regard.interpret.masked_lm.comparison import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
@@ -37,6 +39,25 @@ from regard.interpret.probes.layers import LayersResult
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
 
 __version__: str
+
+def embed(
+    source: list[str] | str | PathLike[str],
+    *,
+    output: str | PathLike[str] | None = None,
+    model: _Model = 'regard-bert',
+    layers: str = '-1',
+    pooling: Literal['cls', 'mean', 'max', 'none'] | None = None,
+    normalize: bool = False,
+    max_length: int | None = None,
+    column: str | None = None,
+    long: Literal['cut', 'error', 'windows'] = 'cut',
+    blank: Literal['error', 'zero', 'skip'] = 'error',
+    shard_size: int = 4096,
+    restart: bool = False,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> EmbedResult:
+    """Turn texts into vectors: float32, one row per text, in the order of the input."""
 
 def fill(
     text: str,
@@ -86,6 +107,29 @@ def perplexity(
     on_event: Callable[[Event], object] | None = None,
 ) -> Perplexity:
     """Measure how well a model predicts a text: perplexity and bits per byte."""
+
+def generate(
+    prompt: str,
+    *,
+    max_new_tokens: int = 200,
+    temperature: float = 0.8,
+    top_p: float = 0.9,
+    top_k: int | None = None,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    num_return_sequences: int = 1,
+    num_beams: int = 1,
+    length_penalty: float = 1.0,
+    early_stopping: bool = False,
+    stop: list[str] = [],
+    model: _Model = 'regard-gpt',
+    candidates: bool = False,
+    trace: str | PathLike[str] | None = None,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> GenerateResult:
+    """Generate text: a GPT continues the prompt, a T5 answers it. The text appears as it is generated."""
 
 def score(
     source: list[str] | str | PathLike[str],
