@@ -19,6 +19,7 @@ from regard.checkpoints.loading import load as load
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
 from regard.inference.benchmark import BenchmarkResult
+from regard.inference.embedding import EmbedResult
 from regard.inference.line_scores import LineScores
 from regard.inference.masked_lm import FillResult
 from regard.inference.next_sentence import NextSentence
@@ -38,6 +39,25 @@ from regard.interpret.probes.layers import LayersResult
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
 
 __version__: str
+
+def embed(
+    source: list[str] | str | PathLike[str],
+    *,
+    output: str | PathLike[str] | None = None,
+    model: _Model = 'regard-bert',
+    layers: str = '-1',
+    pooling: Literal['cls', 'mean', 'max', 'none'] | None = None,
+    normalize: bool = False,
+    max_length: int | None = None,
+    column: str | None = None,
+    long: Literal['cut', 'error', 'windows'] = 'cut',
+    blank: Literal['error', 'zero', 'skip'] = 'error',
+    shard_size: int = 4096,
+    restart: bool = False,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> EmbedResult:
+    """Turn texts into vectors: float32, one row per text, in the order of the input."""
 
 def fill(
     text: str,

@@ -21,8 +21,11 @@ EXAMPLES: dict[str, Example] = {
     "fill": Example(
         {"text": "the _ was good", "model": "MODEL", "top": 3}, {"text": "no blank", "model": "MODEL"}, "_ or [MASK]"
     ),
-    # embed:
-    #
+    "embed": Example(
+        {"source": ["the film was good", "a day"], "model": "MODEL", "normalize": True},
+        {"source": ["a day"], "model": "MODEL", "pooling": "none"},
+        "name an output file",
+    ),
     "compare": Example(
         {"text": "he was a _", "text_b": "she was a _", "model": "MODEL", "top": 5},
         {"text": "[a|b] [c|d] [e|f] _", "model": "MODEL"},

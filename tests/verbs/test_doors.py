@@ -58,6 +58,10 @@ def filled(arguments: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def without_times(document: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key not in ("seconds", "texts_per_second")}
+
+
 def command_line(name: str, arguments: dict[str, Any], folder: Path) -> list[str]:
     verb, line, positional = find(name), [name], []
     for key, value in arguments.items():
@@ -91,8 +95,8 @@ def test_the_doors_give_the_same_answer(
     if name in NAMES:
         result = getattr(regard, NAMES[name])(**arguments)
         assert isinstance(result, verb.result_type())
-        assert result.to_dict() == printed
-        assert json.loads(result.to_json()) == printed
+        assert without_times(result.to_dict()) == without_times(printed)
+        assert without_times(json.loads(result.to_json())) == without_times(printed)
     if verb.http:
         response = client.post(f"/v1/{name}", json=arguments)
         assert response.status_code == 200, response.text

@@ -36,7 +36,6 @@ def verbs() -> list[Register]:
     from regard.cli import (
         cost,
         doctor,
-        embed,
         evaluate,
         lesson,
         models,
@@ -52,7 +51,6 @@ def verbs() -> list[Register]:
         studio.register,
         tour.register,
         lesson.register,
-        embed.register,
         *verb_commands(),
         cost.register,
         pretrain.register,
