@@ -19,8 +19,8 @@ from regard.inference.translation.alignment import default_alignment_heads
 from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.translation.decoding_steps import MAX_SOURCE_TOKENS, reproduction, translate_in_steps
-from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslatorSection
+from regard.training.translation.trainer import new_model
 
 Captured = pytest.CaptureFixture[str]
 
