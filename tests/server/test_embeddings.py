@@ -36,19 +36,19 @@ FILMS = [f"a {word} film number {n}" for n in range(8) for word in ("good", "bad
 
 def open_at(page: Page, studio: str, view: str, **parameters: str) -> None:
     page.goto(f"{studio}/#{view}?{urlencode(parameters)}")
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
 
 
-def table(page: Page, selector: str) -> list[list[str]]:
-    return [row.locator("td").all_inner_texts() for row in page.locator(f"{selector} tbody tr").all()]
+def table(page: Page, selector: str, cells: str = "td") -> list[list[str]]:
+    return [row.locator(cells).all_inner_texts() for row in page.locator(f"{selector} tbody tr").all()]
 
 
 def test_one_word_in_many_texts(page: Page, studio: str) -> None:
     page.goto(f"{studio}/#senses")
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
     page.get_by_label("Word", exact=True).fill("train")
     page.locator("textarea[name=texts]").fill("\n".join(TRAINS))
-    page.get_by_role("button", name="Look").click()
+    page.get_by_role("button", name="Show", exact=True).click()
     expect(page.locator(".contexts li")).to_have_count(4)
     found = contexts(MODEL, "train", TRAINS, device="cpu")
     last = len(found.planes) - 1
@@ -78,14 +78,14 @@ def test_the_map_and_its_neighbours(page: Page, studio: str) -> None:
     open_at(page, studio, "map", texts=typed, neighbours="3", at="2")
     examples = [TextExample(line, label=label) for line, label in zip(LINES, LABELS, strict=True)]
     found = sentence_map(MODEL, examples, count=3, device="cpu")
-    rows = table(page, ".near")
+    rows = table(page, ".neighbors", "th, td")
     near = found.neighbours
     assert [row[1] for row in rows] == [f"{LINES[place]} [{LABELS[place]}]" for place in near.places[2]]
     assert np.allclose([float(row[0]) for row in rows], near.cosines[2], atol=0.00051)
     expect(page.get_by_text(f"The plane keeps {100 * found.plane.explained.sum():.1f}%")).to_be_visible()
     assert page.locator(".legend li").all_inner_texts() == ["● food", "▲ sport", "■ music"]
-    page.locator(".near button").first.click()
-    assert page.locator(".picked").inner_text() == f"{LINES[near.places[2][0]]} [{LABELS[near.places[2][0]]}]"
+    page.locator(".neighbors button").first.click()
+    assert page.locator(".selected").inner_text() == f"{LINES[near.places[2][0]]} [{LABELS[near.places[2][0]]}]"
     page.get_by_label("Find").fill("SOUP")
     expect(page.get_by_text("2 found")).to_be_visible()
 
@@ -105,7 +105,7 @@ def test_pointing_at_the_map(page: Page, studio: str) -> None:
         expect(page.locator(".tip")).to_have_text(LINES[place])
     page.mouse.down()
     page.mouse.up()
-    assert page.locator(".picked").inner_text() == LINES[4]
+    assert page.locator(".selected").inner_text() == LINES[4]
     assert "at=4" in page.url
 
 
@@ -123,7 +123,7 @@ def test_a_file_of_the_users(page: Page, studio: str, tmp_path: Path) -> None:
     assert {text + "\t" + label for text, label in payload["examples"]} <= set(lines)
     told = f"500 of {payload['total']:,} texts were drawn by lot (seed 0); {payload['total'] - 500:,} are left out"
     expect(page.get_by_text(told)).to_be_visible()
-    expect(page.get_by_text(f"{payload['total'] + 1:,} of 4,001 lines were drawn by lot")).to_be_visible()
+    expect(page.get_by_text(f"{payload['total'] + 1:,} of 4,001 lines were sampled at random")).to_be_visible()
 
 
 def test_the_walk_step_by_step(page: Page, studio: str) -> None:
@@ -133,15 +133,17 @@ def test_the_walk_step_by_step(page: Page, studio: str) -> None:
     examples = [TextExample(text, label=label) for text, label in zip(FILMS, labels, strict=True)]
     found = walk(MODEL, examples, as_in_deck=True, device="cpu")
     assert found.unmasked is not None
-    assert table(page, ".walk") == [[text, label] for text, label in zip(FILMS[:5], labels[:5], strict=True)]
+    assert table(page, ".pipeline", "th, td") == [
+        [text, label] for text, label in zip(FILMS[:5], labels[:5], strict=True)
+    ]
     for expected in (found.tokens, found.ids, found.padded, found.mask):
         page.get_by_role("button", name="Next →").click()
-        assert table(page, ".walk") == [[str(value) for value in row] for row in expected]
+        assert table(page, ".pipeline") == [[str(value) for value in row] for row in expected]
     page.get_by_role("button", name="Next →").click()
-    said = page.locator(".walk section p").inner_text()
+    said = page.locator(".pipeline section p").inner_text()
     assert [int(size.replace(",", "")) for size in re.findall(r"\b[\d,]+\b", said)[:3]] == list(found.hidden)
     page.keyboard.press("ArrowRight")
-    rows = table(page, ".walk")
+    rows = table(page, ".pipeline")
     for row, vector, label in zip(rows, found.features, labels, strict=False):
         assert np.allclose([float(value) for value in (*row[:4], row[5])], [*vector[:4], vector[-1]], atol=0.000051)
         assert row[6] == label
@@ -207,7 +209,7 @@ def test_no_cell_of_a_csv_file_is_a_formula(page: Page, studio: str, tmp_path: P
     assert any(value.startswith("-") for value in numbers) and all(isinstance(float(value), float) for value in numbers)
     page.get_by_label("exact CSV cells").check()
     assert [row["text"] for row in cells()] == texts
-    expect(page.locator(".files [role=status]")).to_have_text("CSV file made.")
+    expect(page.locator(".files [role=status]")).to_have_text("CSV file saved.")
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -218,7 +220,7 @@ def test_it_is_accessible_and_fits(
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{studio}/#{place}")
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert serious_findings(page, axe) == []
     page.close()

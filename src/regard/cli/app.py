@@ -36,9 +36,7 @@ def verbs() -> list[Register]:
     from regard.cli import (
         cost,
         doctor,
-        embed,
         evaluate,
-        generate,
         lesson,
         models,
         predict,
@@ -46,20 +44,16 @@ def verbs() -> list[Register]:
         studio,
         tour,
         train,
-        translate,
     )
 
     return [
         studio.register,
         tour.register,
         lesson.register,
-        embed.register,
         *verb_commands(),
-        generate.register,
         cost.register,
         pretrain.register,
         train.register,
-        translate.register,
         evaluate.register,
         predict.register,
         doctor.register,

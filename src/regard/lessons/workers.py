@@ -53,7 +53,7 @@ def _train_in_processes(tasks: Sequence[ReverseTask], jobs: int, on_epoch: OnEpo
                 with stopping() as stop, _interrupts_blocked():
                     ours, process = _start_process(tasks[number])
                     working[ours] = number, process
-                stop.now()
+                stop.deliver()
             for connection in wait(list(working)):
                 assert isinstance(connection, Connection)
                 number, process = working[connection]
