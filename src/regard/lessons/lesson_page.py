@@ -50,11 +50,11 @@ def config_text(config: ReverseConfig) -> str:
     return (
         f"Every model has {config.units} units and is trained with Adam at learning rate {config.learning_rate:g}, "
         f"batches of {config.batch_size}{clip}, for at most {config.epochs} epochs or until "
-        f"{config.target_accuracy:g}% of the training digits are correct. The first input of the decoder is zeros, each "
-        f"later one its own last output. Seed {config.seed}. "
+        f"{config.target_accuracy:g}% of the training digits are correct. The first input of the decoder is zeros, "
+        f"each later one its own last output. Seed {config.seed}. "
         f"luong: {RECIPES['luong']}; deck: {RECIPES['deck']}. "
-        "The scores of the deck (4 digits of 10, 16 units, 2,000 sequences) count digits: 98.125% is 785 of 800, and no "
-        "such percentage of 200 sequences exists."
+        "The scores of the deck (4 digits of 10, 16 units, 2,000 sequences) count digits: 98.125% is 785 of 800, and "
+        "no such percentage of 200 sequences exists."
     )
 
 
