@@ -30,8 +30,8 @@ from regard.interpret.probes.probe_training import ProbeRecipe
 from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
-from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslatorSection
+from regard.training.translation.trainer import new_model
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
 

@@ -44,7 +44,9 @@ def evaluate(
     from regard.training.finetuning.evaluate import evaluate
 
     table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
-    found = evaluate(folder, data, table=table, threshold=threshold, device=device, say=note)
+    found = evaluate(
+        folder, data, table=table, threshold=threshold, device=device, on_event=lambda event: note(event.line() or "")
+    )
     if as_json:
         print_json({"task": found.task, "n": found.count, "metrics": found.metrics})
         return

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.training.adversary import Adversary
-from regard.training.loop import Counter, train
+from regard.training.loop import AdversarialPerturbation, StepProgress, train
 
 
 class Sentences(nn.Module):
@@ -36,7 +35,7 @@ def test_it_goes_where_the_loss_grows_and_comes_back(batch: dict[str, Tensor]) -
     weight, before = model.words.weight, model.words.weight.detach().clone()
     loss = model(**batch)["loss"]
     loss.backward()
-    with Adversary(weight, 0.5).moved():
+    with AdversarialPerturbation(weight, 0.5).applied():
         assert (weight - before).norm().item() == pytest.approx(0.5, rel=1e-5)
         there = model(**batch)["loss"]
     assert there > loss
@@ -54,13 +53,16 @@ def test_it_comes_back_from_an_error(batch: dict[str, Tensor]) -> None:
     model = Sentences()
     before = model.words.weight.detach().clone()
     model(**batch)["loss"].backward()
-    with pytest.raises(ZeroDivisionError), Adversary(model.words.weight, 3.0).moved():
+    with pytest.raises(ZeroDivisionError), AdversarialPerturbation(model.words.weight, 3.0).applied():
         raise ZeroDivisionError
     assert torch.equal(model.words.weight, before)
 
 
 def test_it_needs_a_gradient() -> None:
-    with pytest.raises(RuntimeError, match="no gradient"), Adversary(nn.Parameter(torch.ones(2, 2)), 1.0).moved():
+    with (
+        pytest.raises(RuntimeError, match="no gradient"),
+        AdversarialPerturbation(nn.Parameter(torch.ones(2, 2)), 1.0).applied(),
+    ):
         pass
 
 
@@ -73,10 +75,10 @@ def test_a_step_learns_from_both_passes(batch: dict[str, Tensor]) -> None:
         model,
         repeat([batch]),
         [plain],
-        progress=Counter(1),
-        rate=lambda done: 0.1,
-        clip=1e9,
-        adversary=Adversary(model.words.weight, 0.7),
+        progress=StepProgress(1),
+        learning_rate=lambda done: 0.1,
+        max_grad_norm=1e9,
+        perturbation=AdversarialPerturbation(model.words.weight, 0.7),
     ):
         pass
     loss = twin(**batch)["loss"]
