@@ -175,7 +175,10 @@ def test_files_to_keep(page: Page, studio: str, tmp_path: Path, view: str, param
     assert len(rows) == {"senses": 4, "map": 5, "features": 16}[view]
     if view == "map":
         assert [row["label"] for row in rows] == LABELS
-        first = [one.neighbors[0] for one in regard.sentence_map([(line, None) for line in LINES], model=MODEL, device="cpu").sentences]
+        first = [
+            one.neighbors[0]
+            for one in regard.sentence_map([(line, None) for line in LINES], model=MODEL, device="cpu").sentences
+        ]
         assert np.allclose([float(row["cosine_1"]) for row in rows], [one.cosine for one in first], atol=2e-6)
         assert [int(row["neighbor_1"]) - 1 for row in rows] == [one.index for one in first]
     picture = kept("SVG")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from regard.training.translation.build import new_model
 from starlette.testclient import TestClient
 
 import regard
@@ -22,7 +23,6 @@ from regard.render.result import Result
 from regard.server.model_registry import ModelRegistry
 from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
-from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslatorSection
 from regard.verbs import FUNCTIONS, VERBS, find
 from regard.verbs.base import cli_of, flag_of
