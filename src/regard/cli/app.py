@@ -43,7 +43,6 @@ def verbs() -> list[Register]:
         studio,
         tour,
         train,
-        translate,
     )
 
     return [
@@ -53,7 +52,6 @@ def verbs() -> list[Register]:
         *verb_commands(),
         pretrain.register,
         train.register,
-        translate.register,
         evaluate.register,
         predict.register,
         doctor.register,
