@@ -95,7 +95,7 @@ def test_a_tuned_folder_says_its_task(
 
 
 def test_pairs(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
-    lines = ["sentence1\tsentence2\tlabel", *(f"{a.text}\t{a.second}\t{a.label}" for a in clean_pairs(30))]
+    lines = ["sentence1\tsentence2\tlabel", *(f"{a.text}\t{a.text_pair}\t{a.label}" for a in clean_pairs(30))]
     (tmp_path / "pairs.tsv").write_text("\n".join([*lines, ""]), encoding="utf-8")
     assert call(tiny_bert_folder, "--data", "pairs.tsv", "--task", "pair") == 0
     assert capsys.readouterr().out.endswith("no problem found in 8 checks\n")

@@ -35,7 +35,7 @@ def tokenizers(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="session")
 def rows_of(tokenizers: dict[str, Tokenizer]) -> Makers:
     def make(family: str, limit: int = POSITIONS) -> InputBuilder:
-        return InputBuilder(tokenizers[family], family=family, limit=limit)
+        return InputBuilder(tokenizers[family], family=family, max_length=limit)
 
     return make
 

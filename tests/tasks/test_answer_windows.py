@@ -59,7 +59,7 @@ def test_windows_know_whether_they_hold_the_answer(rows_of: Makers, family: str)
             else:
                 assert (start, end) == (0, 0)
                 parts += y in row
-        owned = [one for item in items for one, mine in zip(item.extra.offsets, item.extra.owned, strict=True) if mine]
+        owned = [one for item in items for one, mine in zip(item.extra.offsets, item.extra.scored, strict=True) if mine]
         assert owned == rows.tokens([example.context])[0].offsets
     assert whole >= 15
     assert parts >= 1
@@ -72,11 +72,11 @@ def test_each_start_is_judged_where_it_has_most_context(rows_of: Makers) -> None
     numbers = [torch.zeros(len(item), 2) for item in items]
     numbers[0][items[0].extra.first + 1, 0] = 1.0
     for item, part in zip(items, numbers, strict=True):
-        for place, mine in enumerate(item.extra.owned):
+        for place, mine in enumerate(item.extra.scored):
             if not mine:  # what a window does not judge must not count
                 part[item.extra.first + place, 0] = 50.0
     (one,) = QuestionAnswering().postprocess([example], items, numbers)
-    assert sum(not mine for item in items for mine in item.extra.owned) > 10
+    assert sum(not mine for item in items for mine in item.extra.scored) > 10
     assert [choice["start"] for choice in one["nbest"]] == [2] * 5
 
 
@@ -136,4 +136,4 @@ def test_a_long_question_leaves_room_for_the_context(rows_of: Makers, family: st
     items = QuestionAnswering().preprocess([example], rows)
     assert all(len(item) <= length for item in items)
     assert max(len(item) for item in items) == length
-    assert sum(sum(item.extra.owned) for item in items) == len(rows.tokens([example.context])[0])
+    assert sum(sum(item.extra.scored) for item in items) == len(rows.tokens([example.context])[0])

@@ -18,8 +18,9 @@ from regard.tasks.encoder_with_head import EncoderWithHead, collate_inputs, comp
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.multiple_choice import MultipleChoice
 from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.regression import Regression
 from regard.tasks.task import Task, TaskInput
-from regard.tasks.text_classification import Regression, TextClassification
+from regard.tasks.text_classification import TextClassification
 from regard.tasks.token_classification import TokenClassification
 from tests.inference.folders import randomised
 from tests.tasks.conftest import Encoders, Makers

@@ -117,7 +117,7 @@ def test_the_folder_is_one_that_transformers_reads(solved: FineTunedModel, tmp_p
 
 
 def test_a_model_of_pictures_is_asked_for_pictures(solved: FineTunedModel) -> None:
-    with pytest.raises(InputError, match="looks at pictures"):
+    with pytest.raises(InputError, match="reads images"):
         solved.task.preprocess([picture(0)], None)
     with pytest.raises(InputError, match="at least two classes"):
         ImageTask.from_examples([picture(0, label="a")])  # type: ignore[list-item]

@@ -42,12 +42,12 @@ def test_parts_and_questions_of_an_encoder(rows_of: Makers, family: str, questio
     assert (part.ids, part.segments) == (alone.ids, alone.segments)
     assert part.positions is not None
     assert [part.ids[place] for place in part.positions] == about.ids
-    assert len(part) == len(about) + rows.limit - rows.context_length
+    assert len(part) == len(about) + rows.max_length - rows.context_length
     row, first = rows.question(asked.ids, about.ids)
     expected = rows.tokenizer.encode(question, context)
     assert (row.ids, row.segments, row.positions) == (expected.ids, expected.segments, None)
     assert row.ids[first : first + len(about)] == about.ids
-    assert len(row) == len(about) + rows.limit - rows.context_length_with_question(len(asked))
+    assert len(row) == len(about) + rows.max_length - rows.context_length_with_question(len(asked))
 
 
 def test_rows_of_a_gpt(rows_of: Makers) -> None:
@@ -71,7 +71,7 @@ def test_rows_of_a_gpt(rows_of: Makers) -> None:
 def test_a_gpt_with_a_token_of_its_own_to_begin_with(tokenizers: dict[str, Tokenizer]) -> None:
     pipeline = library.Tokenizer.from_str(tokenizers["roberta"].files()["tokenizer.json"].decode())
     tokens = Tokenizer(pipeline, names={"bos": "<s>", "eos": "</s>"})
-    (row,) = InputBuilder(tokens, family="gpt2", limit=8).sequences([("good", "the")])
+    (row,) = InputBuilder(tokens, family="gpt2", max_length=8).sequences([("good", "the")])
     assert [tokens.token(number) for number in row.ids] == ["<s>", "good", "</s>", "the", "</s>"]
 
 
@@ -107,19 +107,19 @@ def test_no_tokens_are_a_row_too(rows_of: Makers, family: str) -> None:
 @pytest.mark.parametrize("limit", [-1, 0, 7])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_a_limit_too_small(rows_of: Makers, family: str, limit: int) -> None:
-    with pytest.raises(InputError, match=rf"rows of {limit} tokens are too short for a task; use 8 or more"):
+    with pytest.raises(InputError, match=rf"sequences of {limit} tokens are too short for a task; use 8 or more"):
         rows_of(family, limit)
-    assert rows_of(family, 8).limit == 8
+    assert rows_of(family, 8).max_length == 8
 
 
 def test_tokenizers_without_what_a_family_needs(
     tokenizers: dict[str, Tokenizer], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     endless = byte_level(tmp_path_factory.mktemp("endless") / "gpt2", specials=[], kind="gpt2")
-    with pytest.raises(InputError, match="no token that ends a text"):
-        InputBuilder(endless, family="gpt2", limit=16)
+    with pytest.raises(InputError, match="no end-of-text token"):
+        InputBuilder(endless, family="gpt2", max_length=16)
     with pytest.raises(InputError, match=r"no \[CLS\]"):
-        InputBuilder(tokenizers["gpt2"], family="bert", limit=16).window([1], [0])
+        InputBuilder(tokenizers["gpt2"], family="bert", max_length=16).window([1], [0])
 
 
 @given(st.data())

@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.data.examples import QuestionExample
 from regard.data.readers import read_question_examples
 from regard.tasks.inputs import InputBuilder
-from regard.tasks.question_answering import LONGEST_ANSWER, QuestionAnswering
+from regard.tasks.question_answering import MAX_ANSWER_LENGTH, QuestionAnswering
 from regard.tasks.task import Prediction, TaskInput
 from regard.text import Tokenizer
 from tests.tasks.conftest import Makers
@@ -75,7 +75,7 @@ def test_an_answer_to_its_tokens_and_back(rows_of: Makers, family: str, context:
 
 
 def test_answers_of_squad_to_their_tokens_and_back(shared_data: Callable[[str], Path]) -> None:
-    rows = InputBuilder(Tokenizer.open(shared_data("vocab-bert-base-uncased")), family="bert", limit=384)
+    rows = InputBuilder(Tokenizer.open(shared_data("vocab-bert-base-uncased")), family="bert", max_length=384)
     examples = read_question_examples(str(shared_data("squad/squaddev_v1.1.json.gz"))).examples[::20]
     exact = set()
     for item in QuestionAnswering().preprocess(examples, rows):
@@ -130,7 +130,7 @@ def test_the_best_of_all_spans(rows_of: Makers, seed: int) -> None:
     one = judged(example, item, numbers)
     first, count = item.extra.first, len(item.extra.offsets)
     assert count == 50
-    spans = [(a, b) for a in range(count) for b in range(a, min(a + LONGEST_ANSWER, count))]
+    spans = [(a, b) for a in range(count) for b in range(a, min(a + MAX_ANSWER_LENGTH, count))]
     scores = {(2 * a, 2 * b + 1): (numbers[first + a, 0] + numbers[first + b, 1]).item() for a, b in spans}
     best = sorted(scores, key=lambda span: -scores[span])[:5]
     assert [(choice["start"], choice["end"]) for choice in one["nbest"]] == best

@@ -22,9 +22,10 @@ from regard.tasks.inputs import InputBuilder, InputSequence
 from regard.tasks.multiple_choice import MultipleChoice
 from regard.tasks.predict import predict, predict_stream
 from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.regression import Regression
 from regard.tasks.task import Task
 from regard.tasks.task_folder import FineTunedModel, is_fine_tuned, load_fine_tuned, save_fine_tuned
-from regard.tasks.text_classification import PairClassification, Regression, TextClassification
+from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
 from tests.inference.folders import randomised
@@ -157,7 +158,7 @@ def test_written_and_read_again(solve: Any, tmp_path: Path, family: str, name: s
     assert again.task.to_dict() == solved.task.to_dict()
     rows = again.input_builder
     assert isinstance(rows, InputBuilder)
-    assert (again.length, rows.limit, rows.family) == (48, 48, family)
+    assert (again.length, rows.max_length, rows.family) == (48, 48, family)
     assert not again.model.training
     before, after = solved.model.state_dict(), again.model.state_dict()
     assert list(before) == list(after)
@@ -185,16 +186,16 @@ def test_a_folder_that_was_not_tuned(tiny_bert_folder: Path, tmp_path: Path) -> 
         ({"task": None}, "unknown task 'None'"),
         ({"labels": "abc"}, "the labels are not a list of names"),
         ({"labels": [1, 2, 3]}, "the labels are not a list of names"),
-        ({"labels": ["a", "b", "a"]}, "a label stands there twice"),
+        ({"labels": ["a", "b", "a"]}, "a label is listed twice"),
         ({"labels": []}, "or there is none"),
         ({"labels": ["a", "b"]}, r"classifier\.weight has shape \(3, 24\), expected \(2, 24\)"),
-        ({"length": "long"}, "not as it was written"),
-        ({"length": None}, "not as it was written"),
+        ({"length": "long"}, "unexpected content"),
+        ({"length": None}, "unexpected content"),
         ({"length": 4}, "length is 4, and this model reads from 8 to 64 tokens"),
         ({"length": 65}, "length is 65, and this model reads from 8 to 64 tokens"),
-        ({"task": "answer", "threshold": "high"}, "not as it was written"),
+        ({"task": "answer", "threshold": "high"}, "unexpected content"),
         ({"task": "answer", "threshold": None}, r"lack qa_outputs\.weight, which answer needs"),
-        ({"task": "regress", "mean": [], "deviation": 1}, "not as it was written"),
+        ({"task": "regress", "mean": [], "deviation": 1}, "unexpected content"),
     ],
 )
 def test_a_task_that_was_changed(classified: Path, change: dict[str, object], message: str) -> None:

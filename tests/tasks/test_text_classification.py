@@ -11,7 +11,8 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.tasks.encoder_with_head import compute_logits
-from regard.tasks.text_classification import PairClassification, Regression, TextClassification
+from regard.tasks.regression import Regression
+from regard.tasks.text_classification import PairClassification, TextClassification
 from tests.tasks.conftest import Encoders, Makers
 from tests.tasks.planted import Planted
 
@@ -36,7 +37,7 @@ def test_the_classes_are_those_of_the_training_data() -> None:
     [(("good", "good"), "only 'good'"), ((), "none"), ((None, "bad"), "only 'bad'"), (((), ()), "none")],
 )
 def test_one_class_is_no_task(labels: tuple[str | tuple[str, ...] | None, ...], found: str) -> None:
-    with pytest.raises(InputError, match=f"at least two classes to tell apart, and the training data has {found}"):
+    with pytest.raises(InputError, match=f"at least two classes, and the training data has {found}"):
         TextClassification.from_examples(labeled(*labels))
 
 

@@ -191,7 +191,7 @@ def test_the_middle_of_a_long_text_is_judged_as_a_window_alone(
     torch.manual_seed(1)
     tuned = EncoderWithHead.from_encoder(encoder_of("bert"), TASK).eval()
     torch.nn.init.normal_(tuned.head.output.weight)
-    solved = FineTunedModel(TASK, tuned, tokenizers["bert"], rows.limit)
+    solved = FineTunedModel(TASK, tuned, tokenizers["bert"], rows.max_length)
     example = apart(" ".join(words))
     (whole,) = said_of(solved, example)
     assert len(set(whole["tags"])) == 5
@@ -208,7 +208,7 @@ def test_the_middle_of_a_long_text_is_judged_as_a_window_alone(
 
 def test_every_word_of_conll_has_a_token(shared_data: Callable[[str], Path]) -> None:
     read = read_tagged_examples(str(shared_data("conll2003/eng.testa")))
-    rows = InputBuilder(Tokenizer.open(shared_data("vocab-bert-base-uncased")), family="bert", limit=256)
+    rows = InputBuilder(Tokenizer.open(shared_data("vocab-bert-base-uncased")), family="bert", max_length=256)
     items = TokenClassification.from_examples(read.examples).preprocess(read.examples, rows)
     assert sum(len(item.extra) for item in items) == sum(len(example.words) for example in read.examples) == 51_362
 

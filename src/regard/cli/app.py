@@ -34,11 +34,8 @@ FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, CLOSED_PIPE = 1, 2, 130, 143, 141
 def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
-        cost,
         doctor,
-        embed,
         evaluate,
-        generate,
         lesson,
         models,
         predict,
@@ -46,20 +43,15 @@ def verbs() -> list[Register]:
         studio,
         tour,
         train,
-        translate,
     )
 
     return [
         studio.register,
         tour.register,
         lesson.register,
-        embed.register,
         *verb_commands(),
-        generate.register,
-        cost.register,
         pretrain.register,
         train.register,
-        translate.register,
         evaluate.register,
         predict.register,
         doctor.register,

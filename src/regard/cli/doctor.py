@@ -57,9 +57,10 @@ def doctor(
     constant predictions, class imbalance, label noise by duplicates, wrong columns; of pictures, those that
     they can have and wrong sizes. Exits with 1 where one is sure.
     """
+    from regard.data.readers import TableOptions
     from regard.device import choose_device
+    from regard.tasks.read_examples import read_examples
     from regard.training.doctor import examine, load_examined_model
-    from regard.training.finetuning.sources import TableOptions, read_examples
 
     place = choose_device(device)
     subject = load_examined_model(model, device=place)

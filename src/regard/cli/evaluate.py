@@ -40,11 +40,13 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Score a tuned model on labeled examples, in percent."""
+    from regard.data.readers import TableOptions
     from regard.training.finetuning.evaluate import evaluate
-    from regard.training.finetuning.sources import TableOptions
 
     table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
-    found = evaluate(folder, data, table=table, threshold=threshold, device=device, say=note)
+    found = evaluate(
+        folder, data, table=table, threshold=threshold, device=device, on_event=lambda event: note(event.line() or "")
+    )
     if as_json:
         print_json({"task": found.task, "n": found.count, "metrics": found.metrics})
         return

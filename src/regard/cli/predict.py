@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from regard.data.examples import Example
+    from regard.data.readers import TableOptions
     from regard.tasks.task import Prediction
     from regard.tasks.task_folder import FineTunedModel
-    from regard.training.finetuning.sources import TableOptions
 
 __all__ = ["register"]
 
@@ -68,11 +68,12 @@ def predict(
     with or without the label. --columns names other columns or keys, without that of the label. --page writes a file
     for the browser, which needs no network.
     """
+    from regard.data.readers import TableOptions
     from regard.device import choose_device
     from regard.files.disk import replace_file
     from regard.tasks.predict import CHUNK_SIZE, predict_stream
+    from regard.tasks.read_examples import new_examples
     from regard.tasks.task_folder import describe_compute, load_fine_tuned
-    from regard.training.finetuning.sources import TableOptions, new_examples
 
     if page is not None:
         _check(page)
@@ -91,7 +92,7 @@ def predict(
         with ExitStack() as shown:
             # Lines that are printed on the terminal are progress enough, and would be drawn over by a bar.
             bar = None if sys.stdout.isatty() else shown.enter_context(progress("predicting", unit="examples"))
-            for prediction in predict_stream(solved, examples, device=place, at_once=1 if piped else CHUNK_SIZE):
+            for prediction in predict_stream(solved, examples, device=place, chunk_size=1 if piped else CHUNK_SIZE):
                 if count < len(waiting):
                     kept.append((waiting[count], prediction))
                 count += 1

@@ -28,7 +28,7 @@ class TextExample:
     """One text, or two where the task is about a pair. Several labels make a tuple, and none of them an empty one."""
 
     text: str
-    second: str | None = None
+    text_pair: str | None = None
     label: str | tuple[str, ...] | float | None = None
 
 

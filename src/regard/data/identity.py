@@ -20,7 +20,7 @@ def example_key(example: Example) -> Hashable:
         return normalize_text(example.question), normalize_text(example.context)
     if isinstance(example, ChoiceExample):
         return normalize_text(example.text), frozenset(map(normalize_text, example.endings))
-    second = example.second if isinstance(example, TextExample) else None
+    second = example.text_pair if isinstance(example, TextExample) else None
     return normalize_text(example.text), None if second is None else normalize_text(second)
 
 

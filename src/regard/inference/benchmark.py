@@ -15,7 +15,7 @@ from regard.inference.benchmark_data import TASKS, BenchmarkItem, published
 from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore
 from regard.nn.evaluation import evaluation_mode
 from regard.render.result import Result
-from regard.tasks.metrics.interval import mean_interval
+from regard.tasks.metrics import mean_interval
 from regard.text import Tokenizer
 from regard.wording import count_of
 

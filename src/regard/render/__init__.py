@@ -1,1 +1,1 @@
-"""What people look at: web pages and drawings in the terminal, made of plain numbers and strings."""
+"""Pages, drawings and terminal output, made of plain numbers and strings."""

@@ -1,7 +1,4 @@
-"""One self-contained page around the built script: a view's payload, the script and the style in a single file.
-
-Knows where the build lies and how to put JSON and a script into HTML. Knows nothing of any view, tensors or models.
-"""
+"""Self-contained pages: the data of a view, the built script and the style in a single HTML file."""
 
 from __future__ import annotations
 
@@ -21,29 +18,29 @@ SCRIPT, STYLE = "bundle.js", "bundle.css"
 
 
 def is_built(static: Path = STATIC) -> bool:
-    """Whether the script and the style are there."""
+    """Whether the page's script and style are built."""
     return (static / SCRIPT).is_file() and (static / STYLE).is_file()
 
 
 def check_built(static: Path = STATIC) -> None:
-    """Say what to run where they are not."""
+    """Raise RegardError with the command to run if they are not."""
     if not is_built(static):
         raise RegardError(
-            f"the page was not built: {static / SCRIPT} is missing. In Regard's sources run `python web/build.py` "
+            f"the page is not built: {static / SCRIPT} is missing. In Regard's sources run `python web/build.py` "
             "(it needs Node.js 20.19 or newer, or a package index to fetch it from), then try again"
         )
 
 
 def page(payload: Mapping[str, object], *, title: str = "Regard", online: bool = False, static: Path = STATIC) -> str:
-    """A whole document that shows the payload and needs no network.
+    """A complete HTML document that shows the data of a view and needs no network.
 
-    Its policy lets only this very script run, and nothing be fetched; with `online`, from the page's own server alone.
+    Its content security policy allows this script alone, and no requests; with `online`, requests to its own server.
     """
     check_built(static)
     script = (static / SCRIPT).read_text(encoding="utf-8")
     style = (static / STYLE).read_text(encoding="utf-8")
     if "</script" in script.lower() or "</style" in style.lower():
-        raise RegardError("the build holds a closing tag and would end early inside a page; build it again")
+        raise RegardError("the build contains a closing tag, which would end the page early; build it again")
     fingerprint = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{fingerprint}'; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -56,18 +53,19 @@ def page(payload: Mapping[str, object], *, title: str = "Regard", online: bool =
         '<link rel="icon" href="data:,">\n'
         f"<title>{html.escape(_writable(title))}</title>\n<style>{style}</style>\n</head>\n<body>\n"
         '<div id="page"><p>This page needs JavaScript.</p></div>\n'
-        f'<script type="application/json" id="regard">{_quiet(payload)}</script>\n'
+        f'<script type="application/json" id="regard">{_script_json(payload)}</script>\n'
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
 
 
-def _quiet(payload: Mapping[str, object]) -> str:
-    """JSON in which no tag can begin or end; half a surrogate pair becomes JSON's own escape."""
+def _script_json(payload: Mapping[str, object]) -> str:
+    """JSON that contains no tag; a lone surrogate becomes a JSON escape."""
     try:
         text = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
         raise RegardError(
-            "the result holds NaN or infinity, which a page cannot carry; look for a damaged checkpoint or an overflow"
+            "the result contains NaN or infinity, which a page cannot represent; check for a damaged checkpoint or "
+            "an overflow"
         ) from None
     text = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return _writable(text)

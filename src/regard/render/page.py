@@ -1,8 +1,6 @@
-"""A story for the page: texts, tables, maps and charts one below the other, as data that the built script draws.
+"""Story pages: texts, tables, maps and charts below each other, as data that the page's script draws.
 
-Knows what the parts are made of and what they must fulfil. Knows nothing of HTML, tensors, models or files.
-
-    page("Title", [section("Heading", paragraph("A text."), table(headers, rows))], cli="regard ...", python="...")
+page("Title", [section("Heading", paragraph("A text."), table(headers, rows))], cli="regard ...", python="...")
 """
 
 from __future__ import annotations
@@ -16,16 +14,16 @@ __all__ = ["Block", "figures", "heat_map", "line_chart", "page", "paragraph", "s
 
 Block = dict[str, object]
 
-LINES = 4  # of a chart that differ in more than colour
+LINES = 4  # of a chart that differ in more than color
 
 
 def page(title: str, blocks: Sequence[Block], *, cli: str, python: str) -> str:
-    """The whole story in one file that needs no network; `cli` and `python` are the lines that make it again."""
+    """A complete page that needs no network; `cli` and `python` are the lines that reproduce it."""
     return bundle.page({"view": "story", "title": title, "blocks": blocks, "cli": cli, "python": python}, title=title)
 
 
 def section(heading: str, *blocks: Block) -> Block:
-    """A heading and what belongs to it."""
+    """A heading with its blocks."""
     return {"kind": "section", "heading": heading, "blocks": list(blocks)}
 
 
@@ -34,12 +32,12 @@ def paragraph(text: str) -> Block:
 
 
 def figures(*blocks: Block) -> Block:
-    """Drawings side by side where there is room, else below each other."""
+    """Drawings side by side, or below each other on a narrow screen."""
     return {"kind": "figures", "blocks": list(blocks)}
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str = "") -> Block:
-    """A table whose first column names the rows; the others are set to the right, as numbers are."""
+    """A table whose first column names the rows; the other columns are right-aligned."""
     for row in rows:
         if len(row) != len(headers):
             raise ValueError(f"the table has {len(headers)} columns, but a row has {len(row)}: {list(row)}")
@@ -55,7 +53,7 @@ def heat_map(
     row_title: str,
     column_title: str,
 ) -> Block:
-    """A matrix of weights from 0 to 1 with names on both axes: the higher, the fuller the colour."""
+    """A matrix of weights from 0 to 1 with names on both axes."""
     check_weights(weights, rows=rows, columns=columns)
     names = {"title": title, "row_title": row_title, "column_title": column_title}
     clipped = [[min(max(weight, 0.0), 1.0) for weight in row] for row in weights]
@@ -65,11 +63,11 @@ def heat_map(
 def line_chart(
     lines: Sequence[tuple[str, Sequence[float]]], *, at: Sequence[int], title: str, across: str, up: str
 ) -> Block:
-    """Named lines of percentages, one value of each for every place in `at`, which goes up."""
+    """Named lines of percentages, one value for every point in `at`, which increases."""
     if not lines or len(lines) > LINES:
         raise ValueError(f"a chart has 1 to {LINES} lines, not {len(lines)}")
     if not at or any(len(values) != len(at) for _, values in lines):
-        raise ValueError(f"the lines have {[len(values) for _, values in lines]} values for {len(at)} places")
+        raise ValueError(f"the lines have {[len(values) for _, values in lines]} values for {len(at)} points")
     wrong = [value for _, values in lines for value in values if not 0 <= value <= 100]
     if wrong:
         raise ValueError(f"percentages go from 0 to 100, but {wrong[0]} is among them")
@@ -78,7 +76,7 @@ def line_chart(
 
 
 def check_weights(weights: Sequence[Sequence[float]], *, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """Refuse an empty matrix, one whose names do not fit, and a weight that is not from 0 to 1."""
+    """Raise ValueError for an empty matrix, names of another shape, and weights outside 0 to 1."""
     if not rows or not columns or len(weights) != len(rows) or any(len(row) != len(columns) for row in weights):
         shape = f"{len(weights)} rows of {sorted({len(row) for row in weights})}"
         raise ValueError(f"the names are for a matrix of {len(rows)} x {len(columns)}, the weights are {shape}")

@@ -1,4 +1,4 @@
-"""Pixels to a PNG file's bytes, with nothing but zlib. Knows the format. Knows nothing of what is drawn."""
+"""Encodes pixels as PNG, with zlib alone."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 __all__ = ["data_uri", "png_bytes"]
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-COLORS = {1: 0, 3: 2, 4: 6}  # channels to the format's number: grey, red-green-blue, the same with opacity
+COLORS = {1: 0, 3: 2, 4: 6}  # channels -> color type: gray, RGB, RGBA
 
 
 def png_bytes(pixels: NDArray[np.uint8]) -> bytes:
-    """Of (height, width), (height, width, 3) or (height, width, 4)."""
+    """Encode pixels (height, width), (height, width, 3) or (height, width, 4)."""
     values = pixels[..., None] if pixels.ndim == 2 else pixels
     height, width, channels = values.shape
     if channels not in COLORS or not height or not width or pixels.dtype != np.uint8:
         raise ValueError(f"expected bytes (height, width) with 1, 3 or 4 channels, got {pixels.dtype} {pixels.shape}")
-    # Each row begins with the number of its filter, 0 for none.
+    # Each row starts with its filter type, 0 for none.
     rows = np.concatenate([np.zeros((height, 1), np.uint8), values.reshape(height, -1)], axis=1)
     header = struct.pack(">IIBBBBB", width, height, 8, COLORS[channels], 0, 0, 0)
     content = zlib.compress(rows.tobytes(), 6)
@@ -29,7 +29,7 @@ def png_bytes(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def data_uri(pixels: NDArray[np.uint8]) -> str:
-    """The picture as an address that holds all of it."""
+    """The image as a data URI."""
     return "data:image/png;base64," + base64.b64encode(png_bytes(pixels)).decode("ascii")
 
 

@@ -1,7 +1,4 @@
-"""Drawings for the terminal, which also read in a pipe, a file or without colour.
-
-Knows rich. Knows nothing of tensors, models or files.
-"""
+"""Heat maps and bars for the terminal, which are legible without color as well."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ BAR = 20  # characters for 100%
 EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 SHADES = " ░▒▓█"
-FAINT, FULL = (120, 130, 150), (40, 140, 255)  # to be seen on black and on white
+FAINT, FULL = (120, 130, 150), (40, 140, 255)  # visible on black and on white
 
 
 def terminal_heat_map(weights: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]) -> Text:
-    """A matrix of weights from 0 to 1: in each cell its percent and a block that is the fuller the more it is."""
+    """A matrix of weights from 0 to 1: each cell has a shaded block and its percentage."""
     check_weights(weights, rows=rows, columns=columns)
     rows, columns = [escape_controls(name) for name in rows], [escape_controls(name) for name in columns]
     side = max(cell_len(name) for name in rows)
@@ -34,8 +31,8 @@ def terminal_heat_map(weights: Sequence[Sequence[float]], rows: Sequence[str], c
     for name, row in zip(rows, weights, strict=True):
         text.append("\n" + " " * (side - cell_len(name)) + name, style="bold")
         for weight in row:
-            text.append(f"{shade(weight) * 2:>{cell - 4}}", style=_colour(weight))
-            text.append(f"{abs(100 * weight):4.0f}")  # in the terminal's own colour, legible whatever the background
+            text.append(f"{shade(weight) * 2:>{cell - 4}}", style=_color(weight))
+            text.append(f"{abs(100 * weight):4.0f}")  # in the terminal's own color, legible on any background
     return text
 
 
@@ -43,7 +40,7 @@ def shade(weight: float) -> str:
     return SHADES[min(int(weight * len(SHADES)), len(SHADES) - 1)]
 
 
-def _colour(weight: float) -> str:
+def _color(weight: float) -> str:
     red, green, blue = (round(low + weight * (high - low)) for low, high in zip(FAINT, FULL, strict=True))
     return f"rgb({red},{green},{blue})"
 

@@ -22,11 +22,11 @@ def tasks(studio: Studio, arguments: Arguments) -> Payload:
     if entry is not None and entry.state != "failed" and entry.kind != "tuned":
         return {**_not_fine_tuned(model), **options}
     with studio.models.use(model):
-        from regard.interpret.attribution.predictions import EXPECTED_INPUT, parse_example, predictions_payload
+        from regard.interpret.attribution.predictions import parse_example, predictions_payload
 
         fine_tuned = studio.models.fine_tuned(model)
         images = fine_tuned.tokenizer is None
-        wanted = EXPECTED_INPUT.get("pictures" if images else fine_tuned.task.name, "")
+        wanted = fine_tuned.task.input_hint
         if images:
             text = str(studio.workspace.readable(text.strip()))
         if wanted and not (os.path.isfile(text) if images else second.strip()):

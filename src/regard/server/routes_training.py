@@ -17,7 +17,6 @@ from regard.server.training_jobs import MAX_EPOCHS, TrainingRequest, safe_file_n
 
 __all__ = ["cancel", "train", "training", "training_options"]
 
-TASKS = ("classify", "tag", "answer", "pair", "regress", "choose")
 MAX_CHARACTERS = 900_000  # of an uploaded file
 STARTING_KINDS = ("reader", "writer", "unknown")  # kinds of models that can be fine-tuned
 EXAMPLES = Path(__file__).with_name("messages.tsv")  # labeled messages that come with Regard
@@ -32,6 +31,8 @@ def train(studio: Studio, arguments: Arguments) -> Payload:
         check_choice("examples", said(arguments, "examples"), ["ours"])
         arguments = {"epochs": EXAMPLES_EPOCHS, **arguments, "task": "classify", "path": str(EXAMPLES), "columns": ""}
     task, output = said(arguments, "task"), said(arguments, "output", "").strip()
+    from regard.tasks.registry import TASKS
+
     check_choice("task", task, TASKS)
     # Only local models: the studio downloads nothing.
     check_choice("model", model := said(arguments, "model", DEFAULT_MODEL), {*studio.models.entries, *builtin_names()})
@@ -93,6 +94,8 @@ def cancel(studio: Studio, arguments: Arguments) -> Payload:
 
 def training_options(studio: Studio) -> Payload:
     """What the form of the page offers."""
+    from regard.tasks.registry import TASKS
+
     entries = studio.models.entries.values()
     return {
         "tuned": [entry.name for entry in entries if entry.kind == "tuned"],

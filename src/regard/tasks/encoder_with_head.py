@@ -1,7 +1,4 @@
-"""A pretrained model with a small layer for a task on it, and batches of items for it.
-
-Knows tensors and which vectors a family is asked for. Knows no labels, no losses and no files.
-"""
+"""An encoder with a task head, and batches of task inputs for it."""
 
 from __future__ import annotations
 
@@ -27,11 +24,11 @@ from regard.tasks.task import Task, TaskInput
 __all__ = ["EncoderWithHead", "TaskBatch", "TaskHead", "collate_inputs", "compute_logits"]
 
 Encoder = Bert | Gpt | Elmo
-BUDGET = {"cpu": 2048, "cuda": 65536}  # tokens of a forward pass that only predicts
+BUDGET = {"cpu": 2048, "cuda": 65536}  # tokens per forward pass
 
 
 class TaskHead(nn.Module):
-    """(M, W) -> (M, outputs): a linear layer; before it, where one vector speaks for a row, another one."""
+    """(M, W) -> (M, outputs): a linear layer, after a pooling layer if the task is pooled."""
 
     def __init__(self, width: int, outputs: int, *, pool: nn.Module | None, dropout: float, bias: bool = True) -> None:
         super().__init__()
@@ -62,8 +59,8 @@ class TaskBatch:
 class EncoderWithHead(nn.Module):
     """An encoder and a head.
 
-    Of an ELMo all layers are asked, and `mix` learns how much each counts. Its first token has not read the text in
-    both directions, as a BERT's has: where one vector speaks for a row (`mean_pooled`) it is the mean of the row's.
+    For ELMo, `mix` learns the weight of each layer. Its first token has not read the text in both directions, so pooled
+    tasks predict from the mean over the sequence (`mean_pooled`).
     """
 
     def __init__(self, encoder: Encoder, head: TaskHead, *, mean_pooled: bool = False) -> None:
@@ -73,7 +70,7 @@ class EncoderWithHead(nn.Module):
 
     @classmethod
     def from_encoder(cls, encoder: nn.Module, task: Task[Any]) -> EncoderWithHead:
-        """A head with new weights. What the encoder has for other tasks is left out, its pooler is taken over."""
+        """Add a head with new weights; the pooler becomes part of it, and heads of other tasks are removed."""
         if not isinstance(encoder, Bert | Gpt | Elmo):
             raise InputError(f"{task.name} needs a BERT, a GPT or an ELMo, got a {type(encoder).__name__}")
         if isinstance(encoder, Elmo):
@@ -87,7 +84,7 @@ class EncoderWithHead(nn.Module):
         config, pool = encoder.config, None
         if isinstance(encoder, Bert):
             if task.pooled:
-                pool = pool_of(config.family, config.hidden_size)
+                pool = new_pooler(config.family, config.hidden_size)
                 if encoder.pooler is not None:
                     pool[0].load_state_dict(encoder.pooler.linear.state_dict())
             encoder.pooler = encoder.masked = encoder.next = None
@@ -99,13 +96,13 @@ class EncoderWithHead(nn.Module):
     def forward(self, inputs: TaskBatch) -> Tensor:
         if not isinstance(self.encoder, Bert):
             return self.forward_with_hidden(inputs)[1]
-        # Of the last layer, a BERT computes only what is asked for to the end.
+        # In its last layer, BERT computes only the positions that are needed.
         hidden = self.encoder(inputs.batch.ids, inputs.batch.layout, *self._segments(inputs), rows=inputs.positions)
         result: Tensor = self.head(hidden)
         return result
 
     def forward_with_hidden(self, inputs: TaskBatch) -> tuple[Tensor, Tensor]:
-        """The last hidden states of all tokens, (N, W), and the numbers."""
+        """The last hidden states of all tokens, (N, W), and the logits."""
         ids, layout = inputs.batch.ids, inputs.batch.layout
         hidden: Tensor
         if isinstance(self.encoder, Elmo):
@@ -114,67 +111,70 @@ class EncoderWithHead(nn.Module):
         else:
             hidden = self.encoder(ids, layout, *self._segments(inputs))
         if self.mean_pooled:
-            return hidden, self.head(_means(hidden, layout))
+            return hidden, self.head(_mean_pool(hidden, layout))
         return hidden, self.head(hidden if inputs.positions is None else hidden[inputs.positions])
 
-    def collate(self, items: Sequence[TaskInput]) -> TaskBatch:
-        return collate_inputs(items)
+    def collate(self, inputs: Sequence[TaskInput]) -> TaskBatch:
+        return collate_inputs(inputs)
 
-    def output_counts(self, items: Sequence[TaskInput]) -> list[int]:
-        """How many positions each item asks for."""
+    def output_counts(self, inputs: Sequence[TaskInput]) -> list[int]:
+        """Positions per input."""
         return [
-            sum(len(row) if row.positions is None else len(row.positions) for row in item.sequences) for item in items
+            sum(len(row) if row.positions is None else len(row.positions) for row in item.sequences) for item in inputs
         ]
 
     def num_tokens(self, item: TaskInput) -> int:
-        """In tokens."""
         return len(item)
 
     def _segments(self, inputs: TaskBatch) -> tuple[Tensor, ...]:
-        """Where the family has any."""
+        """Segment ids, if the family has them."""
         return (inputs.segments,) if isinstance(self.encoder, Bert) and self.encoder.config.type_vocab_size else ()
 
 
-def _means(hidden: Tensor, layout: Layout) -> Tensor:
-    """Of each row the mean of its vectors, (rows, W)."""
+def _mean_pool(hidden: Tensor, layout: Layout) -> Tensor:
+    """The mean vector of each sequence, (sequences, W)."""
     assert isinstance(layout, Packed)
     return torch.cat([run.select_queries(hidden).mean(1) for run in length_groups(layout, layout)])
 
 
-def pool_of(family: str, width: int) -> nn.Sequential:
-    """The layer between the first token's vector and a head, which DistilBERT ends otherwise than BERT."""
+def new_pooler(family: str, width: int) -> nn.Sequential:
+    """The layer between the first token's vector and the output; DistilBERT uses ReLU instead of tanh."""
     linear = nn.Linear(width, width)
     initial.normal_init(linear)
     return nn.Sequential(linear, nn.ReLU() if family == "distilbert" else nn.Tanh())
 
 
-def collate_inputs(items: Sequence[TaskInput]) -> TaskBatch:
-    """Rows of items one behind the other, in their order."""
-    rows = [row for item in items for row in item.sequences]
-    starts = [0, *accumulate(map(len, rows))]
+def collate_inputs(inputs: Sequence[TaskInput]) -> TaskBatch:
+    """Pack the sequences of all inputs into one batch."""
+    sequences = [sequence for item in inputs for sequence in item.sequences]
+    starts = [0, *accumulate(map(len, sequences))]
     positions = None
-    if all(row.positions is not None for row in rows):
+    if all(sequence.positions is not None for sequence in sequences):
         positions = torch.tensor(
-            [start + place for start, row in zip(starts, rows, strict=False) for place in row.positions or ()]
+            [
+                start + position
+                for start, sequence in zip(starts, sequences, strict=False)
+                for position in sequence.positions or ()
+            ]
         )
-    segments = torch.tensor([segment for row in rows for segment in row.segments])
-    return TaskBatch(collate([row.ids for row in rows]), segments, positions)
+    segments = torch.tensor([segment for sequence in sequences for segment in sequence.segments])
+    return TaskBatch(collate([sequence.ids for sequence in sequences]), segments, positions)
 
 
 def compute_logits(
     model: EncoderWithHead | ImageClassifier,
-    items: Sequence[TaskInput],
+    inputs: Sequence[TaskInput],
     device: torch.device,
     *,
     precision: str = "auto",
 ) -> Iterator[tuple[int, Tensor]]:
-    """What the model says of each item, (positions, outputs) on the CPU, with the item's place in `items`.
+    """Yield the index of each input with its logits, (positions, outputs) on the CPU.
 
-    Items of like length go together, so they come in another order.
+    Inputs of similar length share a batch, so the order changes.
     """
     half = autocast_dtype(precision, device)
-    for group in group_by_token_budget([model.num_tokens(item) for item in items], BUDGET[device.type]):
-        chosen = [items[place] for place in group]
+    for group in group_by_token_budget([model.num_tokens(item) for item in inputs], BUDGET[device.type]):
+        chosen = [inputs[index] for index in group]
         with evaluation_mode(model), torch.autocast(device.type, half, enabled=half is not None):
-            found = model(model.collate(chosen).to(device)).float().cpu()
-        yield from zip(group, found.split(model.output_counts(chosen)), strict=True)
+            logits = model(model.collate(chosen).to(device)).float().cpu()
+        yield from zip(group, logits.split(model.output_counts(chosen)), strict=True)

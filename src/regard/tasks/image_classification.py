@@ -1,15 +1,13 @@
-"""Pictures and their classes: a Vision Transformer reads patches as a BERT reads words.
-
-Knows pixels and tensors. Knows no image files.
-"""
+"""Image classification with a Vision Transformer: images of one size in, one class per image out."""
 
 from __future__ import annotations
 
 import math
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.data.examples import ImageExample
+from regard.data.readers import ExampleSet, TableOptions, read_image_examples
 from regard.errors import InputError
 from regard.models import Vit
 from regard.tasks.task import TaskInput
@@ -24,59 +23,75 @@ from regard.tasks.text_classification import TextClassification
 
 __all__ = ["ImageBatch", "ImageClassifier", "ImageTask", "ImageTransform"]
 
-PATCHES = 256  # about as many as a new model gets: what attention costs grows with their square
+NUM_PATCHES = 256  # about as many as a new model gets: the cost of attention grows with their square
 
 
 @dataclass(frozen=True)
 class ImageTransform:
-    """What a model looks at: pictures of one size, in grey or in colours; others are made so."""
+    """Converts images to the size and number of channels that a model reads."""
 
     height: int
     width: int
     channels: int
 
     @classmethod
-    def for_images(cls, pictures: Sequence[ImageExample], *, patch: int) -> ImageTransform:
-        """For a new model: the middle size of the pictures, made smaller where that is too many patches, in whole
-        patches; in colours if any picture is."""
-        high, wide = (statistics.median(one.pixels.shape[side] for one in pictures) for side in (0, 1))
-        smaller = min(1.0, patch * math.sqrt(PATCHES / (high * wide)))
-        height, width = (max(1, round(side * smaller / patch)) * patch for side in (high, wide))
-        return cls(height, width, 3 if any(one.pixels.ndim == 3 for one in pictures) else 1)
+    def for_images(cls, images: Sequence[ImageExample], *, patch: int) -> ImageTransform:
+        """For a new model: the median size, in whole patches and not too many; in color if any image is."""
+        high, wide = (statistics.median(one.pixels.shape[side] for one in images) for side in (0, 1))
+        scale = min(1.0, patch * math.sqrt(NUM_PATCHES / (high * wide)))
+        height, width = (max(1, round(side * scale / patch)) * patch for side in (high, wide))
+        return cls(height, width, 3 if any(one.pixels.ndim == 3 for one in images) else 1)
 
-    def count_resized(self, pictures: Sequence[ImageExample]) -> int:
-        """How many pictures have another size."""
-        return sum(one.pixels.shape[:2] != (self.height, self.width) for one in pictures)
+    def count_resized(self, images: Sequence[ImageExample]) -> int:
+        """The number of images with another size."""
+        return sum(one.pixels.shape[:2] != (self.height, self.width) for one in images)
 
-    def pixels(self, picture: ImageExample) -> Tensor:
+    def pixels(self, image: ImageExample) -> Tensor:
         """(channels, height, width), 0 to 255."""
-        found = torch.from_numpy(np.array(picture.pixels))
-        found = found[None] if found.ndim == 2 else found.permute(2, 0, 1)
-        if len(found) != self.channels:
-            found = found.expand(3, -1, -1) if self.channels == 3 else found.float().mean(0, keepdim=True).byte()
-        if found.shape[1:] != (self.height, self.width):
+        pixels = torch.from_numpy(np.array(image.pixels))
+        pixels = pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)
+        if len(pixels) != self.channels:
+            pixels = pixels.expand(3, -1, -1) if self.channels == 3 else pixels.float().mean(0, keepdim=True).byte()
+        if pixels.shape[1:] != (self.height, self.width):
             size = (self.height, self.width)
-            grown = F.interpolate(found[None].float(), size, mode="bilinear", antialias=True)[0]
-            found = grown.round().clamp(0, 255).byte()
-        return found
+            resized = F.interpolate(pixels[None].float(), size, mode="bilinear", antialias=True)[0]
+            pixels = resized.round().clamp(0, 255).byte()
+        return pixels
 
 
 class ImageTask(TextClassification):
-    """One class a picture. It is `classify` to its user."""
+    """One class per image; for users it is the task `classify`."""
 
-    def preprocess(self, examples: Sequence[Any], rows: Any) -> list[TaskInput]:
-        """`rows` is a Frame."""
-        if not isinstance(rows, ImageTransform) or not all(isinstance(example, ImageExample) for example in examples):
-            raise InputError("this model looks at pictures, and the input is text; give it images")
+    input_hint: ClassVar[str] = "This model reads images: give the path of an image file on this machine as text."
+    reads_images: ClassVar[bool] = True
+    reads_plain_text: ClassVar[bool] = False
+
+    @classmethod
+    def read(  # type: ignore[override]
+        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
+    ) -> ExampleSet[ImageExample]:
+        if table != TableOptions():
+            raise InputError(f"{path} holds images, which have no columns; leave out --columns and the like")
+        return read_image_examples(path, labeled=labeled)
+
+    @classmethod
+    def example(cls, text: str, second: str | None = None) -> Any:
+        """The image in a file."""
+        return read_image_examples(os.path.expanduser(text.strip()), labeled=False).examples[0]
+
+    def preprocess(self, examples: Sequence[Any], builder: Any) -> list[TaskInput]:
+        """`builder` is an ImageTransform."""
+        if not isinstance(builder, ImageTransform) or not all(isinstance(one, ImageExample) for one in examples):
+            raise InputError("this model reads images, and the input is text; give it images")
         return [
-            TaskInput((), place, self._target(example.label), extra=rows.pixels(example))
-            for place, example in enumerate(examples)
+            TaskInput((), index, self._target(example.label), extra=builder.pixels(example))
+            for index, example in enumerate(examples)
         ]
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "pictures": True}
 
-    def _said(self, example: Any) -> dict[str, Any]:
+    def _shown(self, example: Any) -> dict[str, Any]:
         return {"image": example.name}
 
 
@@ -91,7 +106,7 @@ class ImageBatch:
 
 
 class ImageClassifier(nn.Module):
-    """A Vision Transformer with its classes. In training each picture moves by up to `shift` pixels."""
+    """A Vision Transformer with its classifier. In training each image is shifted by up to `shift` pixels."""
 
     def __init__(self, encoder: Vit, *, shift: int = 0) -> None:
         super().__init__()
@@ -102,20 +117,20 @@ class ImageClassifier(nn.Module):
         result: Tensor = self.encoder.classifier(self.encoder(inputs.values)[:, 0])
         return result
 
-    def collate(self, items: Sequence[TaskInput]) -> ImageBatch:
-        values = torch.stack([item.extra for item in items])
-        return ImageBatch((self._moved(values) if self.training and self.shift else values).float() / 127.5 - 1)
+    def collate(self, inputs: Sequence[TaskInput]) -> ImageBatch:
+        values = torch.stack([item.extra for item in inputs])
+        return ImageBatch((self._shifted(values) if self.training and self.shift else values).float() / 127.5 - 1)
 
-    def output_counts(self, items: Sequence[TaskInput]) -> list[int]:
-        return [1] * len(items)
+    def output_counts(self, inputs: Sequence[TaskInput]) -> list[int]:
+        """Positions per input."""
+        return [1] * len(inputs)
 
     def num_tokens(self, item: TaskInput) -> int:
-        """In tokens."""
         high, wide = self.encoder.config.image_size[0], self.encoder.config.image_size[1]
         return 1 + (high // self.encoder.config.patch_size[0]) * (wide // self.encoder.config.patch_size[1])
 
-    def _moved(self, values: Tensor) -> Tensor:
-        """Each by its own number of rows and columns; what comes in is the edge."""
+    def _shifted(self, values: Tensor) -> Tensor:
+        """Each image by its own number of rows and columns, with edge pixels repeated."""
         count, _, high, wide = values.shape
         padded = F.pad(values.float(), [self.shift] * 4, mode="replicate").byte()
         down, right = torch.randint(2 * self.shift + 1, (2, count, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import ChoiceExample
+from regard.data.readers import ExampleSet, TableOptions, read_choice_examples
 from regard.errors import InputError
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import label_scores
@@ -19,17 +21,31 @@ __all__ = ["MultipleChoice"]
 
 
 class MultipleChoice(Task[ChoiceExample]):
-    """Each ending is a row with the text before it; one number a row says how well it fits."""
+    """Each ending with the text before it is one sequence, with one logit."""
 
     name: ClassVar[str] = "choose"
+    input_hint: ClassVar[str] = "This model chooses an ending: give the endings as second text, one per line."
     main_metric: ClassVar[str] = "accuracy"
     transformers_head: ClassVar[str] = "MultipleChoice"
     pooled: ClassVar[bool] = True
     max_length: ClassVar[int] = 128
+    single_sequence: ClassVar[bool] = False
 
     @property
     def num_outputs(self) -> int:
         return 1
+
+    @classmethod
+    def read(
+        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
+    ) -> ExampleSet[ChoiceExample]:
+        return read_choice_examples(path, labeled=labeled, **vars(table))
+
+    @classmethod
+    def example(cls, text: str, second: str | None = None) -> ChoiceExample:
+        if second is None:
+            raise InputError("choose reads a text and its endings; give the endings as second text, one per line")
+        return ChoiceExample(text, tuple(line.strip() for line in second.splitlines() if line.strip()))
 
     @classmethod
     def from_examples(cls, examples: Sequence[ChoiceExample]) -> MultipleChoice:
@@ -48,39 +64,42 @@ class MultipleChoice(Task[ChoiceExample]):
         if example.label is not None and not 0 <= example.label < len(example.endings):
             raise InputError(f"the right ending is number {example.label}, and there are {len(example.endings)}")
 
-    def preprocess(self, examples: Sequence[ChoiceExample], rows: InputBuilder) -> list[TaskInput]:
-        made = iter(rows.sequences([(example.text, ending) for example in examples for ending in example.endings]))
-        items = []
-        for place, example in enumerate(examples):
+    def preprocess(self, examples: Sequence[ChoiceExample], builder: InputBuilder) -> list[TaskInput]:
+        pairs = [(example.text, ending) for example in examples for ending in example.endings]
+        sequences = iter(builder.sequences(pairs))
+        inputs = []
+        for index, example in enumerate(examples):
             self.check(example)
-            items.append(TaskInput(tuple(next(made) for _ in example.endings), place, example.label))
-        return items
+            inputs.append(TaskInput(tuple(next(sequences) for _ in example.endings), index, example.label))
+        return inputs
 
-    def loss(self, numbers: Tensor, items: Sequence[TaskInput]) -> Tensor:
-        parts = torch.split(numbers.squeeze(-1), [len(item.sequences) for item in items])
+    def loss(self, logits: Tensor, inputs: Sequence[TaskInput]) -> Tensor:
+        parts = torch.split(logits.squeeze(-1), [len(item.sequences) for item in inputs])
         losses = [
             F.cross_entropy(part, torch.tensor(item.target, device=part.device))
-            for part, item in zip(parts, items, strict=True)
+            for part, item in zip(parts, inputs, strict=True)
         ]
         return torch.stack(losses).mean()
 
-    def distillation_loss(self, numbers: Tensor, wanted: Tensor, items: Sequence[TaskInput], softness: float) -> Tensor:
-        """Over the endings of each text."""
-        sizes = [len(item.sequences) for item in items]
-        parts = zip(torch.split(numbers, sizes), torch.split(wanted, sizes), strict=True)
-        return torch.stack([kl_divergence(ours.T, theirs.T, softness) for ours, theirs in parts]).mean()
+    def distillation_loss(
+        self, logits: Tensor, teacher_logits: Tensor, inputs: Sequence[TaskInput], temperature: float
+    ) -> Tensor:
+        """The divergence over the endings of each text."""
+        sizes = [len(item.sequences) for item in inputs]
+        parts = zip(torch.split(logits, sizes), torch.split(teacher_logits, sizes), strict=True)
+        return torch.stack([kl_divergence(ours.T, theirs.T, temperature) for ours, theirs in parts]).mean()
 
     def postprocess(
-        self, examples: Sequence[ChoiceExample], items: Sequence[TaskInput], numbers: Sequence[Tensor]
+        self, examples: Sequence[ChoiceExample], inputs: Sequence[TaskInput], logits: Sequence[Tensor]
     ) -> list[Prediction]:
-        found = []
-        for example, part in zip(examples, numbers, strict=True):
-            shares = part.squeeze(-1).double().softmax(-1).tolist()
-            best = max(range(len(shares)), key=shares.__getitem__)
-            found.append(
-                {"text": example.text, "choice": best, "ending": example.endings[best], "probabilities": shares}
+        predictions = []
+        for example, part in zip(examples, logits, strict=True):
+            probabilities = part.squeeze(-1).double().softmax(-1).tolist()
+            best = max(range(len(probabilities)), key=probabilities.__getitem__)
+            predictions.append(
+                {"text": example.text, "choice": best, "ending": example.endings[best], "probabilities": probabilities}
             )
-        return found
+        return predictions
 
     def compute_metrics(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [str(example.label) for example in examples]

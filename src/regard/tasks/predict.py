@@ -1,4 +1,4 @@
-"""Examples to predictions and scores with a model that was tuned for a task."""
+"""Predictions and metrics of a fine-tuned model."""
 
 from __future__ import annotations
 
@@ -19,36 +19,35 @@ __all__ = ["CHUNK_SIZE", "calibrate", "predict", "predict_stream", "score"]
 CHUNK_SIZE = 512  # examples
 
 
-def predict(solved: FineTunedModel, examples: Sequence[Example], *, device: torch.device) -> list[Prediction]:
-    """One prediction an example. What labels the examples have is not looked at."""
-    rows = solved.input_builder
-    items = solved.task.preprocess([without_label(example) for example in examples], rows)
-    found: list[Tensor] = [torch.empty(0)] * len(items)
-    for place, part in compute_logits(solved.model, items, device, precision=solved.precision):
-        found[place] = part
-    return solved.task.postprocess(examples, items, found)
+def predict(model: FineTunedModel, examples: Sequence[Example], *, device: torch.device) -> list[Prediction]:
+    """One prediction per example; labels of the examples are ignored."""
+    inputs = model.task.preprocess([without_label(example) for example in examples], model.input_builder)
+    logits: list[Tensor] = [torch.empty(0)] * len(inputs)
+    for index, part in compute_logits(model.model, inputs, device, precision=model.precision):
+        logits[index] = part
+    return model.task.postprocess(examples, inputs, logits)
 
 
 def predict_stream(
-    solved: FineTunedModel, examples: Iterable[Example], *, device: torch.device, at_once: int = CHUNK_SIZE
+    model: FineTunedModel, examples: Iterable[Example], *, device: torch.device, chunk_size: int = CHUNK_SIZE
 ) -> Iterator[Prediction]:
-    """The same for any number of examples, of which only `at_once` are held at a time."""
+    """Predictions for any number of examples, with `chunk_size` of them in memory at a time."""
     source = iter(examples)
-    while some := list(islice(source, at_once)):
-        yield from predict(solved, some, device=device)
+    while chunk := list(islice(source, chunk_size)):
+        yield from predict(model, chunk, device=device)
 
 
-def score(solved: FineTunedModel, examples: Sequence[Example], *, device: torch.device) -> dict[str, float]:
-    """How the predictions compare with the labels, in percent."""
-    return solved.task.compute_metrics(examples, list(predict_stream(solved, examples, device=device)))
+def score(model: FineTunedModel, examples: Sequence[Example], *, device: torch.device) -> dict[str, float]:
+    """The metrics on labeled examples, in percent."""
+    return model.task.compute_metrics(examples, list(predict_stream(model, examples, device=device)))
 
 
 def calibrate(
-    solved: FineTunedModel, examples: Sequence[Example], *, device: torch.device
+    model: FineTunedModel, examples: Sequence[Example], *, device: torch.device
 ) -> tuple[FineTunedModel, dict[str, float]]:
-    """The model with what its task decides on labeled examples, such as the threshold of no answer, and its scores.
+    """Choose the parameters of the task, such as the no-answer threshold, on labeled examples; with its metrics there.
 
-    What is decided on examples makes their scores a little too good, as SQuAD's own "best F1" is.
+    These metrics are slightly optimistic, as SQuAD's "best F1" is.
     """
-    task, predictions = solved.task.calibrate(examples, list(predict_stream(solved, examples, device=device)))
-    return replace(solved, task=task), task.compute_metrics(examples, predictions)
+    task, predictions = model.task.calibrate(examples, list(predict_stream(model, examples, device=device)))
+    return replace(model, task=task), task.compute_metrics(examples, predictions)

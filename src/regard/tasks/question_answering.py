@@ -1,10 +1,11 @@
-"""Answering: which part of a context answers a question, told by the tokens where it starts and ends.
+"""Extractive question answering: the part of a context that answers a question, by its first and last token.
 
-A long context is read in windows that overlap. Where there is nothing to answer, the first token is meant.
+A long context is read in overlapping windows. The first token of a sequence stands for "no answer".
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,25 +14,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import Answer, QuestionExample, is_labeled
+from regard.data.readers import ExampleSet, TableOptions, read_question_examples
+from regard.errors import InputError
 from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import answer_scores, best_threshold
 from regard.tasks.task import Prediction, Task, TaskInput, kl_divergence
 
 __all__ = ["QuestionAnswering"]
 
-LONGEST_QUESTION = 64  # tokens
-LONGEST_ANSWER = 30
+MAX_QUESTION_LENGTH = 64  # tokens
+MAX_ANSWER_LENGTH = 30
 OVERLAP = 128
-BEST = 20  # spans of a window
+SPANS_PER_WINDOW = 20
 NBEST = 5
 
 
 class ContextWindow(NamedTuple):
-    """A part of a context in a row: where its tokens begin there, their characters, and which of them it judges."""
+    """A window of a context: index of its first token in the sequence, character offsets, and the tokens it scores."""
 
     first: int
     offsets: list[tuple[int, int]]
-    owned: list[bool]
+    scored: list[bool]
 
 
 class ScoredSpan(NamedTuple):
@@ -41,16 +44,20 @@ class ScoredSpan(NamedTuple):
 
 
 class QuestionAnswering(Task[QuestionExample]):
-    """`threshold`: by how much the best answer must beat no answer at all; None where every question has one.
+    """`threshold`: by how much the best answer must exceed "no answer"; None if every question has an answer.
 
-    It is settled on the data that the task is judged on, where some questions there have no answer.
+    If some questions of the validation data have none, the threshold is chosen there.
     """
 
     name: ClassVar[str] = "answer"
+    input_hint: ClassVar[str] = (
+        "This model answers a question from a text: give the question first, then the text that holds the answer."
+    )
     main_metric: ClassVar[str] = "f1"
     transformers_head: ClassVar[str] = "QuestionAnswering"
     pooled: ClassVar[bool] = False
     max_length: ClassVar[int] = 384
+    softmax_over_tokens: ClassVar[bool] = True
 
     def __init__(self, threshold: float | None = None) -> None:
         self.threshold = threshold
@@ -58,6 +65,18 @@ class QuestionAnswering(Task[QuestionExample]):
     @property
     def num_outputs(self) -> int:
         return 2
+
+    @classmethod
+    def read(
+        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
+    ) -> ExampleSet[QuestionExample]:
+        return read_question_examples(path, labeled=labeled, **vars(table))
+
+    @classmethod
+    def example(cls, text: str, second: str | None = None) -> QuestionExample:
+        if second is None:
+            raise InputError("answer reads two texts; give the context too, the first being the question")
+        return QuestionExample("", text, second)
 
     @classmethod
     def from_examples(cls, examples: Sequence[QuestionExample]) -> QuestionAnswering:
@@ -72,88 +91,95 @@ class QuestionAnswering(Task[QuestionExample]):
         return cls(None if threshold is None else float(threshold))
 
     def check(self, example: QuestionExample) -> None:
-        """Any answer that a reader lets through lies in its context."""
+        """The reader has checked that answers lie in their context."""
 
-    def preprocess(self, examples: Sequence[QuestionExample], rows: InputBuilder) -> list[TaskInput]:
-        # Many questions are about one context.
+    def preprocess(self, examples: Sequence[QuestionExample], builder: InputBuilder) -> list[TaskInput]:
+        # Many questions share a context.
         texts = list(dict.fromkeys(example.context for example in examples))
-        contexts = dict(zip(texts, rows.tokens(texts), strict=True))
-        questions = rows.tokens([example.question for example in examples])
-        items = []
-        for owner, (example, asked) in enumerate(zip(examples, questions, strict=True)):
+        contexts = dict(zip(texts, builder.tokens(texts), strict=True))
+        questions = builder.tokens([example.question for example in examples])
+        inputs = []
+        for index, (example, encoding) in enumerate(zip(examples, questions, strict=True)):
             context = contexts[example.context]
-            question = asked.ids[: min(LONGEST_QUESTION, rows.context_length_with_question(0) // 2)]
-            room = rows.context_length_with_question(len(question))
+            question = encoding.ids[: min(MAX_QUESTION_LENGTH, builder.context_length_with_question(0) // 2)]
+            room = builder.context_length_with_question(len(question))
             spans = split_windows(len(context), room, min(OVERLAP, room // 2))
-            best = max_context_windows(len(context), spans)
-            answer = _tokens(example.answers[0], context.offsets) if example.answers else None
+            windows = max_context_windows(len(context), spans)
+            answer = _answer_tokens(example.answers[0], context.offsets) if example.answers else None
             for number, (start, end) in enumerate(spans):
-                row, first = rows.question(question, context.ids[start:end])
-                owned = [window == number for window in best[start:end]]
-                window = ContextWindow(first, context.offsets[start:end], owned)
+                sequence, first = builder.question(question, context.ids[start:end])
+                scored = [window == number for window in windows[start:end]]
                 target = None if not is_labeled(example) else (0, 0)
                 if answer is not None and start <= answer[0] and answer[1] < end:
                     target = first + answer[0] - start, first + answer[1] - start
-                items.append(TaskInput((row,), owner, target, extra=window))
-        return items
+                window = ContextWindow(first, context.offsets[start:end], scored)
+                inputs.append(TaskInput((sequence,), index, target, extra=window))
+        return inputs
 
-    def loss(self, numbers: Tensor, items: Sequence[TaskInput]) -> Tensor:
-        """The mean over items of both cross-entropies, each over the tokens of one row."""
+    def targets(self, example: QuestionExample, inputs: TaskInput) -> tuple[str, ...]:
+        return "start", "end"
+
+    def loss(self, logits: Tensor, inputs: Sequence[TaskInput]) -> Tensor:
+        """The mean of both cross-entropies, each over the tokens of one sequence."""
         losses = []
-        for part, item in zip(torch.split(numbers, [len(item) for item in items]), items, strict=True):
+        for part, item in zip(torch.split(logits, [len(item) for item in inputs]), inputs, strict=True):
             losses.append(F.cross_entropy(part.T, torch.tensor(item.target, device=part.device)))
         return torch.stack(losses).mean()
 
-    def distillation_loss(self, numbers: Tensor, wanted: Tensor, items: Sequence[TaskInput], softness: float) -> Tensor:
-        """Over the tokens of each row."""
-        sizes = [len(item) for item in items]
-        parts = zip(torch.split(numbers, sizes), torch.split(wanted, sizes), strict=True)
-        return torch.stack([kl_divergence(ours.T, theirs.T, softness) for ours, theirs in parts]).mean()
+    def distillation_loss(
+        self, logits: Tensor, teacher_logits: Tensor, inputs: Sequence[TaskInput], temperature: float
+    ) -> Tensor:
+        """The divergence over the tokens of each sequence."""
+        sizes = [len(item) for item in inputs]
+        parts = zip(torch.split(logits, sizes), torch.split(teacher_logits, sizes), strict=True)
+        return torch.stack([kl_divergence(ours.T, theirs.T, temperature) for ours, theirs in parts]).mean()
 
     def postprocess(
-        self, examples: Sequence[QuestionExample], items: Sequence[TaskInput], numbers: Sequence[Tensor]
+        self, examples: Sequence[QuestionExample], inputs: Sequence[TaskInput], logits: Sequence[Tensor]
     ) -> list[Prediction]:
         spans: list[dict[tuple[int, int], float]] = [{} for _ in examples]
-        nothing = [float("inf")] * len(examples)
-        for item, part in zip(items, numbers, strict=True):
-            nothing[item.example] = min(nothing[item.example], part[0].double().sum().item())
-            known = spans[item.example]
-            for score, *characters in _spans(part, item.extra):
-                start, end = _trimmed(examples[item.example].context, *characters)
+        no_answer = [float("inf")] * len(examples)
+        for item, part in zip(inputs, logits, strict=True):
+            no_answer[item.example] = min(no_answer[item.example], part[0].double().sum().item())
+            scores = spans[item.example]
+            for score, *characters in _best_spans(part, item.extra):
+                start, end = _strip(examples[item.example].context, *characters)
                 if start < end:
-                    known[start, end] = max(score, known.get((start, end), -float("inf")))
-        return [self._prediction(*each) for each in zip(examples, spans, nothing, strict=True)]
+                    scores[start, end] = max(score, scores.get((start, end), -float("inf")))
+        return [self._prediction(*each) for each in zip(examples, spans, no_answer, strict=True)]
 
-    def _prediction(self, example: QuestionExample, spans: dict[tuple[int, int], float], nothing: float) -> Prediction:
+    def _prediction(
+        self, example: QuestionExample, spans: dict[tuple[int, int], float], no_answer: float
+    ) -> Prediction:
         best = sorted((ScoredSpan(score, start, end) for (start, end), score in spans.items()), reverse=True)[:NBEST]
-        margin = best[0].score - nothing if best else None
+        margin = best[0].score - no_answer if best else None
         if self.threshold is not None or margin is None:
-            best = sorted([*best, ScoredSpan(nothing, 0, 0)], reverse=True)
-        shares = torch.tensor([span.score for span in best], dtype=torch.double).softmax(-1).tolist()
+            best = sorted([*best, ScoredSpan(no_answer, 0, 0)], reverse=True)
+        probabilities = torch.tensor([span.score for span in best], dtype=torch.double).softmax(-1).tolist()
         listed = [
             {
                 "answer": example.context[span.start : span.end],
                 "start": span.start,
                 "end": span.end,
-                "probability": share,
+                "probability": probability,
             }
-            for span, share in zip(best, shares, strict=True)
+            for span, probability in zip(best, probabilities, strict=True)
         ]
-        found = {"id": example.id, "nbest": listed} | ({} if self.threshold is None else {"margin": margin})
-        return self._decided(found)
+        prediction = {"id": example.id, "nbest": listed} | ({} if self.threshold is None else {"margin": margin})
+        return self._decide(prediction)
 
-    def _decided(self, prediction: Prediction) -> Prediction:
-        """The prediction with what is said: the best of all answers, or nothing where its margin is too small."""
+    def _decide(self, prediction: Prediction) -> Prediction:
+        """Add the answer: the best one, or none if its margin is too small."""
         margin, listed = prediction.get("margin"), prediction["nbest"]
         empty = self.threshold is not None and (margin is None or margin <= self.threshold)
-        said = next((one for one in listed if (one["answer"] == "") is empty), listed[0])
-        rest = {key: value for key, value in prediction.items() if key not in said and key != "id"}
-        return {"id": prediction["id"], **said, **rest}
+        chosen = next((one for one in listed if (one["answer"] == "") is empty), listed[0])
+        rest = {key: value for key, value in prediction.items() if key not in chosen and key != "id"}
+        return {"id": prediction["id"], **chosen, **rest}
 
     def compute_metrics(
         self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]
     ) -> dict[str, float]:
-        return answer_scores(_truth(examples), {str(place): one["answer"] for place, one in enumerate(predictions)})
+        return answer_scores(_truth(examples), {str(index): one["answer"] for index, one in enumerate(predictions)})
 
     @property
     def has_calibration(self) -> bool:
@@ -162,49 +188,49 @@ class QuestionAnswering(Task[QuestionExample]):
     def calibrate(
         self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]
     ) -> tuple[QuestionAnswering, Sequence[Prediction]]:
-        """With the threshold of the best F1; where all questions have an answer, that would be to answer always."""
-        margins = {str(place): one["margin"] for place, one in enumerate(predictions) if one.get("margin") is not None}
+        """Choose the threshold with the best F1, unless all questions have an answer."""
+        margins = {str(index): one["margin"] for index, one in enumerate(predictions) if one.get("margin") is not None}
         if not self.has_calibration or not margins or all(example.answerable for example in examples):
             return self, predictions
         answers = {
-            place: next(one["answer"] for one in predictions[int(place)]["nbest"] if one["answer"]) for place in margins
+            index: next(one["answer"] for one in predictions[int(index)]["nbest"] if one["answer"]) for index in margins
         }
         task = QuestionAnswering(best_threshold(_truth(examples), answers, margins))
-        return task, [task._decided(one) for one in predictions]
+        return task, [task._decide(one) for one in predictions]
 
 
 def _truth(examples: Sequence[QuestionExample]) -> dict[str, list[str]]:
-    """By place: the ids of a file need not differ."""
-    return {str(place): [answer.text for answer in example.answers] for place, example in enumerate(examples)}
+    """Answers by index: the ids in a file need not be unique."""
+    return {str(index): [answer.text for answer in example.answers] for index, example in enumerate(examples)}
 
 
-def _tokens(answer: Answer, offsets: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """The first and the last token of an answer; None where the tokenizer leaves nothing of it."""
+def _answer_tokens(answer: Answer, offsets: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """The first and the last token of an answer; None if the tokenizer drops all of it."""
     start, end = answer.start, answer.start + len(answer.text)
     inside = [token for token, (a, b) in enumerate(offsets) if a < end and b > start]
     return (inside[0], inside[-1]) if inside else None
 
 
-def _spans(numbers: Tensor, window: ContextWindow) -> list[ScoredSpan]:
-    """The best spans of a window, among those that begin with a token it judges best, as characters."""
+def _best_spans(logits: Tensor, window: ContextWindow) -> list[ScoredSpan]:
+    """The best spans of a window, in characters, among those that start with a token it scores."""
     if not window.offsets:
         return []
     stop = window.first + len(window.offsets)
-    starts, ends = numbers[window.first : stop].double().unbind(-1)
-    starts = starts.masked_fill(~torch.tensor(window.owned, device=starts.device), -torch.inf)
-    # (S, LONGEST_ANSWER): the ends that are in reach of each start, its own token first.
-    reach = F.pad(ends, (0, LONGEST_ANSWER - 1), value=-torch.inf).unfold(0, LONGEST_ANSWER, 1)
+    starts, ends = logits[window.first : stop].double().unbind(-1)
+    starts = starts.masked_fill(~torch.tensor(window.scored, device=starts.device), -torch.inf)
+    # (S, MAX_ANSWER_LENGTH): the ends within reach of each start, its own token first.
+    reach = F.pad(ends, (0, MAX_ANSWER_LENGTH - 1), value=-torch.inf).unfold(0, MAX_ANSWER_LENGTH, 1)
     scores = (starts[:, None] + reach).flatten()
-    best = scores.topk(min(BEST, len(scores)))
-    found = []
-    for score, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-        start, more = divmod(place, LONGEST_ANSWER)
+    best = scores.topk(min(SPANS_PER_WINDOW, len(scores)))
+    spans = []
+    for score, index in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+        start, length = divmod(index, MAX_ANSWER_LENGTH)
         if score > -float("inf"):
-            found.append(ScoredSpan(score, window.offsets[start][0], window.offsets[start + more][1]))
-    return found
+            spans.append(ScoredSpan(score, window.offsets[start][0], window.offsets[start + length][1]))
+    return spans
 
 
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """Without blanks at its ends, which the tokens of a GPT begin with."""
+def _strip(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span without whitespace at its ends; tokens of a GPT begin with it."""
     part = text[start:end]
     return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())

@@ -1,11 +1,12 @@
-"""What every task can do, and what passes between its parts.
+"""The interface of a task: examples to model inputs, a loss, predictions and metrics.
 
-A task knows its examples: it makes rows of tokens with targets of them, a loss of the model's numbers, predictions of
-the numbers and scores of the predictions. It knows no files, no optimizer and no device.
+Each task is one file of this package and one entry of `regard.tasks.registry`. A task does not depend on an optimizer
+or a device.
 """
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.data.readers import ExampleSet, TableOptions
 from regard.errors import InputError
 from regard.tasks.inputs import InputSequence
 
@@ -25,45 +27,79 @@ Prediction = dict[str, Any]  # JSON: what `regard predict` prints
 
 @dataclass(frozen=True, eq=False)
 class TaskInput:
-    """Rows that have one target together, all or a part of example `owner`. `target` is None where it is not known."""
+    """Sequences that share one target; all or a part of the example with index `example`. An unknown target is None."""
 
     sequences: tuple[InputSequence, ...]
     example: int
     target: Any = None
-    extra: Any = None  # what the task wants to remember of it
+    extra: Any = None  # what the task needs again in `postprocess`
 
     def __len__(self) -> int:
         return sum(map(len, self.sequences))
 
 
 class Task(ABC, Generic[Example]):
-    """`name` is the verb, `main` the score that decides which model is best, `pooled` whether one place speaks for a
-    row and so gets a layer of its own; `kind` is what transformers calls such a model."""
+    """What a model is fine-tuned for.
+
+    `main_metric` selects the best model. `pooled` tasks predict from one position per sequence, with a layer of its
+    own before the output. `transformers_head` and `problem_type` are the names that transformers uses.
+    """
 
     name: ClassVar[str]
     main_metric: ClassVar[str]
     transformers_head: ClassVar[str]
     pooled: ClassVar[bool]
-    max_length: ClassVar[int]  # the most tokens of a row, unless it is set
+    max_length: ClassVar[int]  # default maximum number of tokens per sequence
+    input_hint: ClassVar[str] = ""  # what the page asks for, unless it is one text
+    reads_images: ClassVar[bool] = False
+    reads_plain_text: ClassVar[bool] = False  # an example can be one line of plain text
+    single_sequence: ClassVar[bool] = True  # a short example is one sequence
+    softmax_over_tokens: ClassVar[bool] = False  # else over the outputs
 
     @property
     @abstractmethod
     def num_outputs(self) -> int:
-        """Numbers that the model gives for each place."""
+        """Logits per position."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the outputs, where they have any."""
+        """Names of the outputs, if they have any."""
         return ()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels, if they are classes that occur in the training data."""
+        return self.labels
+
+    @property
+    def initial_bias(self) -> float | None:
+        """The bias of a new output layer, if it is not 0."""
+        return None
+
+    @property
+    def problem_type(self) -> str | None:
+        return None
+
+    @classmethod
+    @abstractmethod
+    def read(
+        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
+    ) -> ExampleSet[Example]:
+        """Read the examples of a file. `labeled`: True requires labels, False ignores them, None reads them if any."""
+
+    @classmethod
+    @abstractmethod
+    def example(cls, text: str, second: str | None = None) -> Example:
+        """The example of one typed text, or of two; InputError says what the task expects."""
 
     @classmethod
     @abstractmethod
     def from_examples(cls, examples: Sequence[Example]) -> Task[Example]:
-        """The task that labeled examples set."""
+        """The task that labeled examples define."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """What `restore` needs, as JSON."""
+        """The parameters of the task as JSON, for `from_dict`."""
 
     @classmethod
     @abstractmethod
@@ -71,48 +107,54 @@ class Task(ABC, Generic[Example]):
 
     @abstractmethod
     def check(self, example: Example) -> None:
-        """InputError where its label, if it has one, is none that this task knows."""
+        """InputError for a label that the task does not have."""
 
     @abstractmethod
-    def preprocess(self, examples: Sequence[Example], rows: Any) -> list[TaskInput]:
-        """What the model reads, made by `rows`; a label that training has not seen is an error."""
+    def preprocess(self, examples: Sequence[Example], builder: Any) -> list[TaskInput]:
+        """Convert examples to model inputs with an `InputBuilder` or `ImageTransform`."""
+
+    def targets(self, example: Example, inputs: TaskInput) -> tuple[str, ...]:
+        """What the predictions for the positions of a single-sequence example are about."""
+        return ("text",)
 
     @abstractmethod
-    def loss(self, numbers: Tensor, items: Sequence[TaskInput]) -> Tensor:
-        """The mean loss of some items' (places, outputs)."""
+    def loss(self, logits: Tensor, inputs: Sequence[TaskInput]) -> Tensor:
+        """The mean loss for logits (positions, outputs)."""
 
-    def distillation_loss(self, numbers: Tensor, wanted: Tensor, items: Sequence[TaskInput], softness: float) -> Tensor:
-        """How far the numbers are from a teacher's, both softened: the divergence over the outputs of each place."""
-        return kl_divergence(numbers, wanted, softness)
+    def distillation_loss(
+        self, logits: Tensor, teacher_logits: Tensor, inputs: Sequence[TaskInput], temperature: float
+    ) -> Tensor:
+        """The divergence from a teacher's outputs at a temperature; by default per position."""
+        return kl_divergence(logits, teacher_logits, temperature)
 
     @abstractmethod
     def postprocess(
-        self, examples: Sequence[Example], items: Sequence[TaskInput], numbers: Sequence[Tensor]
+        self, examples: Sequence[Example], inputs: Sequence[TaskInput], logits: Sequence[Tensor]
     ) -> list[Prediction]:
-        """One for each example; `numbers` has the (places, outputs) of each item."""
+        """One prediction per example; `logits` has the (positions, outputs) of each input."""
 
     @abstractmethod
     def compute_metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """In percent."""
+        """Metrics in percent."""
 
     @property
     def has_calibration(self) -> bool:
-        """Whether something of the task is decided on data that it is judged on."""
+        """Whether a parameter of the task is chosen on validation data."""
         return False
 
     def calibrate(
         self, examples: Sequence[Example], predictions: Sequence[Prediction]
     ) -> tuple[Task[Example], Sequence[Prediction]]:
-        """The task with what is best for labeled examples, and its predictions with that."""
+        """The task with the best parameter for labeled examples, and its predictions with it."""
         return self, predictions
 
 
 class LabelTask(Task[Example]):
-    """A task whose outputs are labels with names."""
+    """A task whose outputs are named labels."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         self._labels = tuple(labels)
-        self._places = {label: place for place, label in enumerate(labels)}
+        self._label_ids = {label: index for index, label in enumerate(labels)}
 
     @property
     def num_outputs(self) -> int:
@@ -122,30 +164,29 @@ class LabelTask(Task[Example]):
     def labels(self) -> tuple[str, ...]:
         return self._labels
 
-    def _place(self, label: object) -> int:
-        """The output of a label; InputError for one that training has not seen."""
-        if label not in self._places:
+    def _label_id(self, label: object) -> int:
+        if label not in self._label_ids:
             raise unknown_label(label, self._labels)
-        return self._places[str(label)]
+        return self._label_ids[str(label)]
 
 
 def read_labels(document: Mapping[str, Any]) -> list[str]:
-    """The labels that a document of a task lists."""
+    """The labels of a task that was saved with `to_dict`."""
     labels = document["labels"]
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise ValueError("the labels are not a list of names")
     if not labels or len({*labels}) < len(labels):
-        raise ValueError("a label stands there twice, or there is none")
+        raise ValueError("a label is listed twice, or there is none")
     return labels
 
 
-def kl_divergence(numbers: Tensor, wanted: Tensor, softness: float) -> Tensor:
-    """Kullback and Leibler's, of the last dimension, times the square of the softness, which gradients lose by it."""
-    ours, theirs = (F.log_softmax(each / softness, dim=-1) for each in (numbers, wanted))
-    return F.kl_div(ours, theirs, reduction="batchmean", log_target=True) * softness**2
+def kl_divergence(logits: Tensor, teacher_logits: Tensor, temperature: float) -> Tensor:
+    """The KL divergence over the last dimension, times the squared temperature to keep gradients large."""
+    ours, theirs = (F.log_softmax(each / temperature, dim=-1) for each in (logits, teacher_logits))
+    return F.kl_div(ours, theirs, reduction="batchmean", log_target=True) * temperature**2
 
 
 def unknown_label(label: object, labels: Sequence[str]) -> InputError:
-    """What to say of a label that the task does not have."""
+    """The error for a label that the task does not have."""
     shown = ", ".join(map(repr, labels[:10])) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
     return InputError(f"the label {label!r} does not occur in the training data, which has {shown}")

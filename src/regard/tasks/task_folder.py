@@ -1,7 +1,4 @@
-"""A tuned model's folder: the layout that transformers reads, and task.json with what the task is.
-
-Knows how other software names the tensors of a head. Knows no examples and no training.
-"""
+"""A fine-tuned model and its folder: the layout that transformers reads, and task.json with the task."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from regard.known import builtin_names
 from regard.models import Bert, Elmo, Gpt, Vit, VitConfig
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
+from regard.tasks.image_classification import ImageClassifier, ImageTransform
 from regard.tasks.inputs import MIN_LENGTH, InputBuilder
 from regard.tasks.question_answering import QuestionAnswering
 from regard.tasks.registry import get_task
@@ -48,9 +45,9 @@ MODELS = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "gpt
 
 @dataclass(frozen=True, eq=False)
 class FineTunedModel:
-    """A model that was tuned for a task; `length` is the most tokens of its rows. Pictures need no tokenizer.
+    """A model fine-tuned for a task; `length` is the maximum sequence length. Image models have no tokenizer.
 
-    It is asked in the `precision` it was tuned in: auto, bf16 or fp32.
+    Predictions use the `precision` of training: auto, bf16 or fp32.
     """
 
     task: Task[Any]
@@ -60,7 +57,7 @@ class FineTunedModel:
     precision: Precision = "auto"
 
     def with_threshold(self, threshold: float | None) -> FineTunedModel:
-        """The same, but an answer must beat no answer by so much; None leaves it as it was trained."""
+        """The model with another margin by which an answer must exceed "no answer"; None keeps the trained one."""
         if threshold is None:
             return self
         if not isinstance(self.task, QuestionAnswering):
@@ -69,18 +66,18 @@ class FineTunedModel:
 
     @property
     def input_builder(self) -> InputBuilder | ImageTransform:
-        """What makes of examples that which the model reads."""
+        """Converts examples to model inputs."""
         config = self.model.encoder.config
         if isinstance(config, VitConfig):
             return ImageTransform(*config.image_size, config.num_channels)
         assert self.tokenizer is not None
-        return InputBuilder(self.tokenizer, family=config.family, limit=self.length)
+        return InputBuilder(self.tokenizer, family=config.family, max_length=self.length)
 
 
-def describe_compute(solved: FineTunedModel, device: torch.device) -> str:
-    """Where a model is asked and in which numbers, for people."""
-    numbers = "bfloat16" if autocast_dtype(solved.precision, device) is not None else "float32"
-    return f"computing on {device} in {numbers}, as run.precision was {solved.precision} in training"
+def describe_compute(model: FineTunedModel, device: torch.device) -> str:
+    """The device and the number format of predictions, for people."""
+    dtype = "bfloat16" if autocast_dtype(model.precision, device) is not None else "float32"
+    return f"computing on {device} in {dtype}, as run.precision was {model.precision} in training"
 
 
 def is_fine_tuned(folder: str | os.PathLike[str]) -> bool:
@@ -90,7 +87,7 @@ def is_fine_tuned(folder: str | os.PathLike[str]) -> bool:
 def save_fine_tuned(
     solved: FineTunedModel, folder: Path, *, files: Mapping[str, bytes] | None = None, overwrite: bool = False
 ) -> None:
-    """Write a folder, all or nothing; `files` go beside it. `overwrite` as for `write_folder`."""
+    """Write a folder, all or nothing, with additional `files`. `overwrite` as for `write_folder`."""
     task, model = solved.task, solved.model
     if isinstance(model, ImageClassifier):
         contents = {**(files or {}), TASK_FILE: json_bytes(_document(solved))}
@@ -103,7 +100,7 @@ def save_fine_tuned(
     state = _state(model)
     rest = {names[name.rpartition(".")[0]] + "." + name.rpartition(".")[2]: tensor for name, tensor in state.items()}
     contents = {**solved.tokenizer.files(), **(files or {}), TASK_FILE: json_bytes(_document(solved))}
-    if family not in MODELS:  # a family that no other software reads: all that is to be said is in task.json
+    if family not in MODELS:  # a family that transformers does not have: task.json says it all
         write_model(model.encoder, folder, files=contents, rest=rest, overwrite=overwrite)
         return
     about: dict[str, object] = {"architectures": [f"{MODELS[family]}For{_kind(family, task)}"]}
@@ -111,16 +108,16 @@ def save_fine_tuned(
         about |= _classes(task.labels)
     elif task.transformers_head == "MultipleChoice":
         about |= {"id2label": {"0": "fits"}, "label2id": {"fits": 0}}
-    if task.transformers_head == "SequenceClassification":
-        about["problem_type"] = _problem(task)
+    if task.problem_type is not None:
+        about["problem_type"] = task.problem_type
     if family == "gpt2" and solved.tokenizer.pad not in (None, solved.tokenizer.eos):
-        # transformers asks the last token that is no padding: were that our last one's id, it would ask another.
+        # transformers predicts from the last token that is not padding, which must not be our end token.
         about["pad_token_id"] = solved.tokenizer.pad
     write_model(model.encoder, folder, files=contents, rest=rest, about=about, overwrite=overwrite)
 
 
 def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> FineTunedModel:
-    """What `write_task` wrote."""
+    """Load what `save_fine_tuned` wrote."""
     name = os.fspath(name_or_path)
     if not os.path.isdir(os.path.expanduser(name)) and name not in builtin_names():
         raise InputError(f"{name}: no such folder; expected one that `regard train` wrote")
@@ -129,7 +126,7 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
         raise InputError(f"{folder}: no {TASK_FILE}; expected a folder that `regard train` wrote")
     task, length, precision = _read(folder / TASK_FILE)
     encoder, rest = read_parts(folder)
-    if isinstance(encoder, Vit) and isinstance(task, ImageTask):
+    if isinstance(encoder, Vit) and task.reads_images:
         return FineTunedModel(task, ImageClassifier(encoder).to(device).eval(), None, 0, precision)
     if not isinstance(encoder, Bert | Gpt | Elmo):
         raise InputError(f"{folder}: expected a BERT, a GPT or an ELMo, found a {type(encoder).__name__}")
@@ -137,9 +134,9 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
     if not MIN_LENGTH <= length <= longest:
         raise InputError(
             f"{folder / TASK_FILE}: length is {length}, and this model reads from {MIN_LENGTH} to {longest} "
-            "tokens; mend it there"
+            "tokens; correct it there"
         )
-    pooled = isinstance(encoder, Bert) and encoder.pooler is not None  # which the new head takes over
+    pooled = isinstance(encoder, Bert) and encoder.pooler is not None  # it becomes part of the head
     model = EncoderWithHead.from_encoder(encoder, task)
     names = _names(encoder.config.family, task)
     state = _state(model)
@@ -157,7 +154,7 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
 
 
 def _state(model: EncoderWithHead) -> dict[str, Tensor]:
-    """What a task has learned beside the encoder."""
+    """The weights of the head and of the layer mix."""
     mix = {} if model.mix is None else model.mix.state_dict()
     return {**model.head.state_dict(), **{MIX + name: tensor for name, tensor in mix.items()}}
 
@@ -170,8 +167,8 @@ def _document(solved: FineTunedModel) -> dict[str, Any]:
 def _read(path: Path) -> tuple[Task[Any], int, Precision]:
     document = read_json(path)
     try:
-        kind = ImageTask if document.get("pictures") else get_task(str(document["task"]))
-        precision: Any = document.get("precision", "auto")  # which older folders do not say
+        kind = get_task(str(document["task"]), images=bool(document.get("pictures")))
+        precision: Any = document.get("precision", "auto")  # older folders do not have it
         check_choice("precision", str(precision), get_args(Precision))
         return kind.from_dict(document), int(str(document["length"])), precision
     except InputError as error:
@@ -179,11 +176,11 @@ def _read(path: Path) -> tuple[Task[Any], int, Precision]:
     except KeyError as error:
         raise InputError(f"{path}: {error} is missing; copy the folder again, or train again") from None
     except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: not as it was written: {error}; copy the folder again, or train again") from None
+        raise InputError(f"{path}: unexpected content: {error}; copy the folder again, or train again") from None
 
 
 def _classes(labels: Sequence[str]) -> dict[str, object]:
-    """As config.json names them."""
+    """The labels as config.json lists them."""
     return {
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},
@@ -191,7 +188,7 @@ def _classes(labels: Sequence[str]) -> dict[str, object]:
 
 
 def _processor(config: VitConfig) -> dict[str, object]:
-    """How transformers makes of a picture what this model looks at."""
+    """The image processor of transformers that prepares images as this model expects them."""
     half = [0.5] * config.num_channels
     return {
         "image_processor_type": "ViTImageProcessor",
@@ -211,12 +208,12 @@ def _shaped(found: Tensor, wanted: Tensor, name: str, folder: Path) -> Tensor:
 
 
 def _kind(family: str, task: Task[Any]) -> str:
-    """GPT-2 has no class of its own for multiple choice elsewhere; its numbers are those of one class."""
+    """transformers has no GPT-2 class for multiple choice; one logit per sequence is a class of its own."""
     return "SequenceClassification" if family == "gpt2" and task.pooled else task.transformers_head
 
 
 def _names(family: str, task: Task[Any]) -> dict[str, str]:
-    """What transformers calls the layers of our heads; of an ELMo, which it does not know, names like its own."""
+    """Our names of the head's layers -> those of transformers; ELMo, which it does not have, gets similar names."""
     if family == "elmo":
         return {"output": "classifier", MIX.removesuffix("."): "mix"}
     if task.transformers_head == "QuestionAnswering":
@@ -230,9 +227,3 @@ def _names(family: str, task: Task[Any]) -> dict[str, str]:
     if family == "roberta" and task.transformers_head == "SequenceClassification":
         return {"pool.0": "classifier.dense", "output": "classifier.out_proj"}
     return {"pool.0": f"{family}.pooler.dense", "output": "classifier"}
-
-
-def _problem(task: Task[Any]) -> str:
-    if task.name == "regress":
-        return "regression"
-    return "multi_label_classification" if getattr(task, "multi_label", False) else "single_label_classification"

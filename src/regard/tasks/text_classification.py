@@ -1,8 +1,8 @@
-"""Tasks with one answer a text or pair: a class, several classes, or a number."""
+"""Text classification: one class per text or pair of texts, or any number of classes (multi-label)."""
 
 from __future__ import annotations
 
-import math
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -12,61 +12,76 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import ImageExample, TextExample
+from regard.data.readers import ExampleSet, TableOptions, read_text_examples
 from regard.errors import InputError
 from regard.tasks.inputs import InputBuilder
-from regard.tasks.metrics import label_scores, multilabel_scores, value_scores
-from regard.tasks.metrics.labels import positive_label as choose_positive
-from regard.tasks.task import LabelTask, Prediction, Task, TaskInput, read_labels
+from regard.tasks.metrics import choose_positive_label, label_scores, multilabel_scores
+from regard.tasks.task import LabelTask, Prediction, TaskInput, read_labels
 
-__all__ = ["PairClassification", "Regression", "TextClassification"]
+__all__ = ["PairClassification", "TextClassification", "shown_texts"]
 
 
 class TextClassification(LabelTask[TextExample]):
-    """One class a text, or any number of them where labels are tuples."""
+    """One class per text, or any number of them (`multi_label`). F1 of two classes is that of `positive_label`."""
 
     name: ClassVar[str] = "classify"
     main_metric: ClassVar[str] = "accuracy"
     transformers_head: ClassVar[str] = "SequenceClassification"
     pooled: ClassVar[bool] = True
     max_length: ClassVar[int] = 128
+    reads_plain_text: ClassVar[bool] = True
 
     def __init__(self, labels: Sequence[str], *, multi_label: bool = False, positive_label: str | None = None) -> None:
-        """`positive_label`: which of two labels F1 is about."""
         super().__init__(labels)
         self.multi_label, self.positive_label = multi_label, positive_label
 
+    @property
+    def problem_type(self) -> str:
+        return "multi_label_classification" if self.multi_label else "single_label_classification"
+
+    @classmethod
+    def read(
+        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
+    ) -> ExampleSet[TextExample]:
+        return read_text_examples(path, task="classify", labeled=labeled, **vars(table))
+
+    @classmethod
+    def example(cls, text: str, second: str | None = None) -> TextExample:
+        if second is not None:
+            raise InputError("classify reads one text, and two were given; leave the second out")
+        return TextExample(text)
+
     @classmethod
     def from_examples(cls, examples: Sequence[TextExample]) -> TextClassification:
-        found = [example.label for example in examples if example.label is not None]
-        several = any(isinstance(label, tuple) for label in found)
-        counts = Counter(name for label in found for name in (label if isinstance(label, tuple) else (str(label),)))
-        if len(counts) < (1 if several else 2):
+        labels = [example.label for example in examples if example.label is not None]
+        multi_label = any(isinstance(label, tuple) for label in labels)
+        counts = Counter(name for label in labels for name in (label if isinstance(label, tuple) else (str(label),)))
+        if len(counts) < (1 if multi_label else 2):
             only = f"only {next(iter(counts))!r}" if counts else "none"
-            raise InputError(f"expected at least two classes to tell apart, and the training data has {only}")
-        # Decided here and once: judged by the file that is scored, F1 could be of another class in each.
-        two = len(counts) == 2 and not several
-        return cls(
-            sorted(counts), multi_label=several, positive_label=choose_positive([*counts.elements()]) if two else None
-        )
+            raise InputError(f"expected at least two classes, and the training data has {only}")
+        # Chosen once, on the training data: chosen on the evaluated file, F1 could be about another class in each.
+        binary = len(counts) == 2 and not multi_label
+        positive_label = choose_positive_label([*counts.elements()]) if binary else None
+        return cls(sorted(counts), multi_label=multi_label, positive_label=positive_label)
 
     def to_dict(self) -> dict[str, Any]:
         return {"labels": list(self._labels), "several": self.multi_label, "positive": self.positive_label}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> TextClassification:
-        return cls(
-            read_labels(document), multi_label=bool(document["several"]), positive_label=document.get("positive")
-        )
+        labels = read_labels(document)
+        return cls(labels, multi_label=bool(document["several"]), positive_label=document.get("positive"))
 
     def check(self, example: TextExample) -> None:
         self._target(example.label)
 
-    def preprocess(self, examples: Sequence[TextExample], rows: InputBuilder) -> list[TaskInput]:
-        refuse_images(examples)
-        made = rows.sequences([(example.text, example.second) for example in examples])
+    def preprocess(self, examples: Sequence[TextExample], builder: InputBuilder) -> list[TaskInput]:
+        if examples and isinstance(examples[0], ImageExample):
+            raise InputError("this model reads text, and the input is images; use a model fine-tuned on images")
+        sequences = builder.sequences([(example.text, example.text_pair) for example in examples])
         return [
-            TaskInput((row,), place, self._target(example.label))
-            for place, (row, example) in enumerate(zip(made, examples, strict=True))
+            TaskInput((sequence,), index, self._target(example.label))
+            for index, (sequence, example) in enumerate(zip(sequences, examples, strict=True))
         ]
 
     def _target(self, label: object) -> Any:
@@ -74,145 +89,78 @@ class TextClassification(LabelTask[TextExample]):
             return None
         names = label if isinstance(label, tuple) else (label,)
         if isinstance(label, tuple) and not self.multi_label:
-            raise InputError(f"the label is the list {list(label)!r}, and this task has one label a text")
-        places = [self._place(name) for name in names]
-        return [float(place in places) for place in range(self.num_outputs)] if self.multi_label else places[0]
+            raise InputError(f"the label is the list {list(label)!r}, and this task has one label per text")
+        ids = [self._label_id(name) for name in names]
+        return [float(index in ids) for index in range(self.num_outputs)] if self.multi_label else ids[0]
 
-    def loss(self, numbers: Tensor, items: Sequence[TaskInput]) -> Tensor:
-        targets = torch.tensor([item.target for item in items], device=numbers.device)
+    def loss(self, logits: Tensor, inputs: Sequence[TaskInput]) -> Tensor:
+        targets = torch.tensor([item.target for item in inputs], device=logits.device)
         if self.multi_label:
-            return F.binary_cross_entropy_with_logits(numbers, targets)
-        return F.cross_entropy(numbers, targets)
+            return F.binary_cross_entropy_with_logits(logits, targets)
+        return F.cross_entropy(logits, targets)
 
-    def distillation_loss(self, numbers: Tensor, wanted: Tensor, items: Sequence[TaskInput], softness: float) -> Tensor:
+    def distillation_loss(
+        self, logits: Tensor, teacher_logits: Tensor, inputs: Sequence[TaskInput], temperature: float
+    ) -> Tensor:
         if not self.multi_label:
-            return super().distillation_loss(numbers, wanted, items, softness)
-        return F.binary_cross_entropy_with_logits(numbers / softness, (wanted / softness).sigmoid()) * softness**2
+            return super().distillation_loss(logits, teacher_logits, inputs, temperature)
+        wanted = (teacher_logits / temperature).sigmoid()
+        return F.binary_cross_entropy_with_logits(logits / temperature, wanted) * temperature**2
 
     def postprocess(
-        self, examples: Sequence[TextExample], items: Sequence[TaskInput], numbers: Sequence[Tensor]
+        self, examples: Sequence[TextExample], inputs: Sequence[TaskInput], logits: Sequence[Tensor]
     ) -> list[Prediction]:
-        logits = torch.cat(list(numbers)).double()
-        shares = logits.sigmoid() if self.multi_label else logits.softmax(-1)
-        return [self._prediction(example, row) for example, row in zip(examples, shares.tolist(), strict=True)]
+        joined = torch.cat(list(logits)).double()
+        probabilities = joined.sigmoid() if self.multi_label else joined.softmax(-1)
+        return [self._prediction(*each) for each in zip(examples, probabilities.tolist(), strict=True)]
 
-    def _prediction(self, example: TextExample, shares: list[float]) -> Prediction:
+    def _prediction(self, example: TextExample, probabilities: list[float]) -> Prediction:
+        by_label = dict(zip(self._labels, probabilities, strict=True))
         label: str | list[str]
         if self.multi_label:
-            label = [name for name, share in zip(self._labels, shares, strict=True) if share >= 0.5]
+            label = [name for name, probability in by_label.items() if probability >= 0.5]
         else:
-            label = self._labels[max(range(len(shares)), key=shares.__getitem__)]
-        return {**self._said(example), "label": label, "probabilities": dict(zip(self._labels, shares, strict=True))}
+            label = max(by_label, key=by_label.__getitem__)
+        return {**self._shown(example), "label": label, "probabilities": by_label}
 
-    def _said(self, example: TextExample) -> dict[str, Any]:
-        return example_text(example)
+    def _shown(self, example: Any) -> dict[str, Any]:
+        """What a prediction repeats of its example."""
+        return shown_texts(example)
 
     def compute_metrics(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        truth, told = [example.label for example in examples], [prediction["label"] for prediction in predictions]
+        truth = [example.label for example in examples]
+        predicted = [prediction["label"] for prediction in predictions]
         if self.multi_label:
             names = [label if isinstance(label, tuple) else (str(label),) for label in truth]
-            return multilabel_scores(names, told, self._labels)
-        found = label_scores([str(label) for label in truth], told, positive=self.positive_label)
-        # A file may lack some of many classes, but the score must not become another one by it.
-        return found | ({"f1": found["macro_f1"]} if len(self._labels) > 2 else {})
+            return multilabel_scores(names, predicted, self._labels)
+        scores = label_scores([str(label) for label in truth], predicted, positive=self.positive_label)
+        # A file may lack some of many classes; "f1" must not change its meaning then.
+        return scores | ({"f1": scores["macro_f1"]} if len(self._labels) > 2 else {})
 
 
 class PairClassification(TextClassification):
-    """One class a pair of texts."""
+    """One class per pair of texts."""
 
     name: ClassVar[str] = "pair"
+    input_hint: ClassVar[str] = "This model compares two texts: give both."
     max_length: ClassVar[int] = 256
-
-
-class Regression(Task[TextExample]):
-    """A number for each text or pair."""
-
-    name: ClassVar[str] = "regress"
-    main_metric: ClassVar[str] = "spearman"
-    transformers_head: ClassVar[str] = "SequenceClassification"
-    pooled: ClassVar[bool] = True
-    max_length: ClassVar[int] = 256
-
-    def __init__(self, mean: float, deviation: float) -> None:
-        self.mean, self.deviation = mean, deviation
-
-    @property
-    def num_outputs(self) -> int:
-        return 1
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return ("value",)
+    reads_plain_text: ClassVar[bool] = False
 
     @classmethod
-    def from_examples(cls, examples: Sequence[TextExample]) -> Regression:
-        values = torch.tensor([_number(example.label) for example in examples], dtype=torch.double)
-        deviation = values.std(unbiased=False).item() if len(values) else 0.0
-        if not deviation:
-            raise InputError("expected numbers that differ, and the training data has one number only")
-        return cls(values.mean().item(), deviation)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"mean": self.mean, "deviation": self.deviation}
+    def read(
+        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
+    ) -> ExampleSet[TextExample]:
+        return read_text_examples(path, task="pair", labeled=labeled, **vars(table))
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Regression:
-        return cls(float(document["mean"]), float(document["deviation"]))
-
-    def check(self, example: TextExample) -> None:
-        if example.label is not None:
-            _number(example.label)
-
-    def preprocess(self, examples: Sequence[TextExample], rows: InputBuilder) -> list[TaskInput]:
-        made = rows.sequences([(example.text, example.second) for example in examples])
-        # Which comes first means nothing here, and a GPT reads in one direction: of a pair it gets both orders.
-        both = [(one.second, one.text) for one in examples if rows.causal and one.second is not None]
-        turned = iter(rows.sequences(both))
-        items = []
-        for place, (example, row) in enumerate(zip(examples, made, strict=True)):
-            each = (row, next(turned)) if rows.causal and example.second is not None else (row,)
-            items.append(TaskInput(each, place, None if example.label is None else _number(example.label)))
-        return items
-
-    def loss(self, numbers: Tensor, items: Sequence[TaskInput]) -> Tensor:
-        values = torch.stack(
-            [part.mean() for part in torch.split(numbers.squeeze(-1), [len(item.sequences) for item in items])]
-        )
-        targets = torch.tensor([item.target for item in items], device=numbers.device)
-        return F.mse_loss(values, targets) / self.deviation**2
-
-    def distillation_loss(self, numbers: Tensor, wanted: Tensor, items: Sequence[TaskInput], softness: float) -> Tensor:
-        """A number has no softness."""
-        return F.mse_loss(numbers, wanted) / self.deviation**2
-
-    def postprocess(
-        self, examples: Sequence[TextExample], items: Sequence[TaskInput], numbers: Sequence[Tensor]
-    ) -> list[Prediction]:
-        return [
-            {
-                **example_text(one),
-                "value": value.double().mean().item(),
-            }
-            for one, value in zip(examples, numbers, strict=True)
-        ]
-
-    def compute_metrics(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        return value_scores(
-            [_number(example.label) for example in examples], [prediction["value"] for prediction in predictions]
-        )
+    def example(cls, text: str, second: str | None = None) -> TextExample:
+        if second is None:
+            raise InputError("pair reads two texts; give the second text too")
+        return TextExample(text, second)
 
 
-def refuse_images(examples: Sequence[object]) -> None:
-    if any(isinstance(example, ImageExample) for example in examples[:1]):
-        raise InputError("this model reads text, and the input is pictures; use a model that was tuned on pictures")
-
-
-def example_text(example: TextExample) -> dict[str, Any]:
-    """What a prediction repeats of its example."""
-    return {"text": example.text} if example.second is None else {"text_a": example.text, "text_b": example.second}
-
-
-def _number(label: object) -> float:
-    if not isinstance(label, float | int) or not math.isfinite(label):
-        raise InputError(f"expected a finite number as label, got {label!r}")
-    return float(label)
+def shown_texts(example: TextExample) -> dict[str, Any]:
+    """What a prediction repeats of a text or pair."""
+    if example.text_pair is None:
+        return {"text": example.text}
+    return {"text_a": example.text, "text_b": example.text_pair}

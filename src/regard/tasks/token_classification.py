@@ -1,12 +1,14 @@
-"""Tagging: a tag for each word, and the entities that tags of one kind in a row make.
+"""Token classification (named entity recognition): a tag for each word, and the entities that the tags form.
 
-A word is judged by its first piece. A text that is too long is read in windows that overlap, and each word is judged
-in the window that shows most of what is around it.
+A word is classified at its first token. A long text is read in overlapping windows, and each word is classified in the
+window that shows most of its context.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, ClassVar
 
@@ -15,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import TaggedExample
+from regard.data.readers import ExampleSet, TableOptions, read_tagged_examples, split_words
 from regard.errors import InputError
 from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import entities, entity_scores
@@ -24,7 +27,7 @@ from regard.text import Encoding
 __all__ = ["TokenClassification"]
 
 OUTSIDE = "O"
-OVERLAP = 64  # tokens that a window shares with the one before
+OVERLAP = 64  # tokens shared with the previous window
 
 
 class TokenClassification(LabelTask[TaggedExample]):
@@ -33,13 +36,31 @@ class TokenClassification(LabelTask[TaggedExample]):
     transformers_head: ClassVar[str] = "TokenClassification"
     pooled: ClassVar[bool] = False
     max_length: ClassVar[int] = 256
+    reads_plain_text: ClassVar[bool] = True
+
+    @classmethod
+    def read(
+        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
+    ) -> ExampleSet[TaggedExample]:
+        if replace(table, columns=None) != TableOptions():
+            raise InputError(
+                "tag reads columns separated by blanks or tabs, without header and quotes; leave out --header, "
+                "--delimiter and --quoted"
+            )
+        return read_tagged_examples(path, labeled=labeled, columns=table.columns)
+
+    @classmethod
+    def example(cls, text: str, second: str | None = None) -> TaggedExample:
+        if second is not None:
+            raise InputError("tag reads one text, and two were given; leave the second out")
+        return TaggedExample(text, split_words(text))
 
     @classmethod
     def from_examples(cls, examples: Sequence[TaggedExample]) -> TokenClassification:
-        kinds = {tag[2:] for example in examples for tag in example.tags or () if tag != OUTSIDE}
-        if not kinds:
-            raise InputError(f"expected entities to find, and all tags of the training data are {OUTSIDE!r}")
-        return cls([OUTSIDE, *(f"{mark}-{kind}" for kind in sorted(kinds) for mark in "BI")])
+        types = {tag[2:] for example in examples for tag in example.tags or () if tag != OUTSIDE}
+        if not types:
+            raise InputError(f"expected entities, and all tags of the training data are {OUTSIDE!r}")
+        return cls([OUTSIDE, *(f"{prefix}-{kind}" for kind in sorted(types) for prefix in "BI")])
 
     def to_dict(self) -> dict[str, Any]:
         return {"labels": list(self._labels)}
@@ -51,48 +72,52 @@ class TokenClassification(LabelTask[TaggedExample]):
     def check(self, example: TaggedExample) -> None:
         self._targets(example)
 
-    def preprocess(self, examples: Sequence[TaggedExample], rows: InputBuilder) -> list[TaskInput]:
-        items = []
-        encodings = rows.tokens([example.text for example in examples])
-        for owner, (example, encoding) in enumerate(zip(examples, encodings, strict=True)):
-            heads = _heads(example, encoding)
+    def preprocess(self, examples: Sequence[TaggedExample], builder: InputBuilder) -> list[TaskInput]:
+        inputs = []
+        encodings = builder.tokens([example.text for example in examples])
+        for index, (example, encoding) in enumerate(zip(examples, encodings, strict=True)):
+            first_tokens = _first_tokens(example, encoding)
             targets = self._targets(example)
-            spans = split_windows(len(encoding), rows.context_length, min(OVERLAP, rows.context_length // 2))
-            owned = max_context_windows(len(encoding), spans)
-            for number, mine in groupby(heads, key=owned.__getitem__):
+            spans = split_windows(len(encoding), builder.context_length, min(OVERLAP, builder.context_length // 2))
+            windows = max_context_windows(len(encoding), spans)
+            for number, group in groupby(first_tokens, key=windows.__getitem__):
                 start, end = spans[number]
-                tokens = list(mine)
-                words = [heads[token] for token in tokens]
-                row = rows.window(encoding.ids[start:end], [token - start for token in tokens])
-                items.append(TaskInput((row,), owner, targets and [targets[word] for word in words], extra=words))
-        return items
+                tokens = list(group)
+                words = [first_tokens[token] for token in tokens]
+                sequence = builder.window(encoding.ids[start:end], [token - start for token in tokens])
+                target = targets and [targets[word] for word in words]
+                inputs.append(TaskInput((sequence,), index, target, extra=words))
+        return inputs
 
     def _targets(self, example: TaggedExample) -> list[int] | None:
-        return None if example.tags is None else [self._place(tag) for tag in example.tags]
+        return None if example.tags is None else [self._label_id(tag) for tag in example.tags]
 
-    def loss(self, numbers: Tensor, items: Sequence[TaskInput]) -> Tensor:
-        targets = torch.tensor([target for item in items for target in item.target], device=numbers.device)
-        return F.cross_entropy(numbers, targets)
+    def targets(self, example: TaggedExample, inputs: TaskInput) -> tuple[str, ...]:
+        return tuple(example.text[slice(*example.words[word])] for word in inputs.extra)
+
+    def loss(self, logits: Tensor, inputs: Sequence[TaskInput]) -> Tensor:
+        targets = torch.tensor([target for item in inputs for target in item.target], device=logits.device)
+        return F.cross_entropy(logits, targets)
 
     def postprocess(
-        self, examples: Sequence[TaggedExample], items: Sequence[TaskInput], numbers: Sequence[Tensor]
+        self, examples: Sequence[TaggedExample], inputs: Sequence[TaskInput], logits: Sequence[Tensor]
     ) -> list[Prediction]:
         tags = [[OUTSIDE] * len(example.words) for example in examples]
-        shares = [[1.0] * len(example.words) for example in examples]
-        for item, part in zip(items, numbers, strict=True):
+        probabilities = [[1.0] * len(example.words) for example in examples]
+        for item, part in zip(inputs, logits, strict=True):
             best = part.double().softmax(-1).max(-1)
-            for word, share, place in zip(item.extra, best.values.tolist(), best.indices.tolist(), strict=True):
-                tags[item.example][word], shares[item.example][word] = self._labels[place], share
-        return [_prediction(*each) for each in zip(examples, tags, shares, strict=True)]
+            for word, probability, label in zip(item.extra, best.values.tolist(), best.indices.tolist(), strict=True):
+                tags[item.example][word], probabilities[item.example][word] = self._labels[label], probability
+        return [_prediction(*each) for each in zip(examples, tags, probabilities, strict=True)]
 
     def compute_metrics(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        found = entity_scores([list(example.tags or ()) for example in examples], [one["tags"] for one in predictions])
-        return {name: value for name, value in found.items() if isinstance(value, float)}
+        scores = entity_scores([list(example.tags or ()) for example in examples], [one["tags"] for one in predictions])
+        return {name: value for name, value in scores.items() if isinstance(value, float)}
 
 
-def _heads(example: TaggedExample, encoding: Encoding) -> dict[int, int]:
-    """The first token of each word, and the word. A word that the tokenizer leaves nothing of has none."""
-    heads: dict[int, int] = {}
+def _first_tokens(example: TaggedExample, encoding: Encoding) -> dict[int, int]:
+    """The first token of each word -> the word. A word for which the tokenizer has no token is left out."""
+    first_tokens: dict[int, int] = {}
     word = 0
     for token, (start, end) in enumerate(encoding.offsets):
         while word < len(example.words) and example.words[word][1] <= start:
@@ -100,23 +125,16 @@ def _heads(example: TaggedExample, encoding: Encoding) -> dict[int, int]:
         if word == len(example.words):
             break
         if end > example.words[word][0]:
-            heads[token] = word
+            first_tokens[token] = word
             word += 1
-    return heads
+    return first_tokens
 
 
-def _prediction(example: TaggedExample, tags: list[str], shares: list[float]) -> Prediction:
-    found = []
+def _prediction(example: TaggedExample, tags: list[str], probabilities: list[float]) -> Prediction:
+    listed = []
     for entity in entities(tags):
         start, end = example.words[entity.start][0], example.words[entity.end - 1][1]
-        share = sum(shares[entity.start : entity.end]) / (entity.end - entity.start)
-        found.append(
-            {
-                "start": start,
-                "end": end,
-                "text": example.text[start:end],
-                "label": entity.label,
-                "probability": share,
-            }
-        )
-    return {"text": example.text, "entities": found, "tags": tags}
+        probability = sum(probabilities[entity.start : entity.end]) / (entity.end - entity.start)
+        text = example.text[start:end]
+        listed.append({"start": start, "end": end, "text": text, "label": entity.label, "probability": probability})
+    return {"text": example.text, "entities": listed, "tags": tags}

@@ -68,7 +68,8 @@ def read_table(
     task: str, path: Path, request: TableRequest, *, labeled: bool | None = None
 ) -> Generator[Note, None, list[TextExample]]:
     """The examples of a file for a task; reports how it was read."""
-    from regard.training.finetuning.sources import TableOptions, read_examples
+    from regard.data.readers import TableOptions
+    from regard.tasks.read_examples import read_examples
 
     columns = ",".join(request.columns) if request.columns else None
     table = TableOptions.parse(columns, header=request.header, delimiter=request.delimiter, quoting=request.quoted)

@@ -80,7 +80,9 @@ def test_the_files_people_have_need_no_flag(
         assert len(read.lines) == count
         assert all(isinstance(example.label, float if task == "regress" else str) for example in read.examples)
     without = read_text_examples(shared_data(name), task=task, labeled=False)
-    assert [(e.text, e.second, None) for e in read.examples] == [(e.text, e.second, e.label) for e in without.examples]
+    assert [(e.text, e.text_pair, None) for e in read.examples] == [
+        (e.text, e.text_pair, e.label) for e in without.examples
+    ]
 
 
 def test_values_of_real_files(shared_data: Callable[[str], Path]) -> None:
@@ -96,7 +98,7 @@ def test_values_of_real_files(shared_data: Callable[[str], Path]) -> None:
     stsb = read_text_examples(shared_data("stsb/sts-train.csv"), task="regress")
     assert stsb.examples[0] == TextExample("A plane is taking off.", "An air plane is taking off.", 5.0)
     assert (
-        sum(example.second is not None and '"' in example.second for example in stsb.examples) > 50
+        sum(example.text_pair is not None and '"' in example.text_pair for example in stsb.examples) > 50
     )  # left as they are
     toxic = read_text_examples(shared_data("toxic/test.csv"), task="classify")
     assert Counter(example.label for example in toxic.examples) == {"0": 6090, "1": 6090}

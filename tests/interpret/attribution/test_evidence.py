@@ -21,9 +21,10 @@ from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
 from regard.tasks.multiple_choice import MultipleChoice
 from regard.tasks.predict import predict
 from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.regression import Regression
 from regard.tasks.task import Task
 from regard.tasks.task_folder import FineTunedModel
-from regard.tasks.text_classification import PairClassification, Regression, TextClassification
+from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
 
 CPU = torch.device("cpu")

@@ -13,6 +13,7 @@ import torch
 
 import regard
 from regard.data.examples import ChoiceExample, ImageExample, QuestionExample, TaggedExample, TextExample
+from regard.data.readers import TableOptions
 from regard.errors import InputError
 from regard.interpret.attribution.predictions import parse_example, predict_texts, predictions_payload
 from regard.models import Vit, VitConfig
@@ -21,11 +22,12 @@ from regard.tasks.image_classification import ImageClassifier, ImageTask
 from regard.tasks.multiple_choice import MultipleChoice
 from regard.tasks.predict import predict
 from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.read_examples import read_examples
+from regard.tasks.regression import Regression
 from regard.tasks.task import Task
 from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
-from regard.tasks.text_classification import PairClassification, Regression, TextClassification
+from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
-from regard.training.finetuning.sources import TableOptions, read_examples
 
 CPU = torch.device("cpu")
 TYPED: list[tuple[Task[Any], tuple[str, ...], Any]] = [
@@ -94,7 +96,7 @@ def test_given_predictions_are_shown_as_they_are(solved: Any) -> None:
     assert [one["prediction"] for one in payload["predictions"]] == told
     assert payload["notes"] == ["a note"]
     assert payload["cli"] == "regard predict --page page.html DIR 'file name.tsv'"
-    assert "new_examples(solved.task.name, 'file name.tsv', table=TableOptions(" in payload["python"]
+    assert "new_examples(fine_tuned.task.name, 'file name.tsv', table=TableOptions(" in payload["python"]
     assert len(done) == 2
 
 

@@ -19,8 +19,9 @@ from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.multiple_choice import MultipleChoice
 from regard.tasks.predict import predict
 from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.regression import Regression
 from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
-from regard.tasks.text_classification import PairClassification, Regression, TextClassification
+from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level, randomised, tiny_gpt

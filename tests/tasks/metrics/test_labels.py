@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from regard.errors import InputError
-from regard.tasks.metrics import label_scores, multilabel_scores
-from regard.tasks.metrics.labels import positive_label
+from regard.tasks.metrics import choose_positive_label, label_scores, multilabel_scores
 
 PAIRS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("abcd")), min_size=1, max_size=40)
 TWO = st.lists(st.tuples(st.sampled_from("01"), st.sampled_from("01")), min_size=1, max_size=40)
@@ -78,7 +77,7 @@ def test_an_example_by_hand() -> None:
     ],
 )
 def test_the_label_that_is_looked_for(truth: list[str], positive: str) -> None:
-    assert positive_label(truth) == positive
+    assert choose_positive_label(truth) == positive
     predicted = [truth[0]] * len(truth)
     assert label_scores(truth, predicted)["f1"] == label_scores(truth, predicted, positive=positive)["f1"]
 

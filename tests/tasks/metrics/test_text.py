@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.tasks.metrics import answer_scores, best_threshold
-from regard.tasks.metrics.text import normalised
+from regard.tasks.metrics import answer_scores, best_threshold, normalize_answer
 
 
 @pytest.mark.parametrize(
@@ -24,7 +23,7 @@ from regard.tasks.metrics.text import normalised
     ],
 )
 def test_normalised(text: str, expected: str) -> None:
-    assert normalised(text) == expected
+    assert normalize_answer(text) == expected
 
 
 def test_an_example_by_hand() -> None:

@@ -38,7 +38,7 @@ def tuned(tiny_bert_folder: Path, train: ExampleSet[TextExample]) -> FineTunedMo
     torch.manual_seed(0)
     task = TextClassification.from_examples(train.examples)
     model = EncoderWithHead.from_encoder(encoder, task)
-    items = task.preprocess(train.examples, InputBuilder(tokenizer, family="bert", limit=64))
+    items = task.preprocess(train.examples, InputBuilder(tokenizer, family="bert", max_length=64))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(60):
         batch = [items[(step * 24 + place) % len(items)] for place in range(24)]

@@ -12,10 +12,10 @@ import torch
 import regard
 from regard.models import Bert, BertConfig
 from regard.tasks.inputs import InputBuilder
+from regard.tasks.read_examples import read_examples
 from regard.tasks.registry import get_task
 from regard.text import Tokenizer
 from regard.training.doctor import ExaminedModel, examine, examine_data, load_examined_model, problems
-from regard.training.finetuning.sources import read_examples
 from tests.training.doctor.seeds import reported
 
 Shared = Callable[[str], Path]
@@ -79,7 +79,7 @@ def test_what_is_true_of_public_files(
 def test_the_quick_part_is_quick(uncased: ExaminedModel, shared_data: Shared) -> None:
     train, dev = (read_examples("classify", str(shared_data(f"sst2/{name}.tsv"))) for name in ("train", "dev"))
     task = get_task("classify").from_examples(train.examples)
-    rows = InputBuilder(uncased.tokenizer, family="bert", limit=128)
+    rows = InputBuilder(uncased.tokenizer, family="bert", max_length=128)
     begin = time.process_time()
     found = examine_data(task, train, dev, rows)
     assert time.process_time() - begin < 2  # measured 0.3 s; of the processor, whatever else it has to do

@@ -24,9 +24,12 @@ TEXTS, PAIRS = clean_texts(40, first=0), clean_pairs(40)
         ([TextExample(str(one.label), None, one.text) for one in TEXTS], "40 different labels in 40 examples"),
         ([replace(one, label=float(place + 7)) for place, one in enumerate(TEXTS)], "from 7 to 46: ids"),
         ([replace(one, text=str(place)) for place, one in enumerate(TEXTS)], "40 of 40 texts have no letter, such as"),
-        ([replace(one, second=f"{place}") for place, one in enumerate(PAIRS)], "40 of 40 second texts have no letter"),
+        (
+            [replace(one, text_pair=f"{place}") for place, one in enumerate(PAIRS)],
+            "40 of 40 second texts have no letter",
+        ),
         ([replace(one, text=f"of the {place % 2} kind") for place, one in enumerate(TEXTS)], "only 2 of 40 texts"),
-        ([replace(one, second=one.text) for one in PAIRS], "in 40 of 40 pairs both texts are the same"),
+        ([replace(one, text_pair=one.text) for one in PAIRS], "in 40 of 40 pairs both texts are the same"),
     ],
 )
 def test_signs_of_a_wrong_column(examples: list[TextExample], sign: str) -> None:
@@ -52,7 +55,7 @@ def test_very_short_texts_are_a_warning() -> None:
         [replace(one, label=1.0 + place) for place, one in enumerate([*TEXTS, *TEXTS[:1]]) if place != 3],
         [replace(one, label=place * 1000.0) for place, one in enumerate(TEXTS)],  # prices
         [replace(one, label=place / 10) for place, one in enumerate(TEXTS)],
-        [replace(one, second=one.text if place < 20 else "other") for place, one in enumerate(PAIRS)],
+        [replace(one, text_pair=one.text if place < 20 else "other") for place, one in enumerate(PAIRS)],
         [replace(one, text=f"你好吗我很好{place}") for place, one in enumerate(TEXTS)],
         [*(replace(one, text=f"{place}") for place, one in enumerate(TEXTS[:20])), *TEXTS[20:]],
     ],

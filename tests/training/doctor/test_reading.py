@@ -68,7 +68,7 @@ def tokenizer(tiny_bert_folder: Path) -> Tokenizer:
 
 
 def rows(tokenizer: Tokenizer, limit: int) -> InputBuilder:
-    return InputBuilder(tokenizer, family="bert", limit=limit)
+    return InputBuilder(tokenizer, family="bert", max_length=limit)
 
 
 @pytest.mark.parametrize(("long", "status"), [(0, "ok"), (9, "ok"), (10, "warning"), (49, "warning"), (50, "error")])

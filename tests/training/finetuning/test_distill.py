@@ -14,9 +14,10 @@ from regard.errors import InputError
 from regard.tasks.encoder_with_head import EncoderWithHead, collate_inputs
 from regard.tasks.multiple_choice import MultipleChoice
 from regard.tasks.question_answering import QuestionAnswering
+from regard.tasks.regression import Regression
 from regard.tasks.task import Task
 from regard.tasks.task_folder import FineTunedModel, load_fine_tuned
-from regard.tasks.text_classification import Regression, TextClassification
+from regard.tasks.text_classification import TextClassification
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.model_factory import DistillationObjective, StudentFactory
 from regard.training.finetuning.report import FineTuningReport
@@ -33,7 +34,7 @@ def teacher(tune: Callable[..., FineTuningReport], tmp_path: Path) -> Path:
 def test_a_student_is_half_of_its_teacher(teacher: Path) -> None:
     solved = load_fine_tuned(teacher)
     student = StudentFactory(solved, layers=1, length=0)
-    model = student.new(0)
+    model = student.new_model(0)
     assert student.length == 32 and model.encoder.config.num_hidden_layers == len(model.encoder.encoder.layers) == 1  # type: ignore[union-attr]
     mine, whole = dict(model.named_parameters()), dict(solved.model.named_parameters())
     assert mine.keys() < whole.keys()

@@ -2,16 +2,19 @@
 
 from regard.data.readers.choices import read_choice_examples
 from regard.data.readers.conll import read_tagged_examples
-from regard.data.readers.images import read_image_examples
+from regard.data.readers.images import holds_images, read_image_examples
 from regard.data.readers.read import ExampleSet
 from regard.data.readers.schemes import detect_scheme, to_iob2
 from regard.data.readers.squad import read_question_examples
+from regard.data.readers.tables import TableOptions
 from regard.data.readers.texts import read_text_examples
 from regard.data.readers.words import split_words
 
 __all__ = [
     "ExampleSet",
+    "TableOptions",
     "detect_scheme",
+    "holds_images",
     "read_choice_examples",
     "read_image_examples",
     "read_question_examples",

@@ -23,13 +23,20 @@ from regard.files.file_input import open_file
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["read_image_examples"]
+__all__ = ["holds_images", "read_image_examples"]
 
 Pixels = npt.NDArray[np.uint8]
 
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
+_TASK_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")  # taken for images where text is possible too
 _OTHER = "not an image by its name"
 _LOOSE = "image in no class's folder"
+
+
+def holds_images(path: Path) -> bool:
+    """Whether a path is a folder, an image or an IDX file by its name; other files hold text."""
+    name = os.fspath(path).lower()
+    return os.path.isdir(path) or name.endswith(_TASK_SUFFIXES) or ("idx" in name and "ubyte" in name)
 
 
 def read_image_examples(

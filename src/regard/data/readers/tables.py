@@ -19,11 +19,34 @@ from regard.data.readers.read import Path, read_lines
 from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet
 from regard.errors import InputError
 
-__all__ = ["SAMPLE", "Table", "open_table", "table_of"]
+__all__ = ["SAMPLE", "Table", "TableOptions", "open_table", "table_of"]
 
 SAMPLE = 1000  # rows that are looked at before something is decided
 _NAMED = {"\t": "tab-separated", ",": "comma-separated", ";": "semicolon-separated"}
 _WORDS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How to read a table. Options that are not given are inferred from the file."""
+
+    columns: tuple[str, ...] | None = None
+    header: bool | None = None
+    delimiter: str | None = None
+    quoting: bool | None = None
+
+    @classmethod
+    def parse(
+        cls,
+        columns: str | None,
+        *,
+        header: bool | None = None,
+        delimiter: str | None = None,
+        quoting: bool | None = None,
+    ) -> TableOptions:
+        """From options of the command line: columns separated by commas, and \\t for a tab."""
+        names = tuple(name.strip() for name in columns.split(",")) if columns else None
+        return cls(names, header, "\t" if delimiter == "\\t" else delimiter, quoting)
 
 
 @dataclass(frozen=True)

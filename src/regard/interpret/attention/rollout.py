@@ -1,8 +1,8 @@
-"""Layers joined: how much of each input token ends up in each output token, if maps are the roads between them.
+"""Attention rollout and attention flow: how much of each input token reaches each output token through all layers.
 
-Knows arrays. Knows no model. Both measures of Abnar and Zuidema (2020), "Quantifying Attention Flow in Transformers":
-a layer is the mean of its heads, half of it the token itself for the residual, rows of sum 1. Rollout multiplies the
-layers; flow takes weights for capacities, and is the most that can go from an output token to an input token.
+Both are from Abnar and Zuidema (2020), "Quantifying Attention Flow in Transformers". A layer is the mean of its heads,
+averaged with the identity for the residual connection. Rollout multiplies the layers; flow treats the weights as
+capacities and is the maximum flow from an output token to an input token.
 """
 
 from __future__ import annotations
@@ -13,64 +13,63 @@ from numpy.typing import NDArray
 __all__ = ["MAX_FLOW_TOKENS", "flow", "residual_attention", "rollout"]
 
 Doubles = NDArray[np.float64]
-MAX_FLOW_TOKENS = 24  # flow is a problem for each pair of tokens, whose size grows with their square again
-NOTHING = 1e-9  # a path this narrow is none
+MAX_FLOW_TOKENS = 24  # one maximum-flow problem for each pair of tokens
+MIN_CAPACITY = 1e-9  # narrower paths do not count
 
 
 def residual_attention(weights: NDArray[np.floating]) -> Doubles:
     """Maps (L, H, T, T) to (L, T, T): 0.5 A + 0.5 I with rows of sum 1, A the mean of the heads."""
     mean = np.asarray(weights, dtype=np.float64).mean(axis=1)
     if mean.ndim != 3 or mean.shape[1] != mean.shape[2]:
-        raise ValueError(f"expected maps (L, H, T, T) of tokens that look at each other, got {weights.shape}")
+        raise ValueError(f"expected self-attention maps (L, H, T, T), got {weights.shape}")
     half = 0.5 * mean + 0.5 * np.eye(mean.shape[-1])
     result: Doubles = half / half.sum(-1, keepdims=True)
     return result
 
 
 def rollout(weights: NDArray[np.floating]) -> Doubles:
-    """(L, T, T): after each layer, the share of each input token (column) in each token (row)."""
+    """(L, T, T): after each layer, the contribution of each input token (column) to each token (row)."""
     layers = residual_attention(weights)
-    for number in range(1, len(layers)):
-        layers[number] = layers[number] @ layers[number - 1]
+    for index in range(1, len(layers)):
+        layers[index] = layers[index] @ layers[index - 1]
     return layers
 
 
 def flow(weights: NDArray[np.floating]) -> Doubles:
-    """(T, T): the most that flows from each token of the last layer (row) to each input token (column)."""
+    """(T, T): the maximum flow from each token of the last layer (row) to each input token (column)."""
     layers = residual_attention(weights)
-    return np.stack([_most(layers, source) for source in range(layers.shape[1])])
+    return np.stack([_max_flow(layers, source) for source in range(layers.shape[1])])
 
 
-def _most(layers: Doubles, source: int) -> Doubles:
-    """The maximum flow (T,) from one output token to every input token, a problem each, all solved side by side.
+def _max_flow(layers: Doubles, source: int) -> Doubles:
+    """The maximum flow (T,) from one output token to every input token: one problem each, solved side by side.
 
-    Each round finds a widest path of every problem that is left, and fills it. First come the paths that only go down,
-    which are quickly found. Then a path may go back up along what flows already: what it takes back there is what
-    makes the flow the greatest.
+    Each round finds a widest augmenting path of every open problem and fills it. Paths that only go down, which are
+    found quickly, come first; then paths may also go back up along existing flow (Ford and Fulkerson).
     """
     tokens = layers.shape[1]
     total = np.zeros(tokens)
-    down = np.broadcast_to(layers, (tokens, *layers.shape)).copy()  # of each problem, what still fits: (P, L, T, T)
-    up = np.zeros_like(down)  # and what flows already
-    left = np.arange(tokens)  # problems, each named by its sink
-    while len(left):
-        width = _straight(down[left], source)
-        found = width[np.arange(len(left)), 0, left]
-        left, width, found = (part[found > NOTHING] for part in (left, width, found))
-        total[left] += found
-        _fill_straight(down, up, width, found, left)
-    left = np.arange(tokens)
-    while len(left):
-        width, parent = _widest(down[left], up[left], source)
-        found = width[np.arange(len(left)), 0, left]
-        left, parent, found = (part[found > NOTHING] for part in (left, parent, found))
-        total[left] += found
-        _fill(down, up, parent, found, left)
+    down = np.broadcast_to(layers, (tokens, *layers.shape)).copy()  # residual capacity of each problem: (P, L, T, T)
+    up = np.zeros_like(down)  # existing flow
+    open_ = np.arange(tokens)  # open problems, by their sinks
+    while len(open_):
+        width = _widest_downward(down[open_], source)
+        amount = width[np.arange(len(open_)), 0, open_]
+        open_, width, amount = (part[amount > MIN_CAPACITY] for part in (open_, width, amount))
+        total[open_] += amount
+        _fill_downward(down, up, width, amount, open_)
+    open_ = np.arange(tokens)
+    while len(open_):
+        width, parent = _widest(down[open_], up[open_], source)
+        amount = width[np.arange(len(open_)), 0, open_]
+        open_, parent, amount = (part[amount > MIN_CAPACITY] for part in (open_, parent, amount))
+        total[open_] += amount
+        _fill(down, up, parent, amount, open_)
     return total
 
 
-def _straight(down: Doubles, source: int) -> Doubles:
-    """The widest path to each node that only goes down, (P, L + 1, T)."""
+def _widest_downward(down: Doubles, source: int) -> Doubles:
+    """The width of the widest path to each node that only goes down, (P, L + 1, T)."""
     problems, depth, tokens, _ = down.shape
     width = np.zeros((problems, depth + 1, tokens))
     width[:, depth, source] = np.inf
@@ -79,8 +78,8 @@ def _straight(down: Doubles, source: int) -> Doubles:
     return width
 
 
-def _fill_straight(down: Doubles, up: Doubles, width: Doubles, amount: Doubles, sinks: NDArray[np.int64]) -> None:
-    """Send `amount` along a widest path of each problem, found again from its sink upwards."""
+def _fill_downward(down: Doubles, up: Doubles, width: Doubles, amount: Doubles, sinks: NDArray[np.int64]) -> None:
+    """Send `amount` along a widest path of each problem, traced from its sink upwards."""
     node = sinks
     for layer in range(down.shape[1]):
         before = np.minimum(width[:, layer + 1], down[sinks, layer, :, node]).argmax(axis=-1)
@@ -90,10 +89,10 @@ def _fill_straight(down: Doubles, up: Doubles, width: Doubles, amount: Doubles, 
 
 
 def _widest(down: Doubles, up: Doubles, source: int) -> tuple[Doubles, NDArray[np.int64]]:
-    """The widest path to each node, (P, L + 1, T), and the node before: its token, plus T where that lies below.
+    """The width of the widest path to each node, (P, L + 1, T), and its parent: a token, plus T if it lies below.
 
-    Level L is the last layer's tokens, level 0 the input. A node is only ever changed by a wider path, and what comes
-    from it is never wider than itself, so that no node comes before itself.
+    Level L is the last layer's tokens, level 0 the input. A node changes only for a wider path, and a path through it
+    is never wider than the node, so no node is its own ancestor.
     """
     problems, depth, tokens, _ = down.shape
     width = np.zeros((problems, depth + 1, tokens))
@@ -101,7 +100,7 @@ def _widest(down: Doubles, up: Doubles, source: int) -> tuple[Doubles, NDArray[n
     parent = np.full((problems, depth + 1, tokens), -1)
 
     def improve(level: int, paths: Doubles, offset: int) -> bool:
-        """`paths` (P, from, to)."""
+        """Take wider `paths` (P, from, to) to a level."""
         before = paths.argmax(axis=1)
         best = np.take_along_axis(paths, before[:, None], axis=1)[:, 0]
         better = best > width[:, level]
@@ -121,7 +120,7 @@ def _widest(down: Doubles, up: Doubles, source: int) -> tuple[Doubles, NDArray[n
 
 
 def _fill(down: Doubles, up: Doubles, parent: NDArray[np.int64], amount: Doubles, sinks: NDArray[np.int64]) -> None:
-    """Send `amount` along each problem's path, from its sink back to the source."""
+    """Send `amount` along the path of each problem, from its sink back to the source."""
     tokens = down.shape[-1]
     here = np.arange(len(sinks))
     level, node = np.zeros(len(sinks), dtype=np.int64), sinks

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
-from regard.data.readers import split_words
+from regard.data.examples import Example
 from regard.errors import InputError, check_choice
 from regard.inference.generation.text_generator import TextGenerator
 from regard.inference.load_model import load_model
@@ -34,6 +33,7 @@ from regard.nn import Padded
 from regard.nn.evaluation import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.inputs import InputBuilder
+from regard.tasks.registry import TASKS
 from regard.tasks.task import TaskInput
 from regard.tasks.task_folder import FineTunedModel
 from regard.text import Tokenizer
@@ -52,11 +52,9 @@ __all__ = [
 ]
 
 OutputKind = Literal["one", "several", "value"]  # single label, multi-label, regression
+OUTPUT_KINDS: dict[str | None, OutputKind] = {"regression": "value", "multi_label_classification": "several"}
 MODES = ("auto", "blanks", "masked", "plain")
 MAX_MASKED_TOKENS = 128  # tokens masked in turn: the cost grows with the square of their number
-SECOND_TEXT = {"pair": "the second text", "answer": "the context, the first being the question"}
-SINGLE_TEXT = ("classify", "tag")
-TASKS = ("answer", "classify", "pair", "regress", "tag")
 
 
 @dataclass(frozen=True)
@@ -266,22 +264,22 @@ def subsample_targets(probe: Probe, count: int) -> Probe:
 
 
 def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
-    asked = MaskedLM.from_model(
+    masked = MaskedLM.from_model(
         model, tokenizer, purpose="filling in blanks" if at == "blanks" else "predicting every token"
     )
-    names = asked.tokenizer
+    names = masked.tokenizer
     if at == "blanks":
-        marked = find_blanks(text, names, asked.mask_id)
+        marked = find_blanks(text, names, masked.mask_id)
         ids, positions = marked.ids, tuple(marked.positions)
         several = len(positions) > 1
         targets = [f"blank {number}" for number in range(1, len(positions) + 1)] if several else ["blank"]
     else:
-        has_blank = re.search(f"{re.escape(names.token(asked.mask_id))}|{BLANK_PATTERN}", text)
-        ids = find_blanks(text, names, asked.mask_id).ids if has_blank else names.encode(text).ids
+        has_blank = re.search(f"{re.escape(names.token(masked.mask_id))}|{BLANK_PATTERN}", text)
+        ids = find_blanks(text, names, masked.mask_id).ids if has_blank else names.encode(text).ids
         special = _special_ids(names)
         positions = tuple(position for position, number in enumerate(ids) if number not in special)
         targets = [f"{position} {names.token(ids[position])}" for position in positions]
-    _check_length(len(ids), asked.max_length)
+    _check_length(len(ids), masked.max_length)
     if not positions:
         raise InputError("the text is empty; expected some words")
     if at == "masked" and len(positions) > MAX_MASKED_TOKENS:
@@ -295,14 +293,14 @@ def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Pro
         model=model,
         encoder=model,
         tokenizer=names,
-        ids=torch.tensor(ids, device=asked.head.bias.device),
+        ids=torch.tensor(ids, device=masked.head.bias.device),
         segments=None,
         targets=tuple(targets),
-        outputs=_output_names(names, len(asked.head.bias)),
+        outputs=_output_names(names, len(masked.head.bias)),
         kind="one",
-        read=asked.head if at == "masked" else lambda hidden: asked.head(hidden[:, list(positions)]),
+        read=masked.head if at == "masked" else lambda hidden: masked.head(hidden[:, list(positions)]),
         positions=positions,
-        mask=asked.mask_id if at == "masked" else None,
+        mask=masked.mask_id if at == "masked" else None,
         at=at,
     )
 
@@ -340,28 +338,24 @@ def task_probe(solved: FineTunedModel, text: str, second: str | None = None, *, 
     if at not in ("auto", "blanks"):
         raise InputError(f"a fine-tuned model predicts its labels, not every token; leave out 'at', which is {at}")
     task, model, name = solved.task, solved.model, solved.task.name
-    if not isinstance(model, EncoderWithHead) or not isinstance(model.encoder, Bert | Gpt) or name not in TASKS:
+    if not isinstance(model, EncoderWithHead) or not isinstance(model.encoder, Bert | Gpt) or not task.single_sequence:
+        names = ", ".join(sorted(one.name for one in TASKS.values() if one.single_sequence))
         raise InputError(
-            f"expected a fine-tuned BERT or GPT that does one of {', '.join(TASKS)}; this is "
+            f"expected a fine-tuned BERT or GPT that does one of {names}; this is "
             f"{describe_model(model.encoder)} model for {name}"
         )
     rows, encoder, tokenizer = solved.input_builder, model.encoder, solved.tokenizer
     assert isinstance(rows, InputBuilder)
     assert tokenizer is not None
-    item = _item(solved, rows, text, second)
+    example = task.example(text, second)
+    item = _item(solved, rows, example)
     row = item.sequences[0]
     # Counted from the end, so that it is still the last token when tokens are removed.
     read_at = [-1] if task.pooled and rows.causal else row.positions
-    targets: tuple[str, ...] = ("text",)
-    if name == "tag":
-        words = split_words(text)
-        targets = tuple(text[words[word][0] : words[word][1]] for word in item.extra)
-    elif name == "answer":
-        targets = "start", "end"
 
     def read(hidden: Tensor) -> Tensor:
         logits: Tensor = model.head(hidden if read_at is None else hidden[:, read_at])
-        return logits.transpose(1, 2) if name == "answer" else logits
+        return logits.transpose(1, 2) if task.softmax_over_tokens else logits
 
     device = encoder.embedding.tokens.weight.device
     segments = torch.tensor(row.segments, device=device)
@@ -373,26 +367,16 @@ def task_probe(solved: FineTunedModel, text: str, second: str | None = None, *, 
         tokenizer=tokenizer,
         ids=torch.tensor(row.ids, device=device),
         segments=segments if isinstance(encoder, Bert) and encoder.config.type_vocab_size else None,
-        targets=targets,
-        outputs=tuple(map(tokenizer.token, row.ids)) if name == "answer" else task.labels,
-        kind="value" if name == "regress" else "several" if getattr(task, "multi_label", False) else "one",
+        targets=task.targets(example, item),
+        outputs=tuple(map(tokenizer.token, row.ids)) if task.softmax_over_tokens else task.labels,
+        kind=OUTPUT_KINDS.get(task.problem_type, "one"),
         read=read,
-        positions=tuple(row.positions or ()) if name == "tag" else (),
+        positions=() if task.pooled else tuple(row.positions or ()),
     )
 
 
-def _item(solved: FineTunedModel, rows: InputBuilder, text: str, second: str | None) -> TaskInput:
+def _item(solved: FineTunedModel, rows: InputBuilder, example: Example) -> TaskInput:
     """The model input of a text; InputError if it takes more than one row or is truncated."""
-    name = solved.task.name
-    if name in SECOND_TEXT and second is None:
-        raise InputError(f"{name} reads two texts; give {SECOND_TEXT[name]} too")
-    if name in SINGLE_TEXT and second is not None:
-        raise InputError(f"{name} reads one text, and two were given; leave the second out")
-    example: Example = TextExample(text, second)
-    if name == "tag":
-        example = TaggedExample(text, tuple(split_words(text)))
-    elif name == "answer":
-        example = QuestionExample("", text, second or "")
     items: list[TaskInput] = solved.task.preprocess([example], rows)
     count = sum(len(item.sequences) for item in items)
     if count != 1:

@@ -156,15 +156,15 @@ def model_boxes(
     model: Bert | Gpt | Transformer, calls: ModuleCalls, logits: Tensor, without: Collection[str]
 ) -> tuple[Box, ...]:
     """The boxes of a model whose single forward pass was captured, and which returned `logits` (T, V)."""
-    found: list[Box] = []
+    boxes: list[Box] = []
     for half in _halves(model, calls, without):
-        found += _inputs(half)
-        found += _layers(half)
-    last = found[-1]
+        boxes += _inputs(half)
+        boxes += _layers(half)
+    last = boxes[-1]
     hidden = next(one.tensor for one in last.passes[-1].tensors if one.name == "out")
     head = model.masked if isinstance(model, Bert) else None
     embedding = model.decoder_embedding.tokens if isinstance(model, Transformer) else model.embedding.tokens
-    return (*found, *_head(last.part, hidden, logits, embedding.weight, head, calls))
+    return (*boxes, *_head(last.part, hidden, logits, embedding.weight, head, calls))
 
 
 def _halves(model: Bert | Gpt | Transformer, calls: ModuleCalls, without: Collection[str]) -> Iterator[_StackBoxes]:
@@ -212,22 +212,22 @@ def _layers(half: _StackBoxes) -> Iterator[Box]:
     title, about = ("Masked Multi-Head Attention", "masked") if decoder else ("Multi-Head Attention", "attention")
     if decoder and "mask" in half.without:
         title, about = "Multi-Head Attention (mask off)", "unmasked"
-    yield from _before(half, "attention_norm", [block.attended for block in blocks])
+    yield from _pre_norm(half, "attention_norm", [block.attended for block in blocks])
     yield _attention(half, "attention", title, about, own)
     yield _add(half, "attended", [block.attended for block in blocks], list(own))
     if crossed:
         cross = [block.cross for block in blocks]
-        yield from _before(half, "cross_norm", [block.crossed for block in blocks])
+        yield from _pre_norm(half, "cross_norm", [block.crossed for block in blocks])
         yield _attention(half, "cross", "Encoder-Decoder Attention", "cross", cross)
         yield _add(half, "crossed", [block.crossed for block in blocks], list(cross))
-    yield from _before(half, "ffn_norm", [block.fed for block in blocks])
+    yield from _pre_norm(half, "ffn_norm", [block.fed for block in blocks])
     yield _ffn(half)
     yield _add(half, "fed", [block.fed for block in blocks], [block.ffn for block in blocks])
     if not isinstance(half.stack.norm, nn.Identity):
         yield _norm(half, "final_norm", "out", [half.stack.norm], -1)
 
 
-def _before(half: _StackBoxes, name: str, residuals: list[Residual]) -> Iterator[Box]:
+def _pre_norm(half: _StackBoxes, name: str, residuals: list[Residual]) -> Iterator[Box]:
     if residuals[0].first:
         yield _norm(half, name, "layer", [one.norm for one in residuals], -1)
 
@@ -270,7 +270,7 @@ def _projections(project: nn.Module) -> dict[str, Tensor | None]:
 
 def _add(half: _StackBoxes, name: str, residuals: list[Residual], branches: list[nn.Module]) -> Box:
     first, on = residuals[0].first, "residual" not in half.without
-    code = equations.add(eps=None if first else _normed(residuals[0].norm).eps, residual=on)
+    code = equations.add(eps=None if first else _layer_norm(residuals[0].norm).eps, residual=on)
     passes = []
     for residual, branch in zip(residuals, branches, strict=True):
         call = half.calls[residual][-1]
@@ -285,7 +285,7 @@ def _add(half: _StackBoxes, name: str, residuals: list[Residual], branches: list
 
 
 def _norm(half: _StackBoxes, name: str, group: BoxGroup, norms: list[nn.Module], number: int) -> Box:
-    code = equations.norm(_normed(norms[0]).eps)
+    code = equations.norm(_layer_norm(norms[0]).eps)
     passes = []
     for one in norms:
         call = half.calls[one][number]
@@ -331,11 +331,11 @@ def _head(
 
 
 def _gain(norm: nn.Module) -> dict[str, Tensor | None]:
-    found = _normed(norm)
-    return {"gain": found.weight, "bias": found.bias}
+    layer_norm = _layer_norm(norm)
+    return {"gain": layer_norm.weight, "bias": layer_norm.bias}
 
 
-def _normed(norm: nn.Module) -> nn.LayerNorm:
+def _layer_norm(norm: nn.Module) -> nn.LayerNorm:
     assert isinstance(norm, nn.LayerNorm)
     return norm
 

@@ -59,7 +59,7 @@ def targets(
     alike = (ids[:, None] == ids[None]) | _among(ids, related)
     bound = _among(ids, predictive) & ~alike
     words = word[:, None] & word[None]
-    found = np.stack(
+    result = np.stack(
         [
             (distance == 1) & same_text & words,
             (distance == -1) & same_text & words,
@@ -69,7 +69,7 @@ def targets(
             bound & words,
         ]
     )
-    return found & (distance <= 0) if causal else found
+    return result & (distance <= 0) if causal else result
 
 
 def _among(ids: NDArray[np.int64], pairs: frozenset[tuple[int, int]]) -> Bools:
@@ -83,7 +83,7 @@ def related_pairs(ids: Iterable[int], vectors: NDArray[np.float32]) -> frozenset
     centered = vectors - vectors.mean(0)
     units = centered / np.maximum(np.linalg.norm(centered, axis=1, keepdims=True), 1e-12)
     wanted = set(known.tolist())
-    found = set()
+    pairs = set()
     for start in range(0, len(known), 256):
         rows = known[start : start + 256]
         cosines = units[rows] @ units.T
@@ -93,8 +93,8 @@ def related_pairs(ids: Iterable[int], vectors: NDArray[np.float32]) -> frozenset
         for row, token in enumerate(rows.tolist()):
             for other in near[row].tolist():
                 if other in wanted and cosines[row, other] >= MIN_COSINE:
-                    found.add((min(token, other), max(token, other)))
-    return frozenset(found)
+                    pairs.add((min(token, other), max(token, other)))
+    return frozenset(pairs)
 
 
 def predictive_pairs(tokenized: Sequence[TokenizedText]) -> frozenset[tuple[int, int]]:

@@ -228,7 +228,7 @@ def _texts_and_labels(examples: Sequence[TextExample]) -> tuple[list[str], list[
             raise InputError(
                 f"example {number} has the label {example.label!r}; expected one label, as a word or number"
             )
-        if example.second is not None:
+        if example.text_pair is not None:
             raise InputError(f"example {number} has two texts; expected one")
     labels = [cast(str, example.label) for example in examples]
     label, count = min(Counter(labels).items(), key=lambda one: one[1], default=("", 0))

@@ -146,10 +146,10 @@ def _labels(examples: Sequence[TextExample], side: str) -> list[str]:
     for number, example in enumerate(examples, 1):
         if not isinstance(example, TextExample):
             raise InputError(f"example {number} of the {side} data is a {type(example).__name__}; expected a text")
-        if not isinstance(example.label, str) or example.second is not None:
+        if not isinstance(example.label, str) or example.text_pair is not None:
             raise InputError(
                 f"example {number} of the {side} data has the label {example.label!r}"
-                f"{' and a second text' if example.second is not None else ''}; expected one text with one label"
+                f"{' and a second text' if example.text_pair is not None else ''}; expected one text with one label"
             )
         labels.append(example.label)
     return labels

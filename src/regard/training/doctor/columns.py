@@ -71,13 +71,13 @@ def _labels(texts: Sequence[TextExample]) -> Iterator[str]:
 
 
 def _texts(texts: Sequence[TextExample]) -> Iterator[str]:
-    for name, column in (("", [one.text for one in texts]), ("second ", [one.second or "" for one in texts])):
+    for name, column in (("", [one.text for one in texts]), ("second ", [one.text_pair or "" for one in texts])):
         bare = [text for text in column if text.strip() and not any(map(str.isalpha, text))]
         if len(bare) > HALF * len(texts):
             yield f"{len(bare):,} of {len(texts):,} {name}texts have no letter, such as {shortened(bare[0])}"
     different = len({example_key(example) for example in texts})
     if different < SAME * len(texts):
         yield f"only {different:,} of {len(texts):,} texts are different, such as {shortened(texts[0].text)}"
-    equal = sum(example.text == example.second for example in texts)
+    equal = sum(example.text == example.text_pair for example in texts)
     if equal > HALF * len(texts):
         yield f"in {equal:,} of {len(texts):,} pairs both texts are the same"

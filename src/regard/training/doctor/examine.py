@@ -106,7 +106,7 @@ def examine(
         kind = get_task(name).from_examples((train or data).examples)
     positions = encoder.config.max_position_embeddings
     length = solved.length if solved else min(get_task(name).max_length, positions)
-    rows = InputBuilder(tokenizer, family=encoder.config.family, limit=length)
+    rows = InputBuilder(tokenizer, family=encoder.config.family, max_length=length)
     for finding in _model(subject, rows, data.examples):
         found[finding.check] = finding
     if sound and kind is not None:
@@ -123,7 +123,7 @@ def examine_data(
     """The checks that need no model: well under a second for some thousand examples."""
     if isinstance(rows, ImageTransform):
         return quick_look(train, dev, rows)
-    columns = wrong_columns(_files(train, dev), labels=task.labels if task.name != "regress" else ())
+    columns = wrong_columns(_files(train, dev), labels=task.classes)
     return [columns] if columns.status == "error" else [columns, *_data(task, train, dev, rows)]
 
 
@@ -165,13 +165,13 @@ def _pairs(examples: Sequence[Example], rows: InputBuilder) -> tuple[bool, list[
         tokens = rows.tokens(
             [text for one in some if isinstance(one, QuestionExample) for text in (one.question, one.context)]
         )
-        room = rows.limit // 2 - 2
+        room = rows.max_length // 2 - 2
         parts = zip(tokens[::2], tokens[1::2], strict=True)
         return True, [rows.question(question.ids[:room], context.ids[:room])[0] for question, context in parts]
     pairs: list[tuple[str, str | None]] = []
     for one in some:
-        if isinstance(one, TextExample) and one.second is not None:
-            pairs.append((one.text, one.second))
+        if isinstance(one, TextExample) and one.text_pair is not None:
+            pairs.append((one.text, one.text_pair))
         elif isinstance(one, ChoiceExample):
             pairs.append((one.text, one.endings[0]))
     if pairs:
@@ -192,4 +192,4 @@ def _files(train: ExampleSet[Any] | None, data: ExampleSet[Any]) -> list[Example
 
 
 def _labels(solved: FineTunedModel | None) -> tuple[str, ...]:
-    return solved.task.labels if solved and solved.task.name != "regress" else ()
+    return solved.task.classes if solved else ()

@@ -79,7 +79,7 @@ def truncation(task: Task[Any], examples: Sequence[Example], rows: InputBuilder)
         cut += gone > PART * (gone + len(item))
         all_cut, all_tokens = all_cut + gone, all_tokens + gone + len(item)
     evidence = (
-        f"{cut:,} of {of} texts lose more than a tenth at {rows.limit} tokens; "
+        f"{cut:,} of {of} texts lose more than a tenth at {rows.max_length} tokens; "
         f"{all_cut / all_tokens:.1%} of all tokens are cut"
     )
     return _judged(evidence, cut / len(some), CUT, CUT_ERROR)
@@ -92,7 +92,7 @@ def texts_of(examples: Sequence[Example]) -> list[str]:
         if isinstance(example, QuestionExample):
             found += [example.question, example.context]
         elif isinstance(example, TextExample):
-            found += [example.text, example.second or ""]
+            found += [example.text, example.text_pair or ""]
         else:
             found.append(getattr(example, "text", ""))
     return found
@@ -110,9 +110,8 @@ def _lost_words(items: Sequence[TaskInput], examples: Sequence[Example], rows: I
     if not named:
         return skipped("labels truncated away", "no word has a tag but O")
     lost = sum(place not in read for place in named)
-    evidence = (
-        f"{lost:,} of {len(named):,} tagged words are lost; texts of more than {rows.limit} tokens are read in windows"
-    )
+    evidence = f"{lost:,} of {len(named):,} tagged words are lost; "
+    evidence += f"texts of more than {rows.max_length} tokens are read in windows"
     return _judged(evidence, lost / len(named), LOST, LOST_ERROR)
 
 
@@ -124,7 +123,7 @@ def _lost_answers(items: Sequence[TaskInput], examples: Sequence[Example], rows:
         return skipped("labels truncated away", "no question has an answer")
     found = {item.example for item in items if item.target not in (None, (0, 0))}
     lost = len(asked - found)
-    evidence = f"{lost:,} of {len(asked):,} answers lie whole in no window of {rows.limit} tokens"
+    evidence = f"{lost:,} of {len(asked):,} answers lie whole in no window of {rows.max_length} tokens"
     return _judged(evidence, lost / len(asked), LOST, LOST_ERROR)
 
 

@@ -1,0 +1,391 @@
+"""Metrics of predictions, in percent: labels, values, entities, answers, and bootstrap intervals.
+
+Plain Python and numpy on lists of true and predicted values. A new metric is one function here and one entry in the
+dictionary that its `*_scores` function returns; reports and pages show every entry. An undefined score (0 / 0) is 0.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
+from itertools import groupby
+from typing import NamedTuple, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import InputError, suggest
+
+__all__ = [
+    "Entity",
+    "EntityScores",
+    "answer_scores",
+    "best_threshold",
+    "choose_positive_label",
+    "entities",
+    "entity_counts",
+    "entity_scores",
+    "interval",
+    "label_scores",
+    "mean_interval",
+    "multilabel_scores",
+    "normalize_answer",
+    "scores_of_counts",
+    "value_scores",
+]
+
+POSITIVE = ("1", "true", "yes", "spam", "positive")  # usual names of the positive class, in any case
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+Counts = NDArray[np.int64]
+Values = NDArray[np.float64]
+
+
+def check_pairs(truth: Sized, predicted: Sized) -> None:
+    """Refuse lists that cannot be compared."""
+    if len(truth) != len(predicted):
+        raise InputError(
+            f"expected one prediction for each of the {len(truth)} examples, got {len(predicted)}; "
+            "compare predictions with the file they were made from"
+        )
+    if not len(truth):
+        raise InputError("there are no examples to score; expected at least one")
+
+
+def label_scores(truth: Sequence[str], predicted: Sequence[str], *, positive: str | None = None) -> dict[str, float]:
+    """`accuracy`, `f1`, `macro_f1` (over the labels that occur in either list) and `mcc`.
+
+    Equal to scikit-learn's with `zero_division=0`. `f1` is that of the label `positive`; by default that of
+    `choose_positive_label` for two labels, and `macro_f1` for more.
+    """
+    check_pairs(truth, predicted)
+    labels = sorted({*truth, *predicted})
+    table = _confusion(truth, predicted, labels)
+    each = _f1(np.diag(table), table.sum(0), table.sum(1))
+    macro = float(each.mean())
+    if positive is None and len(labels) <= 2:
+        positive = choose_positive_label(truth, labels)
+    f1 = macro if positive is None else float(each[labels.index(positive)]) if positive in labels else 0.0
+    return {
+        "accuracy": 100 * float(np.trace(table) / len(truth)),
+        "f1": 100 * f1,
+        "macro_f1": 100 * macro,
+        "mcc": 100 * _matthews(table),
+    }
+
+
+def choose_positive_label(truth: Sequence[str], labels: Collection[str] = ()) -> str:
+    """The positive one of two labels: by its name (`POSITIVE`), else the rarer one in `truth`, else the last one."""
+    count = Counter(truth)
+    known = sorted({*count, *labels}, reverse=True)
+    for name in POSITIVE:
+        for label in known:
+            if label.casefold() == name:
+                return label
+    return min(known, key=lambda label: count[label])
+
+
+def multilabel_scores(
+    truth: Sequence[Collection[str]], predicted: Sequence[Collection[str]], labels: Sequence[str]
+) -> dict[str, float]:
+    """`accuracy` (all labels of an example right), `micro_f1`, `macro_f1` over `labels`, and `f1` = `micro_f1`."""
+    check_pairs(truth, predicted)
+    if not labels:
+        raise InputError("expected the names of the labels, got none")
+    right, found = _memberships(truth, labels), _memberships(predicted, labels)
+    both, claimed, there = (right & found).sum(0), found.sum(0), right.sum(0)
+    micro = float(_f1(both.sum(keepdims=True), claimed.sum(keepdims=True), there.sum(keepdims=True))[0])
+    return {
+        "accuracy": 100 * float((right == found).all(1).mean()),
+        "micro_f1": 100 * micro,
+        "macro_f1": 100 * float(_f1(both, claimed, there).mean()),
+        "f1": 100 * micro,
+    }
+
+
+def _confusion(truth: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> Counts:
+    """The confusion matrix: true labels are rows, predicted ones columns."""
+    ids = {label: index for index, label in enumerate(labels)}
+    table = np.zeros((len(labels), len(labels)), dtype=np.int64)
+    np.add.at(table, ([ids[one] for one in truth], [ids[one] for one in predicted]), 1)
+    return table
+
+
+def _f1(both: Counts, predicted: Counts, true: Counts) -> NDArray[np.float64]:
+    """2 TP / (2 TP + FP + FN) of each label."""
+    scores: NDArray[np.float64] = 2 * both / np.maximum(predicted + true, 1)
+    return scores
+
+
+def _matthews(table: Counts) -> float:
+    """Matthews' correlation coefficient for any number of classes (Gorodkin 2004, the R_K statistic)."""
+    # Python's integers: the product of the two sums below outgrows 64 bits at about 50,000 examples.
+    true, predicted = table.sum(1).tolist(), table.sum(0).tolist()
+    total = sum(true)
+    covariance = int(np.trace(table)) * total - sum(t * p for t, p in zip(true, predicted, strict=True))
+    spread = (total**2 - sum(p * p for p in predicted)) * (total**2 - sum(t * t for t in true))
+    return covariance / float(spread) ** 0.5 if spread else 0.0
+
+
+def _memberships(sets: Sequence[Collection[str]], labels: Sequence[str]) -> NDArray[np.bool_]:
+    ids = {label: index for index, label in enumerate(labels)}
+    table = np.zeros((len(sets), len(labels)), dtype=np.bool_)
+    for row, names in enumerate(sets):
+        if isinstance(names, str):
+            raise InputError(f"expected the labels of example {row + 1} as a list, got {names!r}; put it in a list")
+        for name in names:
+            if name not in ids:
+                raise InputError(f"example {row + 1} has the unknown label {name!r}; {suggest(name, labels)}")
+            table[row, ids[name]] = True
+    return table
+
+
+def value_scores(truth: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
+    """`pearson` and `spearman` (equal values share the mean of their ranks)."""
+    check_pairs(truth, predicted)
+    right, found = _finite(truth, "true"), _finite(predicted, "predicted")
+    return {
+        "pearson": 100 * _correlation(right, found),
+        "spearman": 100 * _correlation(_ranks(right), _ranks(found)),
+    }
+
+
+def _correlation(x: Values, y: Values) -> float:
+    if x.min() == x.max() or y.min() == y.max():
+        return 0.0
+    x, y = _centered(x), _centered(y)
+    return float(np.clip(x @ y / (np.linalg.norm(x) * np.linalg.norm(y)), -1, 1))
+
+
+def _centered(values: Values) -> Values:
+    """Around 0 and at most 1, so that no square can overflow or vanish."""
+    values = values / np.abs(values).max()
+    values = values - values.mean()
+    scaled: Values = values / np.abs(values).max()
+    return scaled
+
+
+def _ranks(values: Values) -> Values:
+    _, index, count = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(count)
+    mean: Values = ends - (count - 1) / 2
+    return mean[index]
+
+
+def _finite(values: Sequence[float], kind: str) -> Values:
+    array = np.asarray(values, dtype=np.float64)
+    bad = np.flatnonzero(~np.isfinite(array))
+    if len(bad):
+        raise InputError(f"the {kind} value of example {bad[0] + 1} is {array[bad[0]]}; expected a finite number")
+    return array
+
+
+class Entity(NamedTuple):
+    """The words [start, end) of a sentence."""
+
+    label: str
+    start: int
+    end: int
+
+
+class EntityScores(TypedDict):
+    """In percent. `accuracy` is that of the tags, word by word; `by_label` has precision, recall and f1 of each."""
+
+    precision: float
+    recall: float
+    f1: float
+    accuracy: float
+    by_label: dict[str, dict[str, float]]
+
+
+def entities(tags: Sequence[str]) -> list[Entity]:
+    """The entities of one sentence, in order."""
+    found: list[Entity] = []
+    label, start = "", 0  # the entity that is open, if its label is not empty
+    for index, tag in enumerate([*tags, "O"]):
+        prefix, name = _split_tag(tag, index)
+        if label and not (prefix == "I" and name == label):
+            found.append(Entity(label, start, index))
+            label = ""
+        if name and not label:
+            label, start = name, index
+    return found
+
+
+def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> EntityScores:
+    """Micro averages over all sentences, and per label. An entity is correct if its label and both ends match.
+
+    A tag I-X without B-X before it begins an entity, as in conlleval.
+    """
+    right, found = _read_entities(truth, predicted)
+    labels = sorted({one.label for sentence in (*right, *found) for one in sentence})
+    total = scores_of_counts(_entity_counts(right, found).sum(0))
+    pairs = [(a, b) for one, other in zip(truth, predicted, strict=True) for a, b in zip(one, other, strict=True)]
+    return {
+        "precision": total["precision"],
+        "recall": total["recall"],
+        "f1": total["f1"],
+        "accuracy": 100 * sum(a == b for a, b in pairs) / max(len(pairs), 1),
+        "by_label": {
+            label: scores_of_counts(_entity_counts(_only(label, right), _only(label, found)).sum(0)) for label in labels
+        },
+    }
+
+
+def entity_counts(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+    """For each sentence the number of correct, predicted and true entities: (n, 3)."""
+    return _entity_counts(*_read_entities(truth, predicted))
+
+
+def scores_of_counts(counts: NDArray[np.int64]) -> dict[str, float]:
+    """`precision`, `recall` and `f1` from the sum (3,) of `entity_counts`."""
+    correct, predicted, true = (float(number) for number in counts)
+    return {
+        "precision": 100 * correct / max(predicted, 1),
+        "recall": 100 * correct / max(true, 1),
+        "f1": 200 * correct / max(predicted + true, 1),
+    }
+
+
+def _read_entities(
+    truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> tuple[list[list[Entity]], list[list[Entity]]]:
+    check_pairs(truth, predicted)
+    for number, (right, found) in enumerate(zip(truth, predicted, strict=True), 1):
+        if len(right) != len(found):
+            raise InputError(f"sentence {number} has {len(right)} words, but {len(found)} tags were predicted for it")
+    return [entities(tags) for tags in truth], [entities(tags) for tags in predicted]
+
+
+def _entity_counts(truth: Sequence[Sequence[Entity]], predicted: Sequence[Sequence[Entity]]) -> NDArray[np.int64]:
+    rows = [(len({*right} & {*found}), len(found), len(right)) for right, found in zip(truth, predicted, strict=True)]
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)
+
+
+def _only(label: str, sentences: Sequence[Sequence[Entity]]) -> list[list[Entity]]:
+    return [[one for one in sentence if one.label == label] for sentence in sentences]
+
+
+def _split_tag(tag: str, index: int) -> tuple[str, str]:
+    """B-LOC -> B, LOC; a label may contain hyphens."""
+    if tag == "O":
+        return "O", ""
+    prefix, _, name = tag.partition("-")
+    if prefix not in ("B", "I") or not name:
+        raise InputError(f"word {index + 1} has the tag {tag!r}; expected O, or B- or I- and a label, such as B-LOC")
+    return prefix, name
+
+
+def answer_scores(answers: Mapping[str, Sequence[str]], predicted: Mapping[str, str]) -> dict[str, float]:
+    """SQuAD's `exact_match` and `f1`: means over all questions, each compared with the best matching true answer.
+
+    The empty prediction is right for a question without answers (SQuAD v2). If there are such questions,
+    `no_answer_accuracy` is theirs and `has_answer_f1` that of the others. A question without a prediction scores 0, and
+    a prediction without a question is ignored.
+    """
+    if not answers:
+        raise InputError("there are no questions to score; expected at least one")
+    exact, shared = {}, {}
+    for question, right in answers.items():
+        if isinstance(right, str):
+            raise InputError(
+                f"expected the answers of question {question!r} as a list, got {right!r}; put it in a list"
+            )
+        answer = predicted.get(question)
+        exact[question] = 0.0 if answer is None else float(normalize_answer(answer) in _true_answers(right))
+        shared[question] = 0.0 if answer is None else _best_overlap(right, answer)
+    scores = {"exact_match": _percent(list(exact.values())), "f1": _percent(list(shared.values()))}
+    if without := [exact[question] for question, right in answers.items() if not right]:
+        scores["no_answer_accuracy"] = _percent(without)
+        if others := [shared[question] for question, right in answers.items() if right]:
+            scores["has_answer_f1"] = _percent(others)
+    return scores
+
+
+def best_threshold(
+    answers: Mapping[str, Sequence[str]], predicted: Mapping[str, str], margins: Mapping[str, float]
+) -> float:
+    """The threshold with the highest F1 if questions with a margin up to it get no answer.
+
+    `margins` are the scores of the predictions minus those of "no answer". As SQuAD v2's best F1 threshold, but halfway
+    between two margins, where rounding does not matter.
+    """
+    if not margins:
+        raise InputError("there are no margins to choose a threshold from; expected at least one")
+    gains = sorted(
+        (
+            (-margin, _best_overlap(answers[question], predicted[question]) - _best_overlap(answers[question], ""))
+            for question, margin in margins.items()
+        ),
+    )
+    steps: list[tuple[float, float]] = [
+        (-low, sum(gain for _, gain in group)) for low, group in groupby(gains, key=lambda pair: pair[0])
+    ]
+    lower = [margin for margin, _ in steps[1:]] + [steps[-1][0] - 2]
+    best, threshold, total = 0.0, steps[0][0], 0.0  # at first, no question is answered
+    for (margin, gain), below in zip(steps, lower, strict=True):
+        total += gain
+        if total > best:
+            best, threshold = total, (margin + below) / 2
+    return threshold
+
+
+def normalize_answer(text: str) -> str:
+    """Lower case, without ASCII punctuation and articles, one space between words."""
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
+
+
+def _true_answers(right: Sequence[str]) -> list[str]:
+    """The normalized answers; as in the official script of v2, without those of only articles and punctuation."""
+    return [one for one in map(normalize_answer, right) if one] or [""]
+
+
+def _best_overlap(right: Sequence[str], answer: str) -> float:
+    return max(_overlap(one, normalize_answer(answer)) for one in _true_answers(right))
+
+
+def _overlap(true: str, answer: str) -> float:
+    """F1 over words; for an empty text, whether both are empty."""
+    expected, words = true.split(), answer.split()
+    if not expected or not words:
+        return float(expected == words)
+    both = sum((Counter(expected) & Counter(words)).values())
+    return 2 * both / (len(expected) + len(words))
+
+
+def _percent(values: Sequence[float]) -> float:
+    return 100 * sum(values) / len(values)
+
+
+def interval(
+    score: Callable[[NDArray[np.int64]], float],
+    count: int,
+    *,
+    rounds: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """The percentile bootstrap: the interval that contains `level` of the scores of `rounds` samples.
+
+    A sample is `count` indices below `count`, drawn with replacement; `score` returns the score of these examples. The
+    interval is about the choice of examples, not about the random seed of training.
+    """
+    if count < 1:
+        raise InputError(f"an interval needs at least one example, got {count}")
+    if rounds < 1 or not 0 < level < 1:
+        raise InputError(f"rounds is {rounds} and level {level}; expected at least 1 round and a level between 0 and 1")
+    generator = np.random.default_rng(seed)
+    scores = [score(generator.integers(count, size=count)) for _ in range(rounds)]
+    low, high = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def mean_interval(
+    values: Sequence[float] | NDArray[np.float64], *, rounds: int = 1000, level: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
+    """The interval of a mean, such as accuracy."""
+    array = np.asarray(values, dtype=np.float64)
+    return interval(lambda chosen: float(array[chosen].mean()), len(array), rounds=rounds, level=level, seed=seed)

@@ -1,0 +1,122 @@
+"""Regression: a number for each text or pair of texts, such as a similarity."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.data.examples import TextExample
+from regard.data.readers import ExampleSet, TableOptions, read_text_examples
+from regard.errors import InputError
+from regard.tasks.inputs import InputBuilder
+from regard.tasks.metrics import value_scores
+from regard.tasks.task import Prediction, Task, TaskInput
+from regard.tasks.text_classification import shown_texts
+
+__all__ = ["Regression"]
+
+
+class Regression(Task[TextExample]):
+    """`mean` and `deviation` are those of the training labels; the loss is measured in deviations."""
+
+    name: ClassVar[str] = "regress"
+    main_metric: ClassVar[str] = "spearman"
+    transformers_head: ClassVar[str] = "SequenceClassification"
+    pooled: ClassVar[bool] = True
+    max_length: ClassVar[int] = 256
+
+    def __init__(self, mean: float, deviation: float) -> None:
+        self.mean, self.deviation = mean, deviation
+
+    @property
+    def num_outputs(self) -> int:
+        return 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("value",)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def initial_bias(self) -> float:
+        return self.mean
+
+    @property
+    def problem_type(self) -> str:
+        return "regression"
+
+    @classmethod
+    def read(
+        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
+    ) -> ExampleSet[TextExample]:
+        return read_text_examples(path, task="regress", labeled=labeled, **vars(table))
+
+    @classmethod
+    def example(cls, text: str, second: str | None = None) -> TextExample:
+        return TextExample(text, second)
+
+    @classmethod
+    def from_examples(cls, examples: Sequence[TextExample]) -> Regression:
+        values = torch.tensor([_number(example.label) for example in examples], dtype=torch.double)
+        deviation = values.std(unbiased=False).item() if len(values) else 0.0
+        if not deviation:
+            raise InputError("expected numbers that differ, and the training data has one number only")
+        return cls(values.mean().item(), deviation)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"mean": self.mean, "deviation": self.deviation}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Regression:
+        return cls(float(document["mean"]), float(document["deviation"]))
+
+    def check(self, example: TextExample) -> None:
+        if example.label is not None:
+            _number(example.label)
+
+    def preprocess(self, examples: Sequence[TextExample], builder: InputBuilder) -> list[TaskInput]:
+        sequences = builder.sequences([(example.text, example.text_pair) for example in examples])
+        # The order of a pair has no meaning here, and a causal model reads in one direction: it gets both orders.
+        swapped = [(one.text_pair, one.text) for one in examples if builder.causal and one.text_pair is not None]
+        more = iter(builder.sequences(swapped))
+        inputs = []
+        for index, (example, sequence) in enumerate(zip(examples, sequences, strict=True)):
+            both = (sequence, next(more)) if builder.causal and example.text_pair is not None else (sequence,)
+            inputs.append(TaskInput(both, index, None if example.label is None else _number(example.label)))
+        return inputs
+
+    def loss(self, logits: Tensor, inputs: Sequence[TaskInput]) -> Tensor:
+        parts = torch.split(logits.squeeze(-1), [len(item.sequences) for item in inputs])
+        targets = torch.tensor([item.target for item in inputs], device=logits.device)
+        return F.mse_loss(torch.stack([part.mean() for part in parts]), targets) / self.deviation**2
+
+    def distillation_loss(
+        self, logits: Tensor, teacher_logits: Tensor, inputs: Sequence[TaskInput], temperature: float
+    ) -> Tensor:
+        """The squared difference; a number has no temperature."""
+        return F.mse_loss(logits, teacher_logits) / self.deviation**2
+
+    def postprocess(
+        self, examples: Sequence[TextExample], inputs: Sequence[TaskInput], logits: Sequence[Tensor]
+    ) -> list[Prediction]:
+        pairs = zip(examples, logits, strict=True)
+        return [{**shown_texts(example), "value": value.double().mean().item()} for example, value in pairs]
+
+    def compute_metrics(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        truth = [_number(example.label) for example in examples]
+        return value_scores(truth, [prediction["value"] for prediction in predictions])
+
+
+def _number(label: object) -> float:
+    if not isinstance(label, float | int) or not math.isfinite(label):
+        raise InputError(f"expected a finite number as label, got {label!r}")
+    return float(label)
