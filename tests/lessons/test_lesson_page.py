@@ -17,6 +17,7 @@ from regard.lessons.lesson_page import (
     six_words_page,
 )
 from regard.lessons.reverse import Accuracy
+<<<<<<< HEAD
 from regard.lessons.reverse_comparison import (
     ReverseComparison,
     ReverseConfig,
@@ -27,6 +28,10 @@ from regard.lessons.reverse_comparison import (
 )
 from regard.lessons.six_words import SixWordsLesson, SixWordsPair, SixWordsStep
 from tests.render.shown import blocks_of, payload_of
+=======
+from regard.lessons.six_words import Decoding, Lesson, Pair
+from tests.render.page_data import blocks_of, payload_of
+>>>>>>> main
 
 SETTING = ReverseConfig(steps=3, features=5, units=6, train_size=60, test_size=12, epochs=2, seed=7)
 
@@ -89,7 +94,7 @@ def test_the_page_has_the_curve_and_a_matrix_of_every_attention(comparison: Reve
     assert curve["lines"][1] == {"name": "dot, luong", "values": [97, 97, 97]}
     runs, lengths, answers = blocks_of(page, "table")
     assert runs["rows"][0][1] == "99.550" and lengths["rows"][0] == ["3", "37.000", "97.000"]
-    assert answers["rows"][2:4] == [["no attention", "1 2 3", "wrong"], ["dot, luong", "3 2 1", "right"]]
+    assert answers["rows"][2:4] == [["no attention", "1 2 3", "wrong"], ["dot, luong", "3 2 1", "correct"]]
     told = " ".join(block["text"] for block in blocks_of(page, "text"))
     assert "Seed 7." in told and "785 of 800" in told
 
