@@ -17,7 +17,6 @@ from regard.lessons.lesson_page import (
     six_words_page,
 )
 from regard.lessons.reverse import Accuracy
-<<<<<<< HEAD
 from regard.lessons.reverse_comparison import (
     ReverseComparison,
     ReverseConfig,
@@ -27,11 +26,7 @@ from regard.lessons.reverse_comparison import (
     plan_tasks,
 )
 from regard.lessons.six_words import SixWordsLesson, SixWordsPair, SixWordsStep
-from tests.render.shown import blocks_of, payload_of
-=======
-from regard.lessons.six_words import Decoding, Lesson, Pair
 from tests.render.page_data import blocks_of, payload_of
->>>>>>> main
 
 SETTING = ReverseConfig(steps=3, features=5, units=6, train_size=60, test_size=12, epochs=2, seed=7)
 

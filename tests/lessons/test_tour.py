@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.render.shown import blocks_of
 
 from regard.lessons.reverse import Accuracy, ReverseDataset, ReverseEvaluation, create_dataset
 from regard.lessons.tour import TourRun, tour_page, tour_story
+from tests.render.page_data import blocks_of
 
 
 @pytest.fixture
