@@ -58,12 +58,18 @@ EXAMPLES: dict[str, Example] = {
     #
     # translate:
     #
-    # evaluate:
-    #
+    "evaluate": Example(
+        {"model": "CLASSIFIER", "data": "LABELED"},
+        {"model": "MODEL", "data": "LABELED"},
+        "expected a folder that `regard train` wrote",
+    ),
     # predict:
     #
-    # doctor:
-    #
+    "doctor": Example(
+        {"model": "MODEL", "data": "LABELED"},
+        {"model": "CLASSIFIER", "data": "LABELED", "task": "tag"},
+        "leave --task out",
+    ),
     "faithfulness": Example(
         {"model": "CLASSIFIER", "text": "it is a good day for them", "seed": 2},
         {"model": "CLASSIFIER", "text": "good"},

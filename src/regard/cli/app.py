@@ -35,9 +35,7 @@ def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
         cost,
-        doctor,
         embed,
-        evaluate,
         generate,
         lesson,
         models,
@@ -60,9 +58,7 @@ def verbs() -> list[Register]:
         pretrain.register,
         train.register,
         translate.register,
-        evaluate.register,
         predict.register,
-        doctor.register,
         models.register,
     ]
 

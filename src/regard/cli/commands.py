@@ -63,6 +63,8 @@ def command(verb: Verb) -> Callable[..., None]:
             print(output)
         elif not streamed:
             print(result.to_text())
+        if result.exit_code:
+            raise typer.Exit(result.exit_code)
 
     parameters = [_parameter(name, info) for name, info in fields.items()]
     extra: list[tuple[str, Any, object]] = []

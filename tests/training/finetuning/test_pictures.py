@@ -93,19 +93,35 @@ def test_pictures_of_another_size_are_resized_and_that_is_told(digits: Path, tmp
         overrides=[*SMALL, "vision.patch_size=3", "training.num_epochs=1", "training.batch_size=16"]
     )
     said: list[str] = []
-    fit("classify", str(digits), str(digits), output=tmp_path / "run", config=config, device="cpu", say=said.append)
+    fit(
+        "classify",
+        str(digits),
+        str(digits),
+        output=tmp_path / "run",
+        config=config,
+        device="cpu",
+        say=said.append,
+    )
     assert (
         "train: 80 of 80 pictures have another size than 9 x 9 and are resized, in patches of 3 (vision.patch_size; "
         "with larger patches, larger pictures fit)" in said
     )
     said.clear()
-    evaluate(tmp_path / "run", str(digits), device="cpu", say=said.append)
+    evaluate(tmp_path / "run", str(digits), device="cpu", on_event=lambda event: said.append(event.line()))
     assert said[-1] == "80 of them have another size than 9 x 9 and are resized"
 
 
 def test_a_run_on_pictures_begins_with_the_doctor(digits: Path, tmp_path: Path, one_thread: None) -> None:
     said: list[str] = []
     config = FineTuningConfig.load(overrides=[*SMALL, "training.num_epochs=1", "training.batch_size=16"])
-    fit("classify", str(digits), str(digits), output=tmp_path / "run", config=config, device="cpu", say=said.append)
+    fit(
+        "classify",
+        str(digits),
+        str(digits),
+        output=tmp_path / "run",
+        config=config,
+        device="cpu",
+        say=said.append,
+    )
     leak = [line for line in said if line.startswith("error: train/dev leakage: 80 of 80 pictures (100.0%)")]
     assert len(leak) == 1 and leak[0].endswith("--split keeps equal pictures on one side")

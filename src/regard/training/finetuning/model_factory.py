@@ -1,7 +1,4 @@
-"""What every seed of a run begins with, and what it minimises: a pretrained model, or a student of a tuned one.
-
-Knows models and losses. Knows no files, no optimizer and no order of examples.
-"""
+"""The model each seed starts from and its loss: a pretrained model, a Vision Transformer, or a student of a teacher."""
 
 from __future__ import annotations
 
@@ -30,12 +27,12 @@ from regard.training.finetuning.config import VisionSection
 
 __all__ = ["DistillationObjective", "ImageModelFactory", "ModelFactory", "StudentFactory", "TaskObjective"]
 
-SOFTNESS = 2.0  # the temperature at which a student compares itself with its teacher
-SOFT, HIDDEN = 5.0, 1.0  # how much the teacher's numbers and its hidden states count, as in DistilBERT; labels count 1
+TEMPERATURE = 2.0
+SOFT_WEIGHT, HIDDEN_WEIGHT = 5.0, 1.0  # of the teacher's logits and hidden states, as in DistilBERT; labels have 1
 
 
 class TaskObjective(nn.Module):
-    """What `train` minimises: the task's loss."""
+    """The task's loss."""
 
     def __init__(self, model: EncoderWithHead | ImageClassifier, task: Task[Any]) -> None:
         super().__init__()
@@ -44,7 +41,7 @@ class TaskObjective(nn.Module):
 
     def train(self, mode: bool = True) -> TaskObjective:
         super().train(mode)
-        if self.frozen:  # what does not learn is not disturbed either
+        if self.frozen:  # no dropout in what is not trained
             self.model.encoder.eval()
         return self
 
@@ -53,43 +50,43 @@ class TaskObjective(nn.Module):
 
 
 class DistillationObjective(TaskObjective):
-    """Labels, and what a teacher says beside them: its numbers, softened, and the direction of its hidden states."""
+    """The task's loss, the loss against the teacher's softened logits, and the cosine loss of the hidden states."""
 
     def __init__(self, model: EncoderWithHead, task: Task[Any], teacher: EncoderWithHead) -> None:
         super().__init__(model, task)
-        self.teacher = [teacher.eval()]  # in a list: it does not learn and is not saved
+        self.teacher = [teacher.eval()]  # in a list: not a submodule, so neither trained nor saved
 
     def forward(self, inputs: TaskBatch, items: Sequence[TaskInput]) -> dict[str, Tensor]:
         assert isinstance(self.model, EncoderWithHead)
         teacher = self.teacher[0].to(inputs.segments.device)
         with torch.no_grad():
-            wanted, wanted_numbers = teacher.forward_with_hidden(inputs)
-        hidden, numbers = self.model.forward_with_hidden(inputs)
+            teacher_hidden, teacher_logits = teacher.forward_with_hidden(inputs)
+        hidden, logits = self.model.forward_with_hidden(inputs)
         losses = {
-            "labels": self.task.loss(numbers.float(), items),
-            "soft": self.task.distillation_loss(numbers.float(), wanted_numbers.float(), items, SOFTNESS),
-            "hidden": (1 - F.cosine_similarity(hidden.float(), wanted.float(), dim=-1)).mean(),
+            "labels": self.task.loss(logits.float(), items),
+            "soft": self.task.distillation_loss(logits.float(), teacher_logits.float(), items, TEMPERATURE),
+            "hidden": (1 - F.cosine_similarity(hidden.float(), teacher_hidden.float(), dim=-1)).mean(),
         }
-        return losses | {"loss": losses["labels"] + SOFT * losses["soft"] + HIDDEN * losses["hidden"]}
+        return losses | {"loss": losses["labels"] + SOFT_WEIGHT * losses["soft"] + HIDDEN_WEIGHT * losses["hidden"]}
 
 
 class ModelFactory:
-    """A pretrained model; every seed draws another head."""
+    """Makes models from a pretrained encoder; each seed gets a new head."""
 
     tokenizer: Tokenizer | None
 
     def __init__(self, task: Task[Any], encoder: nn.Module, tokenizer: Tokenizer | None, *, length: int) -> None:
-        positions: int = getattr(encoder.config, "positions", MAX_LENGTH)
+        positions: int = getattr(encoder.config, "max_position_embeddings", MAX_LENGTH)
         self.task, self.encoder, self.tokenizer = task, encoder, require_tokenizer(encoder, tokenizer)
         self.length = min(length or task.max_length, positions)
 
     @property
     def rows(self) -> InputBuilder | ImageTransform:
-        """What makes of examples that which the models read."""
+        """Converts examples to model inputs."""
         assert self.tokenizer is not None
         return InputBuilder(self.tokenizer, family=family_name(self.encoder), max_length=self.length)
 
-    def new(self, seed: int) -> EncoderWithHead | ImageClassifier:
+    def new_model(self, seed: int) -> EncoderWithHead | ImageClassifier:
         torch.manual_seed(seed)
         model = EncoderWithHead.from_encoder(copy.deepcopy(self.encoder), self.task)
         if self.task.initial_bias is not None and model.head.output.bias is not None:
@@ -99,7 +96,9 @@ class ModelFactory:
     def objective(self, model: EncoderWithHead | ImageClassifier) -> TaskObjective:
         return TaskObjective(model, self.task)
 
-    def solved(self, model: EncoderWithHead | ImageClassifier, *, precision: Precision = "auto") -> FineTunedModel:
+    def fine_tuned_model(
+        self, model: EncoderWithHead | ImageClassifier, *, precision: Precision = "auto"
+    ) -> FineTunedModel:
         return FineTunedModel(self.task, model, self.tokenizer, self.length, precision)
 
 
@@ -110,17 +109,17 @@ class ImageModelFactory(ModelFactory):
         self, task: Task[Any], frame: ImageTransform, vision: VisionSection, *, encoder: Vit | None = None
     ) -> None:
         self.task, self.tokenizer, self.length = task, None, 0
-        self.frame, self.vision, self.given = frame, vision, encoder
+        self.frame, self.vision, self.pretrained = frame, vision, encoder
 
     @property
     def rows(self) -> ImageTransform:
         return self.frame
 
-    def new(self, seed: int) -> ImageClassifier:
+    def new_model(self, seed: int) -> ImageClassifier:
         torch.manual_seed(seed)
-        if self.given is None:
+        if self.pretrained is None:
             return ImageClassifier(Vit(self._config()), shift=self.vision.max_shift)
-        model = copy.deepcopy(self.given)
+        model = copy.deepcopy(self.pretrained)
         model.classifier = nn.Linear(model.config.hidden_size, self.task.num_outputs)
         model.config = replace(model.config, num_labels=self.task.num_outputs)
         initial.normal_init(model.classifier)
@@ -146,24 +145,24 @@ class ImageModelFactory(ModelFactory):
 
 
 class StudentFactory(ModelFactory):
-    """Some of a tuned model's layers, evenly chosen, under its own embeddings and head."""
+    """Makes students: evenly chosen layers of a fine-tuned model, with its embeddings and head."""
 
     def __init__(self, teacher: FineTunedModel, *, layers: int, length: int) -> None:
         encoder = teacher.model.encoder
         depth = encoder.config.num_hidden_layers
         if not isinstance(encoder, Bert) or not isinstance(teacher.model, EncoderWithHead):
-            raise InputError("only a BERT can be distilled; train the teacher from one")
+            raise InputError("only a BERT can be distilled; fine-tune a BERT as the teacher")
         if not 1 <= layers < depth:
             raise InputError(f"--layers is {layers}; expected fewer layers than the teacher has, 1 to {depth - 1}")
         super().__init__(teacher.task, encoder, teacher.tokenizer, length=length or teacher.length)
         self.teacher, self.layers = teacher.model, layers
 
-    def new(self, seed: int) -> EncoderWithHead:
+    def new_model(self, seed: int) -> EncoderWithHead:
         student = copy.deepcopy(self.teacher)
         encoder = student.encoder
         assert isinstance(encoder, Bert)
         depth = encoder.config.num_hidden_layers
-        # Evenly spread, the first among them: 0, 2, 4, 6 of 8.
+        # Evenly spaced, starting with the first: 0, 2, 4, 6 of 8.
         kept = [number * depth // self.layers for number in range(self.layers)]
         encoder.encoder.layers = nn.ModuleList([encoder.encoder.layers[number] for number in kept])
         encoder.config = replace(encoder.config, num_hidden_layers=self.layers)

@@ -139,7 +139,7 @@ def _reading(
 def _examined(start: ModelFactory, data: Mapping[str, ExampleSet[Any]], say: Said) -> None:
     """Tell what the doctor finds in the data."""
     for finding in problems(examine_data(start.task, data["train"], data["dev"], start.rows)):
-        say(f"{finding.status}: {finding.check}: {finding.evidence}. To mend it: {finding.remedy}")
+        say(f"{finding.status}: {finding.check}: {finding.evidence}. Remedy: {finding.remedy}")
 
 
 def _looking(
